@@ -1,0 +1,178 @@
+"""Curves of trials: when one reaches its target, and when it can no longer win.
+
+A score is a number of which more is better: the accuracy, or the training loss with a minus. What
+counts is the best score so far, since a target is reached by the first evaluation that shows it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from outpace.support.estimates import TimeTo
+
+# A trial is stopped when it is this many times slower than the best one.
+MARGIN: Final = 1.3
+_EARLY: Final = 1.2  # more margin at the beginning, when a curve says little; in shares of MARGIN
+_FIRST: Final = 0.25  # share of the best time from which on trials are judged
+
+Ended = Literal["reached", "stopped", "end", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The target: exactly one of accuracy and training loss."""
+
+    accuracy: float | None = None
+    loss: float | None = None
+
+    @property
+    def level(self) -> float:
+        """The score that reaches the target."""
+        if self.accuracy is not None:
+            return self.accuracy
+        assert self.loss is not None
+        return -self.loss
+
+    def score(self, accuracy: float | None, loss: float | None) -> float | None:
+        """Return the score of an evaluation; None if it has none, or is not finite."""
+        value = accuracy if self.accuracy is not None else None if loss is None else -loss
+        return value if value is not None and math.isfinite(value) else None
+
+    def words(self, score: float) -> str:
+        """Return a score as a person reads it, such as `accuracy 0.95`."""
+        return f"accuracy {score:.4g}" if self.accuracy is not None else f"loss {-score:.4g}"
+
+    @property
+    def in_words(self) -> str:
+        return self.words(self.level)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The evaluations of a trial, as far as it went.
+
+    Attributes:
+        times_s: of the evaluations, in seconds of virtual time, increasing.
+        scores: best score up to each of these times.
+        ended: how the trial ended: `stopped` by its bound, `end` at its horizon or by itself.
+        error: why it failed.
+        cost_s: processor time that it took.
+        updates: of the model, at the end.
+    """
+
+    times_s: tuple[float, ...]
+    scores: tuple[float, ...]
+    ended: Ended = "end"
+    error: str | None = None
+    cost_s: float = 0.0
+    updates: int = 0
+
+    @staticmethod
+    def of(
+        times_s: Sequence[float],
+        scores: Sequence[float],
+        ended: Ended = "end",
+        error: str | None = None,
+        cost_s: float = 0.0,
+        updates: int = 0,
+    ) -> Curve:
+        """Return the curve of evaluations with these scores."""
+        best, so_far = -math.inf, []
+        for score in scores:
+            best = max(best, score)
+            so_far.append(best)
+        return Curve(tuple(times_s), tuple(so_far), ended, error, cost_s, updates)
+
+    @property
+    def end_s(self) -> float:
+        return self.times_s[-1] if self.times_s else 0.0
+
+    @property
+    def best(self) -> float:
+        """The best score; minus infinity if the trial was never evaluated."""
+        return self.scores[-1] if self.scores else -math.inf
+
+    def first_s(self, score: float) -> float | None:
+        """Return the time at which the curve reaches a score; None if it does not."""
+        place = bisect_left(self.scores, score)
+        return self.times_s[place] if place < len(self.scores) else None
+
+    def time_to(self, level: float) -> TimeTo:
+        """Return the time to the target; of a trial that missed it, the time that it ran."""
+        at = self.first_s(level)
+        return TimeTo(self.end_s, False) if at is None else TimeTo(at, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """When a trial is stopped: at its horizon, or when it can no longer win.
+
+    A trial is compared with a reference curve that reached the target after T. At time t it has
+    the score that the reference had at t'. It is stopped if t / t' exceeds MARGIN, with more room
+    while t < T, and not before T/4.
+
+    Attributes:
+        horizon_s: virtual time at which every trial ends.
+        best: the reference; None: trials run to their horizon.
+        level: score of the target.
+    """
+
+    horizon_s: float
+    level: float
+    best: Curve | None = None
+
+    def stops(self, time_s: float, score: float) -> bool:
+        """Return True if a trial must end that has this best score at this time.
+
+        A trial that has reached the target is not the bound's concern.
+        """
+        if self.best is None:
+            return False
+        whole = self.best.first_s(self.level)
+        if whole is None or whole <= 0 or time_s < _FIRST * whole:
+            return False
+        reached = self.best.first_s(score)
+        then = whole if reached is None else reached
+        left = max(0.0, 1.0 - time_s / whole)
+        return time_s > MARGIN * (1 + _EARLY * left) * max(then, 1e-12)
+
+
+def projected_s(curve: Curve, level: float, best: Curve | None) -> float:
+    """Return the time to the target, extrapolated for a curve that was stopped or missed it.
+
+    The extrapolation assumes that the ratio of t and t', see `Bound`, stays as it was at the end.
+    It serves to rank trials, and is never reported.
+    """
+    found = curve.time_to(level)
+    if found.reached:
+        return found.time_s
+    if curve.ended == "failed" or not curve.times_s:
+        return math.inf
+    whole = None if best is None else best.first_s(level)
+    if best is None or whole is None:
+        return math.inf
+    then = best.first_s(curve.best)
+    then = whole if then is None else then
+    if then <= 0:
+        return math.inf
+    return max(found.time_s, found.time_s * whole / then)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A run that is ordered: a candidate with a learning rate and a seed.
+
+    Attributes:
+        candidate: its name.
+        whole: go on after the target, to the horizon.
+    """
+
+    candidate: str
+    rate: float
+    seed: int
+    bound: Bound = field(compare=False)
+    whole: bool = field(default=False, compare=False)

@@ -1,0 +1,259 @@
+"""The search: each candidate's learning rate, and the candidates that are worth more trials.
+
+Successive halving (Jamieson and Talwalkar, AISTATS 2016) over virtual time and seeds. All
+candidates are tried with three learning rates. In each further round the better half gets two more
+trials each, on another seed or beyond the edge of the rates tried so far, and in the last round
+each finalist gets four. Trials that cannot win are stopped. The two references, BSP and all-reduce,
+take part in every round, so they have as many trials as the finalists; they are compared with their
+own best curve only.
+
+Which trials are stopped depends on the rounds before, never on which trial ends first, so the same
+study gives the same result on any number of processors unless its time runs out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final, Protocol
+
+from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projected_s
+
+STEP: Final = 2.0  # from one learning rate to the next
+FINALISTS: Final = 4
+SEEDS: Final = 5  # for the search
+_LAST: Final = 4  # trials of each finalist in the last round, to be sure of its learning rate
+
+
+class Runner(Protocol):
+    """Carries trials out."""
+
+    def run(self, trials: Sequence[Trial]) -> Iterable[tuple[Trial, Curve]]:
+        """Yield the trials with their curves as they end.
+
+        A trial ends when it reaches the target (unless it is `whole`), when its bound stops it, or
+        at its horizon. Trials for which there was no time are missing.
+        """
+        ...
+
+    @property
+    def over(self) -> bool:
+        """True if there is no time for further trials of the search."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is searched.
+
+    Attributes:
+        names: of the candidates.
+        references: names of those that take part in every round.
+        rate: the configured learning rate; None: trials cannot have another one.
+        seeds: for the search, SEEDS of them.
+        horizon_s: virtual time at which every trial ends.
+    """
+
+    names: tuple[str, ...]
+    references: tuple[str, ...]
+    rate: float | None
+    seeds: tuple[int, ...]
+    horizon_s: float
+    goal: Goal
+
+
+@dataclass(slots=True)
+class Known:
+    """The trials of one candidate."""
+
+    trials: dict[Trial, Curve] = field(default_factory=dict)
+
+    @property
+    def rates(self) -> list[float]:
+        return sorted({trial.rate for trial in self.trials})
+
+    def of_rate(self, rate: float) -> list[Curve]:
+        return [curve for trial, curve in self.trials.items() if trial.rate == rate]
+
+
+class Search:
+    """The trials so far, and what they say."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.known: dict[str, Known] = {name: Known() for name in space.names}
+        self.best_curve: Curve | None = None  # the one that reached the target first
+        self._effects: dict[int, float] = {}  # of seeds
+        self._left = tuple(space.names)  # those that took part in the last round
+
+    # -- what the trials say ---------------------------------------------------------
+
+    def log_time(self, name: str, rate: float) -> float:
+        """Return the mean logarithm of the (projected) times with this rate; inf without any.
+
+        Without the effects of the seeds, so that rates tried on different seeds can be compared.
+        """
+        values = [
+            self._log_time(trial, curve) - self._effect_of(trial.seed)
+            for trial, curve in self.known[name].trials.items()
+            if trial.rate == rate
+        ]
+        return math.fsum(values) / len(values) if values else math.inf
+
+    def _log_time(self, trial: Trial, curve: Curve) -> float:
+        """Return the logarithm of the time of one trial."""
+        best, level = self.best_curve, self.space.goal.level
+        if best is None:  # none has reached the target: the best score counts
+            return math.inf if curve.ended == "failed" else -curve.best
+        time_s = projected_s(curve, level, best)
+        return math.inf if time_s == math.inf else math.log(max(time_s, 1e-12))
+
+    def _effect_of(self, seed: int) -> float:
+        """Return by how much logarithms of times with a seed exceed those with the first seed.
+
+        The median over all candidates and rates that were tried on both.
+        """
+        start = self.space.seeds[0]
+        if seed == start:
+            return 0.0
+        if seed not in self._effects:
+            found = []
+            for known in self.known.values():
+                first = {t.rate: (t, c) for t, c in known.trials.items() if t.seed == start}
+                for trial, curve in known.trials.items():
+                    if trial.seed == seed and trial.rate in first:
+                        here = self._log_time(trial, curve)
+                        there = self._log_time(*first[trial.rate])
+                        if math.isfinite(here) and math.isfinite(there):
+                            found.append(here - there)
+            self._effects[seed] = median(found) if found else 0.0
+        return self._effects[seed]
+
+    def best_rate(self, name: str) -> float:
+        """Return the learning rate with the shortest time; the configured one without trials."""
+        rates = self.known[name].rates
+        if not rates:
+            return self.space.rate or 1.0
+        middle = self.space.rate or 1.0
+        # At equal times, the one nearest to the configured rate.
+        return min(rates, key=lambda r: (self.log_time(name, r), abs(math.log(r / middle)), r))
+
+    def ranked(self, *, without: Sequence[str] = ()) -> list[str]:
+        """Return the names of the candidates that were tried, the best first."""
+        tried = [n for n in self.space.names if self.known[n].trials and n not in without]
+        return sorted(tried, key=lambda name: self.log_time(name, self.best_rate(name)))
+
+    def failure(self, name: str) -> str | None:
+        """Return the error if all trials of a candidate failed; else None."""
+        curves = list(self.known[name].trials.values())
+        if curves and all(curve.ended == "failed" for curve in curves):
+            return curves[0].error
+        return None
+
+    # -- what is tried next ----------------------------------------------------------
+
+    def _bound(self, name: str) -> Bound:
+        """Return the bound of the candidate's next trials."""
+        level = self.space.goal.level
+        if name in self.space.references:
+            own = [(c.first_s(level), c) for c in self.known[name].trials.values()]
+            reached = [(at, c) for at, c in own if at is not None]
+            best = min(reached, key=lambda pair: pair[0])[1] if reached else None
+        else:
+            best = self.best_curve
+        return Bound(self.space.horizon_s, level, best)
+
+    def _trial(self, name: str, rate: float, seed: int = 0) -> Trial:
+        return Trial(name, rate, self.space.seeds[seed], self._bound(name))
+
+    def _further(self, name: str) -> Iterator[Trial]:
+        """Yield a candidate's two trials of a further round.
+
+        If its best rate is at an edge of those tried: the next rate beyond it, and the best rate on
+        the second seed. Otherwise the two best rates on the next seed.
+        """
+        rates, best = self.known[name].rates, self.best_rate(name)
+        if self.space.rate is None or best not in (rates[0], rates[-1]):
+            yield from self._repeated(name, 2)
+            return
+        beyond = best / STEP if best == rates[0] else best * STEP
+        yield self._trial(name, beyond)
+        yield from self._repeated(name, 1)
+
+    def _repeated(self, name: str, count: int) -> Iterator[Trial]:
+        """Yield trials of the two best rates on the first seeds that they were not tried on."""
+        known = self.known[name]
+        order = sorted(known.rates, key=lambda rate: self.log_time(name, rate))[:2]
+        every = (
+            self._trial(name, rate, seed) for seed in range(len(self.space.seeds)) for rate in order
+        )
+        yield from itertools.islice((t for t in every if t not in known.trials), count)
+
+    def rounds(self) -> Iterator[list[Trial]]:
+        """Yield the trials of each round; they must be noted before the next is asked for."""
+        space = self.space
+        rate = space.rate or 1.0
+        others = [name for name in space.names if name not in space.references]
+        yield [self._trial(name, rate) for name in space.references]
+        yield [self._trial(name, rate) for name in others]
+        if space.rate is not None:
+            tried = [name for name in space.names if self.known[name].trials]
+            yield [self._trial(name, r) for name in tried for r in (rate / STEP, rate * STEP)]
+        for keep in _widths(len(others)):
+            kept = self._best(keep)
+            self._left = tuple(kept)
+            yield [t for name in (*space.references, *kept) for t in self._further(name)]
+        kept = self._best(FINALISTS)
+        self._left = tuple(kept)
+        yield [t for name in (*space.references, *kept) for t in self._repeated(name, _LAST)]
+
+    def note(self, trial: Trial, curve: Curve) -> None:
+        """Take the result of a trial."""
+        self._effects.clear()
+        level = self.space.goal.level
+        self.known[trial.candidate].trials[trial] = curve
+        at = curve.first_s(level)
+        first_s = None if self.best_curve is None else self.best_curve.first_s(level)
+        if at is not None and (first_s is None or at < first_s):
+            self.best_curve = curve
+
+    def finalists(self) -> list[str]:
+        """Return the best candidates that are no references, the best first."""
+        return self._best(FINALISTS)
+
+    def _best(self, count: int) -> list[str]:
+        """Return the best of those that took part in the last round and are no references."""
+        ranked = self.ranked(without=self.space.references)
+        return [n for n in ranked if n in self._left and self.failure(n) is None][:count]
+
+    def cost_s(self, names: Sequence[str]) -> float:
+        """Return the processor time of the candidates' trials."""
+        curves = [c for name in names for c in self.known[name].trials.values()]
+        return math.fsum(curve.cost_s for curve in curves)
+
+
+def _widths(candidates: int) -> list[int]:
+    """Return how many candidates take part in the further rounds: a half, then a quarter."""
+    half = max(FINALISTS, math.ceil(candidates / 2))
+    quarter = max(FINALISTS, math.ceil(candidates / 4))
+    return [half, quarter] if candidates > FINALISTS else [candidates]
+
+
+def carry_out(
+    search: Search, runner: Runner, news: Callable[[Search], None] = lambda _: None
+) -> None:
+    """Search until the rounds, or the time of the runner, are over.
+
+    Args:
+        news: called after each trial.
+    """
+    for trials in search.rounds():
+        new = [t for t in trials if t not in search.known[t.candidate].trials]
+        for trial, curve in runner.run(new):
+            search.note(trial, curve)
+            news(search)
+        if runner.over:
+            break

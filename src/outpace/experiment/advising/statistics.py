@@ -1,0 +1,187 @@
+"""What the fresh seeds of a study say: speed-ups, the probability of being best, one further run.
+
+Finalists and BSP are run on the same seeds, which had no part in the search. A speed-up is the
+geometric mean over these pairs of the time of BSP over the time of the other; its logarithm is
+taken to be normal over seeds.
+
+The strategy that is recommended is the best of k, so an interval for one strategy that was named
+beforehand would flatter it. Its lower end is simultaneous over the k: Student's t with error
+probability 2.5 % / k (Bonferroni), so the chance that any of the k lower ends exceeds its true
+value is at most 2.5 %, whichever is then chosen. The upper end needs no such correction: the
+estimate of the best is at least that of the truly best strategy, whose true value is the largest,
+so it is too low only if that one's is. ADR 23 has the argument, and simulations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from outpace.support.estimates import NOTHING, Estimate, TimeTo
+
+_TAIL: Final = 0.025
+_ONE_RUN: Final = 0.9  # share of further runs that the interval for one run contains
+_DRAWS: Final = 20_000
+_Array = npt.NDArray[np.float64]
+
+
+def speedup(times: Sequence[TimeTo], reference: Sequence[TimeTo], family: int = 1) -> Estimate:
+    """Return by what factor a strategy is sooner than a reference, over pairs of equal seeds.
+
+    A pair in which only the reference missed the target has a lower bound of the factor, and the
+    interval then has no upper end. A pair in which the strategy missed it has at most an upper
+    bound, so there is no lower end. Where runs of both missed it nothing is known.
+
+    Args:
+        family: number of strategies from which this one may be chosen; the lower end holds for
+            all of them at once.
+    """
+    if not times or len(times) != len(reference):
+        return NOTHING
+    if any(each.time_s <= 0 for each in (*times, *reference)):
+        return NOTHING
+    missed = any(not each.reached for each in times)
+    reference_missed = any(not each.reached for each in reference)
+    if missed and reference_missed:
+        return NOTHING
+    logs = np.log([r.time_s / t.time_s for t, r in zip(times, reference, strict=True)])
+    mean = float(logs.mean())
+    n = len(logs)
+    if n < 2:
+        return Estimate(math.exp(mean))
+    error = float(logs.std(ddof=1)) / math.sqrt(n)
+    low = mean - quantile(_TAIL / family, n - 1) * error
+    high = mean + quantile(_TAIL, n - 1) * error
+    return Estimate(
+        math.exp(mean),
+        None if missed else math.exp(low),
+        None if reference_missed else math.exp(high),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The strategy that the fresh seeds speak for.
+
+    Attributes:
+        name: of the strategy: the reference unless another one is reliably sooner.
+        speedup: of that strategy over the reference; 1 for the reference itself.
+        distinguishable: whether the interval excludes 1.
+        best: the strategy with the shortest time, reliably sooner or not.
+        speedups: of every other strategy over the reference, with simultaneous lower ends.
+    """
+
+    name: str
+    speedup: Estimate
+    distinguishable: bool
+    best: str
+    speedups: dict[str, Estimate]
+
+
+def chosen(times: Mapping[str, Sequence[TimeTo]], reference: str) -> Choice:
+    """Return the best strategy that is reliably sooner than the reference, or the reference.
+
+    Args:
+        times: of each strategy on the same seeds.
+    """
+    others = [name for name in times if name != reference]
+    found = {name: speedup(times[name], times[reference], len(others)) for name in others}
+
+    def factor(name: str) -> float:
+        estimate = found[name]
+        return -math.inf if estimate.mean is None else estimate.mean
+
+    usable = [n for n in others if all(each.reached for each in times[n])]
+    best = max(usable, key=factor, default=reference)
+    if best != reference and factor(best) <= 1:
+        best = reference
+    reliable = [n for n in usable if (low := found[n].low) is not None and low > 1]
+    name = max(reliable, key=factor, default=reference)
+    if name == reference:
+        return Choice(reference, Estimate(1.0, 1.0, 1.0), False, best, found)
+    return Choice(name, found[name], True, best, found)
+
+
+def probability_of_best(
+    times: Mapping[str, Sequence[TimeTo]], seed: int = 0
+) -> dict[str, float | None]:
+    """Return for each strategy the probability that its mean logarithm of the time is the lowest.
+
+    Of draws from a multivariate t law with the means and the covariance of the pairs and n - 1
+    degrees of freedom. Between two strategies this is the level of the paired t test. A strategy
+    that missed the target on some seed has probability 0 beside those that did not.
+
+    Returns:
+        None for all with fewer than two seeds, and if all strategies missed the target.
+    """
+    whole = [name for name, each in times.items() if each and all(t.reached for t in each)]
+    n = len(times[whole[0]]) if whole else 0
+    if n < 2:
+        return dict.fromkeys(times)
+    logs = np.log([[each.time_s for each in times[name]] for name in whole]).T
+    means: _Array = logs.mean(axis=0)
+    spread = (logs - means) / math.sqrt(n - 1)
+    random = np.random.default_rng(seed)
+    normal = random.standard_normal((_DRAWS, n)) @ spread / math.sqrt(n)
+    scale = np.sqrt(random.chisquare(n - 1, _DRAWS) / (n - 1))
+    best = np.argmin(means + normal / scale[:, None], axis=1)
+    shares = np.bincount(best, minlength=len(whole)) / _DRAWS
+    found = dict(zip(whole, shares.tolist(), strict=True))
+    return {name: found.get(name, 0.0) for name in times}
+
+
+@dataclass(frozen=True, slots=True)
+class OneRun:
+    """How long one real run may take: intervals that should contain it with 90 %.
+
+    Attributes:
+        seeds: from the spread over seeds alone.
+        prediction: from the error of the calibration alone; NOTHING if it is not known.
+        both: from both.
+        error: relative standard error of the calibration's prediction; None if unknown.
+    """
+
+    seeds: Estimate
+    prediction: Estimate
+    both: Estimate
+    error: float | None
+
+
+def one_run(times: Sequence[TimeTo], error: float | None) -> OneRun:
+    """Return the intervals for one further run of a strategy.
+
+    With m and s the mean and the standard deviation of the logarithms of n times, and e the
+    relative error of the prediction, exp(m ± t √(s² (1 + 1/n) + e²)), Student's t with n - 1
+    degrees of freedom; for the error alone, exp(m ± z e).
+
+    Args:
+        error: relative standard error of predicted times; None: unknown.
+    """
+    if len(times) < 2 or not all(each.reached and each.time_s > 0 for each in times):
+        return OneRun(NOTHING, NOTHING, NOTHING, error)
+    logs = np.log([each.time_s for each in times])
+    n, mean = len(logs), float(logs.mean())
+    tail = (1 - _ONE_RUN) / 2
+    further = float(logs.var(ddof=1)) * (1 + 1 / n)
+    student = quantile(tail, n - 1)
+
+    def around(reach: float) -> Estimate:
+        return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+
+    seeds = around(student * math.sqrt(further))
+    if error is None:
+        return OneRun(seeds, NOTHING, seeds, None)
+    alone = around(quantile(tail, None) * error)
+    return OneRun(seeds, alone, around(student * math.sqrt(further + error**2)), error)
+
+
+def quantile(tail: float, freedom: int | None) -> float:
+    """Return the quantile above which `tail` of Student's t law lies; None: of the normal law."""
+    from scipy.stats import norm, t  # imported here, because it takes half a second
+
+    return float(norm.isf(tail) if freedom is None else t.isf(tail, freedom))

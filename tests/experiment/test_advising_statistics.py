@@ -1,0 +1,299 @@
+"""The statistics of advice, on synthetic problems with known means."""
+
+import math
+
+import numpy as np
+import pytest
+
+from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projected_s
+from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
+from outpace.experiment.advising.statistics import (
+    chosen,
+    one_run,
+    probability_of_best,
+    speedup,
+)
+from outpace.support.estimates import NOTHING, TimeTo
+
+GOAL = Goal(accuracy=0.95)
+POINTS = 24
+
+
+def times(*values, missed=()):
+    return [TimeTo(value, place not in missed) for place, value in enumerate(values)]
+
+
+def drawn(random, means, seeds=8, shared=0.2, own=0.1):
+    """Return times of strategies with these mean logarithms; seeds have an effect on all."""
+    logs = np.array(list(means.values()))[:, None] + random.normal(0, shared, seeds)
+    logs = logs + random.normal(0, own, logs.shape)
+    return {name: times(*np.exp(row)) for name, row in zip(means, logs, strict=True)}
+
+
+# -- intervals ---------------------------------------------------------------------------
+
+
+def test_a_speedup_is_the_geometric_mean_of_the_pairs_with_students_interval():
+    # Ratios 2 and 8: logarithms log 4 -+ log 2, standard deviation sqrt(2) log 2, of the mean
+    # log 2. Student's t with one degree of freedom: 12.706 at 2.5 %, 25.452 at 1.25 %.
+    found = speedup(times(1.0, 1.0), times(2.0, 8.0))
+    assert found.mean == pytest.approx(4.0)
+    assert found.low == pytest.approx(4 * 2**-12.7062, rel=1e-4)
+    assert found.high == pytest.approx(4 * 2**12.7062, rel=1e-4)
+    two = speedup(times(1.0, 1.0), times(2.0, 8.0), family=2)
+    assert two.low == pytest.approx(4 * 2**-25.4517, rel=1e-4)
+    assert two.high == found.high
+
+
+def test_runs_that_missed_the_target_leave_an_end_of_the_interval_open():
+    reference_missed = speedup(times(1.0, 1.0), times(2.0, 2.5, missed=[1]))
+    assert reference_missed.high is None
+    assert reference_missed.low is not None
+    missed = speedup(times(3.0, 1.0, missed=[0]), times(2.0, 2.5))
+    assert missed.low is None
+    assert missed.high is not None
+    assert speedup(times(3.0, 1.0, missed=[0]), times(2.0, 2.5, missed=[0])) == NOTHING
+
+
+@pytest.mark.parametrize("gains", [(0.0,) * 4, (0.3, 0.3, 0.1, 0.0), (0.5, 0.2, 0.1, 0.0)])
+def test_the_interval_of_the_best_contains_its_true_speedup_in_95_percent(gains):
+    random = np.random.default_rng(11)
+    true = {f"s{k}": gain for k, gain in enumerate(gains)}
+    held = 0
+    for _ in range(200):
+        found = chosen(drawn(random, {"BSP": 0.0} | {n: -g for n, g in true.items()}), "BSP")
+        best = max(found.speedups, key=lambda name: found.speedups[name].mean)
+        interval = found.speedups[best]
+        held += interval.low <= math.exp(true[best]) <= interval.high
+    assert 0.90 * 200 <= held <= 0.99 * 200
+
+
+def test_a_strategy_that_is_not_reliably_sooner_gives_way_to_the_reference():
+    # Five times sooner once, five times later once.
+    found = chosen({"BSP": times(1.0, 1.0, 1.0), "ASP": times(0.2, 1.0, 4.0)}, "BSP")
+    assert (found.name, found.distinguishable, found.best) == ("BSP", False, "ASP")
+    assert found.speedup.mean == 1.0
+
+
+def test_a_strategy_that_missed_the_target_is_not_chosen():
+    found = chosen({"BSP": times(9.0, 9.0), "ASP": times(1.0, 1.01, missed=[1])}, "BSP")
+    assert found.name == "BSP"
+
+
+def test_bounds_of_a_reference_that_missed_the_target_are_enough_to_choose():
+    slow = times(90.0, 91.0, 90.0, missed=[0, 1, 2])
+    found = chosen({"BSP": slow, "ASP": times(9.0, 9.1, 8.9)}, "BSP")
+    assert found.name == "ASP"
+    assert found.speedup.low > 9
+    assert found.speedup.high is None
+
+
+def test_between_two_strategies_the_probability_is_the_level_of_the_paired_t_test():
+    # Differences of the logarithms 0.1, 0.2, 0.3: t = 0.2 / (0.1 / sqrt 3) = 3.464 with 2 degrees
+    # of freedom; P(T < t) = 1/2 + t / (2 sqrt(2 + t^2)) = 0.9629.
+    first = times(1.0, 1.0, 1.0)
+    second = times(math.exp(0.1), math.exp(0.2), math.exp(0.3))
+    found = probability_of_best({"a": first, "b": second, "c": times(9, 9, 9, missed=[0])})
+    assert found["a"] == pytest.approx(0.9629, abs=0.005)
+    assert found["b"] == pytest.approx(1 - found["a"])
+    assert found["c"] == 0.0
+
+
+def test_the_interval_of_one_run_has_the_spread_the_prediction_error_and_both():
+    found = one_run(times(math.exp(-0.1), math.exp(0.1)), 0.05)
+    # n = 2, s = 0.1 sqrt 2, t = 6.3138 at 5 %; further run: s^2 (1 + 1/2) = 0.03.
+    assert found.seeds.high == pytest.approx(math.exp(6.3138 * math.sqrt(0.03)), rel=1e-4)
+    assert found.prediction.high == pytest.approx(math.exp(1.6449 * 0.05), rel=1e-4)
+    both = math.sqrt(0.03 + 0.05**2)
+    assert found.both.low == pytest.approx(math.exp(-6.3138 * both), rel=1e-4)
+    assert one_run(times(1.0, 2.0), None).both == one_run(times(1.0, 2.0), None).seeds
+
+
+def test_the_interval_of_one_run_contains_90_percent_of_further_runs():
+    random = np.random.default_rng(5)
+    held = 0
+    for _ in range(400):
+        *seen, further = np.exp(random.normal(0, 0.2, 9))
+        found = one_run(times(*seen), None).both
+        held += found.low <= further <= found.high
+    assert 0.86 * 400 <= held <= 0.94 * 400
+
+
+# -- bounds --------------------------------------------------------------------------------
+
+
+def line(speed, until=POINTS, ended="end"):
+    """Return a curve whose score grows by 0.1 speed in each second."""
+    at = [float(k) for k in range(until + 1)]
+    return Curve.of(at, [0.1 * speed * t for t in at], ended)
+
+
+def test_a_trial_that_cannot_win_is_stopped_with_more_room_at_the_beginning():
+    best = line(1.0)  # reaches 0.95 after 10 s
+    bound = Bound(100.0, 0.95, best)
+    assert best.time_to(0.95) == TimeTo(10.0, True)
+    # Half as fast: at 4 s it is where the best was at 2 s. Allowed: 1.3 (1 + 1.2 * 0.6) = 2.2.
+    assert not bound.stops(4.0, 0.2)
+    # At 8 s it is where the best was at 4 s. Allowed: 1.3 (1 + 1.2 * 0.2) = 1.6.
+    assert bound.stops(8.0, 0.4)
+    assert not bound.stops(2.0, 0.0)  # before a quarter of the best time
+    assert bound.stops(13.5, 0.94)  # 1.35 times the best time
+    assert not bound.stops(12.5, 0.94)
+    assert not Bound(100.0, 0.95).stops(99.0, 0.0)
+
+
+def test_stopped_trials_are_ranked_by_their_projection():
+    best = line(1.0)
+    assert projected_s(line(0.5, until=8), 0.95, best) == pytest.approx(20.0)
+    assert projected_s(best, 0.95, best) == 10.0
+    assert projected_s(Curve.of([], [], "failed"), 0.95, best) == math.inf
+
+
+# -- the search ------------------------------------------------------------------------------
+
+
+class Synthetic:
+    """Candidates whose time to the target is lognormal around a mean, best at some rate."""
+
+    def __init__(self, means, rates=(), noise=0.05, seed=0):
+        self.means, self.rates = means, dict(rates)
+        self.random, self.noise, self.seed = np.random.default_rng(seed), noise, seed
+        self.shared = {}
+        self.trials = []
+
+    def time(self, candidate, rate, seed):
+        if seed not in self.shared:
+            self.shared[seed] = self.random.normal(0, 0.1)
+        off = math.log2(rate / self.rates.get(candidate, 1.0))
+        noise = self.random.normal(0, self.noise)
+        return math.exp(self.means[candidate] + self.shared[seed] + 0.1 * off * off + noise)
+
+    def run(self, trials):
+        self.trials += trials
+        return [(trial, self._curve(trial)) for trial in trials]
+
+    over = False
+
+    def _curve(self, trial):
+        whole = 10 * self.time(trial.candidate, trial.rate, trial.seed)
+        at, scores = [], []
+        while True:
+            at.append((len(at) + 1) * 10 / POINTS)
+            scores.append(0.95 * min(1.0, at[-1] / whole))
+            if scores[-1] >= 0.95 or at[-1] >= trial.bound.horizon_s:
+                break
+            if trial.bound.stops(at[-1], scores[-1]):
+                return Curve.of(at, scores, "stopped", cost_s=at[-1])
+        return Curve.of(at, scores, "reached", cost_s=at[-1])
+
+
+def space(names, seeds=tuple(range(100, 100 + SEEDS)), rate=1.0):
+    return Space(tuple(names), ("BSP", "all-reduce"), rate, seeds, 100.0, GOAL)
+
+
+def searched(space, runner):
+    search = Search(space)
+    carry_out(search, runner)
+    return search
+
+
+def names(count):
+    return ["BSP", "all-reduce", *(f"s{k}" for k in range(count - 2))]
+
+
+def test_every_candidate_has_the_same_trials_and_the_references_as_many_as_the_finalists():
+    means = dict.fromkeys(names(24), 0.0) | {"s3": -0.3, "s7": -0.5}
+    runner = Synthetic(means, {"s7": 4.0, "BSP": 0.25})
+    search = searched(space(means), runner)
+    finalists = search.finalists()
+    assert finalists[:2] == ["s7", "s3"]
+    counts = {name: len(known.trials) for name, known in search.known.items()}
+    assert {counts[name] for name in ("BSP", "all-reduce", *finalists)} == {11}
+    assert min(counts.values()) == 3
+    assert search.best_rate("s7") == 4.0  # beyond the rates of the first rounds
+    assert search.best_rate("BSP") == 0.25
+    seeds = {trial.seed for trial in runner.trials}
+    assert seeds <= set(range(100, 105))
+
+
+def test_trials_of_candidates_that_cannot_win_are_stopped_and_remain_known():
+    means = dict.fromkeys(names(12), 0.7) | {"s0": 0.0, "BSP": 0.7}
+    search = searched(space(means), Synthetic(means, noise=0.01))
+    (slow,) = [c for t, c in search.known["s4"].trials.items() if t.rate == 2.0]
+    assert slow.ended == "stopped"
+    assert not slow.time_to(0.95).reached
+    assert all(curve.ended == "reached" for curve in search.known["BSP"].trials.values())
+
+
+def test_a_candidate_that_fails_with_every_rate_is_a_result_with_its_error():
+    means = dict.fromkeys(names(6), 0.0)
+
+    class Failing(Synthetic):
+        def _curve(self, trial):
+            if trial.candidate == "s1":
+                return Curve.of([], [], "failed", error="the loss became nan")
+            return super()._curve(trial)
+
+    search = searched(space(means), Failing(means))
+    assert search.failure("s1") == "the loss became nan"
+    assert "s1" not in search.finalists()
+    assert len(search.finalists()) == 3
+
+
+def test_a_script_that_sets_its_own_rate_is_tried_on_further_seeds():
+    means = dict.fromkeys(names(8), 0.0)
+    runner = Synthetic(means)
+    search = searched(space(means, rate=None), runner)
+    assert {trial.rate for trial in runner.trials} == {1.0}
+    assert len(search.known["BSP"].trials) == SEEDS
+
+
+def test_of_24_equal_candidates_hardly_any_is_told_apart_from_bsp():
+    told_apart = 0
+    for study in range(200):
+        means = dict.fromkeys(names(24), 0.0)
+        runner = Synthetic(means, noise=0.1, seed=study)
+        search = searched(space(means), runner)
+        finals = {
+            name: [TimeTo(runner.time(name, search.best_rate(name), s), True) for s in range(8)]
+            for name in ("BSP", "all-reduce", *search.finalists())
+        }
+        assert len(finals) == FINALISTS + 2
+        told_apart += chosen(finals, "BSP").distinguishable
+    assert told_apart <= 0.1 * 200
+
+
+def test_the_search_finds_the_best_of_24_within_three_percent():
+    regrets = []
+    for study in range(20):
+        random = np.random.default_rng(study)
+        means = dict(zip(names(24), random.normal(0, 0.3, 24), strict=True))
+        rates = {name: 2.0 ** random.integers(-2, 3) for name in means}
+        search = searched(space(means), Synthetic(means, rates, noise=0.03, seed=study))
+        best = min(means, key=means.get)
+        kept = ["BSP", "all-reduce", *search.finalists()]
+        assert best in kept
+        rate = math.log2(search.best_rate(best) / rates[best])
+        regrets.append(math.exp(0.1 * rate * rate) - 1)
+    assert sum(regrets) / len(regrets) <= 0.03
+
+
+def test_at_least_half_of_the_time_goes_to_the_finalists_and_the_references():
+    means = {name: 0.05 * place for place, name in enumerate(names(24))}
+    runner = Synthetic(means, noise=0.02)
+    search = searched(space(means), runner)
+    kept = ["BSP", "all-reduce", *search.finalists()]
+    fresh = sum(8 * 10 * math.exp(means[name]) for name in kept)
+    assert search.cost_s(kept) + fresh >= 0.5 * (search.cost_s(names(24)) + fresh)
+
+
+def test_a_search_without_any_run_that_reached_the_target_ranks_by_the_best_score():
+    means = dict.fromkeys(names(4), 5.0) | {"s1": 4.0}
+    search = searched(space(means), Synthetic(means, noise=0.0))
+    assert search.best_curve is None
+    assert search.ranked(without=("BSP", "all-reduce"))[0] == "s1"
+
+
+def test_a_trial_is_known_by_candidate_rate_and_seed():
+    assert Trial("a", 1.0, 2, Bound(1.0, 0.5)) == Trial("a", 1.0, 2, Bound(9.0, 0.5), whole=True)
+    assert isinstance(Search(space(names(4))).best_rate("BSP"), float)
