@@ -336,6 +336,19 @@ def test_a_peer_that_has_sent_nothing_yet_keeps_its_connection(post, insecure):
     assert all(each.lost == [] for each in silent)
 
 
+def test_a_peer_that_left_right_after_its_first_message_is_heard_and_then_lost(post):
+    brief = post.call("worker-0")
+    post.until(lambda: brief.caller.up)
+    brief.send(Ready())
+    assert post.listener._socket.poll(5000), "the message has come"
+    post.listener._take_events()
+    brief.close()
+    post.callers.remove(brief)
+    assert post.listener._monitor.poll(5000), "the end of the connection is known first"
+    post.until(lambda: post.lost)
+    assert (post.got, post.lost, post.log) == ([("worker-0", Ready())], ["worker-0"], [])
+
+
 def test_a_peer_that_left_without_a_message_does_not_lift_the_limit(post):
     silent = post.call("worker-0")
     post.until(lambda: silent.caller.up)

@@ -83,6 +83,7 @@ class ZeroMQListener(MonitoredSocket):
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._newcomers = Newcomers(int(self.endpoint.rpartition(":")[2]))
         self._let_in = 0  # connections that have shown a key of the run, and sent nothing yet
+        self._ended = set[int]()  # connections that ended, and whose messages may be unread
 
     @property
     def peers(self) -> list[str]:
@@ -123,6 +124,7 @@ class ZeroMQListener(MonitoredSocket):
         identity = bytes(frames[0].buffer)
         name = identity.decode("utf-8", "replace").partition(NAME_END)[0]
         peer: _Peer | None = None
+        is_gone = False
         try:
             if self._session.keys is not None:
                 _require_own_key(name, frames[-1])
@@ -132,6 +134,9 @@ class ZeroMQListener(MonitoredSocket):
                 newcomer = self._newcomer(name, identity, frames[-1])
                 got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
                 peer = self._peers[identity] = self._named[name] = newcomer
+                if is_gone := peer.connection in self._ended:
+                    self._ended.remove(peer.connection)
+                    peer.connection = _CLOSED
             elif peer.refused:
                 return False
             else:
@@ -147,10 +152,12 @@ class ZeroMQListener(MonitoredSocket):
         clock = self._clock
         if got is None:
             peer.first_ns = peer.first_ns or clock.read_ns
-            return False
-        clock.first_ns, peer.first_ns = peer.first_ns or clock.read_ns, 0
-        self._handlers.on_message(name, *got)
-        return True
+        else:
+            clock.first_ns, peer.first_ns = peer.first_ns or clock.read_ns, 0
+            self._handlers.on_message(name, *got)
+        if is_gone:
+            self._handlers.on_lost(name)
+        return got is not None
 
     def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
         """Return what becomes a peer if its first message is one of this run."""
@@ -186,8 +193,21 @@ class ZeroMQListener(MonitoredSocket):
         # none is shut down: a peer that lost its first message could not take part any more.
         if not self._let_in and not self.unread:
             self._newcomers.limit(len(self._names) - len(self._named) + _STRANGERS)
+        self._note_silent()
+
+    def _receive(self) -> None:
+        super()._receive()
+        self._note_silent()
+
+    def _note_silent(self) -> None:
+        """Log each connection that has ended without a message, once all messages are read."""
+        if self._ended and not self._socket.closed and not self.unread:
+            for _ in self._ended:
+                self._log.note("a connection ended that had brought no message of this run")
+            self._ended.clear()
 
     def _accepted(self, connection: int) -> None:
+        self._ended.discard(connection)  # the number is used again
         self._newcomers.add(connection)
 
     def _handshake_succeeded(self) -> None:
@@ -201,7 +221,7 @@ class ZeroMQListener(MonitoredSocket):
                 if not peer.refused:
                     self._handlers.on_lost(peer.name)
                 return
-        self._log.note("a connection ended that had brought no message of this run")
+        self._ended.add(connection)
 
     def _handshake_failed(self, *, unclear: bool) -> None:
         self._log.note("refused a connection that does not use the protocol of this run")
