@@ -20,3 +20,10 @@ def test_a_module_that_lacks_an_import_is_not_called_missing_itself(tmp_path, mo
 def test_a_missing_module_is_named_with_the_path_that_it_would_have_as_a_file(missing):
     with pytest.raises(ConfigError, match=f"'{missing.replace('.', '/')}.py:make'$"):
         load_target(f"{missing}:make", "sync.target")
+
+
+def test_an_error_that_a_library_raises_names_the_line_of_the_user(tmp_path, monkeypatch):
+    (tmp_path / "parses.py").write_text("import json\n\njson.loads('[')\n")
+    words = r"raised JSONDecodeError: .* \(.*/parses\.py, line 3\)$"
+    with pytest.raises(ConfigError, match=words):
+        load_target(f"{tmp_path}/parses.py:make", "task.target")

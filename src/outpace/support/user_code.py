@@ -1,17 +1,25 @@
-"""Finds the function that a configuration names: `file.py:function` or `module:function`."""
+"""Finds the user's code: the function that a configuration names, and the line of an error."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import require
+
+_NOT_THE_USERS: Final = (
+    sysconfig.get_path("stdlib") + "/",
+    sysconfig.get_path("purelib") + "/",
+    str(Path(__file__).parents[1]) + "/",
+    "<",  # such as "<frozen runpy>"
+)
 
 
 def absolute_target(target: str, folder: Path) -> str:
@@ -50,10 +58,19 @@ def require_target(target: str) -> None:
     require(bool(where and name), "target", must, repr(target))
 
 
+def is_users(file: str) -> bool:
+    """True if code of this file belongs to no library, and not to Outpace."""
+    return not file.startswith(_NOT_THE_USERS)
+
+
 def brief(error: BaseException) -> str:
-    """Return the error in one line, with the place in the user's code where it was raised."""
+    """Return the error in one line, with the innermost line of the user's code.
+
+    If libraries alone have raised it, with the line in the library.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    last = [each for each in frames if is_users(each.filename)][-1:] or frames[-1:]
+    place = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
     return f"{type(error).__name__}: {error}{place}"
 
 

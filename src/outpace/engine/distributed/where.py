@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -11,9 +10,9 @@ from typing import Final
 import torch
 
 from outpace.errors import ConfigError
+from outpace.support.user_code import is_users
 
 _TORCH: Final = str(Path(torch.__file__).parent) + "/"
-_LIBRARIES: Final = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("purelib") + "/")
 _OWN: Final = str(Path(__file__).parents[2]) + "/"
 _NOT_COMPILED: Final = (_TORCH + "_compile.py", _TORCH + "_dynamo/eval_frame.py")
 # Parts of torch whose collectives are not carried out, by folder.
@@ -43,7 +42,7 @@ def where(frame: FrameType | None) -> str:
             _require_supported(name[len(_TORCH) :])
         elif not name.startswith(_OWN) and not name.startswith("<"):
             line = f"{name.rpartition('/')[2]}:{frame.f_lineno}"
-            if not name.startswith(_LIBRARIES):
+            if is_users(name):
                 return line
             outside = outside or line
         frame = frame.f_back
