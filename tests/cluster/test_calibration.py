@@ -10,7 +10,7 @@ import pytest
 from outpace.cluster.calibration.all_reduces import assumed_all_reduce
 from outpace.cluster.calibration.evaluation import fit_evaluations
 from outpace.cluster.calibration.factors import shrunk_factors
-from outpace.cluster.calibration.network import Transits, fit_network
+from outpace.cluster.calibration.network import Transits, fit_network, transits_of
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording, fit_run_times, warm_up_of
 from outpace.cluster.calibration.service import service_times
@@ -299,6 +299,18 @@ def test_clocks_that_differ_are_brought_together():
     found = moved.in_clocks_of_workers(offsets)
     assert found.received - found.sent == pytest.approx(np.full(9, there))
     assert found.arrived - found.answered == pytest.approx(np.full(9, back))
+
+
+@pytest.mark.parametrize(("sizes", "kept"), [(3, {200: 0.5, 300: 0.5}), (2, {100: 1e-7, 200: 0.5})])
+def test_answers_that_arrive_before_they_are_out_are_no_transits(sizes, kept):
+    rows = [(0, 0, n, *(float(n),) * 6) for n in range(3 * sizes)]
+    given = requests(rows)
+    given.answer_bytes[:] = 100 * (1 + np.arange(3 * sizes) % sizes)
+    given.arrived[given.answer_bytes == 100] = given.answered_end[given.answer_bytes == 100]
+    found = transits_of(given)
+    answers = found.where(~found.to_server)
+    assert dict(zip(answers.size_bytes.tolist(), answers.seconds.tolist(), strict=True)) == kept
+    assert found.to_server.sum() == sizes
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from outpace.sync.messages import server_name, worker_name
 _NOISE: Final = 0.05  # relative error of a median that is always assumed
 _LEAST_GAIN: Final = 10.0  # of Schwarz's criterion: "very strong" evidence (Kass, Raftery 1995)
 _LEAST_DIFFERENCE: Final = 1.25  # of a node's latency or bandwidth from the others'
+_MEASURABLE: Final = 1e-7  # s; a shorter transit is none
 _SHORTEST: Final = 1e-8  # s; a shorter latency is none
 _FASTEST: Final = 1e12  # bytes/s; more is infinite
 
@@ -104,7 +105,11 @@ class NetworkFit:
 
 
 def transits_of(probes: Requests) -> Transits:
-    """Return the median transits of probes, in the order of time and with times on one clock."""
+    """Return the median transits of probes, in the order of time and with times on one clock.
+
+    A small message may arrive before its sender has noted that it is out. Sizes whose median is
+    shorter than 0.1 µs are left out, if the pair of processes has two others in this direction.
+    """
     rows: list[tuple[int, int, bool, float, float]] = []
     there = probes.received - probes.sent
     back = probes.arrived - probes.answered_end
@@ -119,10 +124,17 @@ def transits_of(probes: Requests) -> Transits:
             those = times[known][which.ravel() == place]
             if len(those) > 1:  # the first one finds cold caches and unused buffers
                 those = those[1:]
-            median = max(float(np.median(those)), 1e-7)
+            median = max(float(np.median(those)), _MEASURABLE)
             rows.append((int(worker), int(server), to_server, float(size), median))
     columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Transits(*columns)
+    found = Transits(*columns)
+    kept = found.seconds > _MEASURABLE
+    ways = np.stack([found.worker, found.server, found.to_server], axis=1)
+    for way in np.unique(ways, axis=0):
+        mine = (ways == way).all(axis=1)
+        if (mine & kept).sum() < 2:
+            kept |= mine
+    return found.where(kept)
 
 
 def line_of(transits: Transits) -> Line:
