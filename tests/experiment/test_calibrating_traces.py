@@ -76,8 +76,9 @@ def test_the_profiled_run_is_predicted_and_so_are_other_strategies(tmp_path):
     assert step_s("all-reduce, as profiled") == pytest.approx(0.116, rel=1e-3)
     assert step_s("all-reduce, rank 1 as fast as rank 0") == pytest.approx(0.096, rel=1e-3)
     # 11 ms are one all-reduce of 4,000,004 bytes: 1.1 times its 1 ms of latency and 9 ms.
-    faster = 0.105 + 1.1 * (0.001 + 0.009 / 4)
-    assert step_s("all-reduce, network 4 times as fast") == pytest.approx(faster, rel=1e-3)
+    faster = 0.105 + 1.1 * (0.001 + 0.009) / 4
+    name = "all-reduce, 4 times the bandwidth, a quarter of the latency"
+    assert step_s(name) == pytest.approx(faster, rel=1e-3)
     # 5 averages in 40 steps, each of which takes the whole 10 ms.
     local = 0.105 + 5 * 0.010 / 40
     assert step_s("local SGD, average every 8 steps") == pytest.approx(local, rel=1e-3)
