@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -83,6 +84,25 @@ def test_what_is_not_supported_is_refused_in_a_line(runtime, case):
     assert "\n" not in str(caught.value)
 
 
+def test_parts_of_torch_that_are_not_supported_are_refused_where_they_are_used(capfd):
+    simulate(configuration("unsupported"))
+    found = [line for line in of_worker_0(capfd.readouterr().out) if "Error" in line]
+    assert [" ".join(line.split()[1:2]) for line in found] == [
+        "FullyShardedDataParallel",
+        "fully_shard",
+        "parallelize_module",
+        "distribute_tensor",
+        "PipelineStage",
+        "init_rpc",
+        "split_group",
+        "new_group",
+        "new_group",
+    ]
+    for line in found:
+        assert re.match(r"ConfigError: \w+ at ddp_cases.py:\d+", line)
+        assert "supported are DistributedDataParallel and coll" in line or "all processes" in line
+
+
 BSP = {"kind": "bsp"}
 
 
@@ -100,7 +120,7 @@ def test_with_other_strategies_join_and_unused_parameters_need_nothing(runtime, 
     [
         ("two_models", r"trains two models with DistributedDataParallel, but sync.kind=bsp exch"),
         ("two_optimizers", r"has 2 optimizers \(SGD, SGD\), but sync.kind=bsp needs one that has"),
-        ("comm_hook", r"a communication hook: with sync.kind=bsp DistributedDataParallel exchang"),
+        ("comm_hook", r"a communication hook at ddp_cases.py:\d+: with sync.kind=bsp Distribute"),
     ],
 )
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -455,24 +455,33 @@ def comm_hook():
 
 
 @case
-def fsdp():
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    FullyShardedDataParallel(Net())
-
-
-@case
-def fully_shard():
-    from torch.distributed.fsdp import fully_shard as shard
-
-    shard(Net())
-
-
-@case
-def mesh():
+def unsupported():
+    from torch.distributed import rpc
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.distributed.pipelining import PipelineStage
+    from torch.distributed.tensor import distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-    init_device_mesh("cpu", (dist.get_world_size() // 2, 2))
+    count, cpu = dist.get_world_size(), torch.device("cpu")
+    mesh = init_device_mesh("cpu", (count,))
+    for use in (
+        lambda: FullyShardedDataParallel(Net()),
+        lambda: fully_shard(Net()),
+        lambda: parallelize_module(Net(), mesh, {"first": ColwiseParallel()}),
+        lambda: distribute_tensor(torch.ones(4), mesh),
+        lambda: PipelineStage(Net(), rank(), count, cpu),
+        lambda: rpc.init_rpc(f"worker{rank()}", rank=rank(), world_size=count),
+        lambda: dist.split_group(split_ranks=[[each] for each in range(count)]),
+        lambda: dist.new_subgroups(1),
+        lambda: init_device_mesh("cpu", (count, 1)),
+    ):
+        try:
+            use()
+        except Exception as error:
+            say(f"{type(error).__name__}: {error}")
+    model = DDP(Net(), device_mesh=mesh)
+    train(model, sgd(model.parameters()), steps=2)
 
 
 @case

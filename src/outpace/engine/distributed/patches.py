@@ -13,12 +13,11 @@ DistributedDataParallel with gradients begins the run.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,13 @@ from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.environment import calls_attach, set_environment
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
+from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
+from outpace.engine.distributed.replacements import (
+    begin_alike,
+    join,
+    register_builtin_comm_hook,
+    spawn,
+)
 from outpace.engine.distributed.where import innermost, where
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -58,11 +64,10 @@ def install(strategy: str, path: str) -> None:
     c10d: Any = dist.distributed_c10d
     c10d.Backend.register_backend(_NAME, script.make_group, devices=["cpu", "cuda"])
     init = functools.partial(script.init_process_group, c10d.init_process_group)
-    module: Any
-    for module in (dist, c10d):
-        module.init_process_group = functools.wraps(c10d.init_process_group)(init)
+    replace_everywhere(c10d.init_process_group, functools.wraps(c10d.init_process_group)(init))
+    install_refusals()
     processes: Any = torch.multiprocessing
-    processes.spawn = _spawn
+    processes.spawn = spawn
     model: Any = DistributedDataParallel
     made, forward, hook = model.__init__, model.forward, model.register_comm_hook
 
@@ -82,8 +87,9 @@ def install(strategy: str, path: str) -> None:
 
     model.__init__, model.forward = init_model, forward_model
     model.register_comm_hook = register_comm_hook
+    model._register_builtin_comm_hook = register_builtin_comm_hook
     if HERE.follow is None:
-        model.join = _join
+        model.join = join
     else:
         register_optimizer_step_post_hook(script.after_step)
 
@@ -185,14 +191,15 @@ class _Script:
         given.arguments["process_group"] = self._alone()
         init(*given.args, **given.kwargs)
         if given.arguments.get("init_sync", True):
-            _begin_alike(model, everyone)
+            begin_alike(model, everyone)
 
     def require_own_collectives(self, what: str) -> None:
         """Raise ConfigError if the strategy, and not the script, exchanges the gradients."""
         if not self._follows:
             raise ConfigError(
-                f"{what}: with sync.kind={self._strategy} DistributedDataParallel exchanges no "
-                "gradients; leave it out, or take sync.kind=ssgd"
+                f"{what} at {where(innermost())}: with sync.kind={self._strategy} "
+                "DistributedDataParallel exchanges no gradients; leave it out, or take "
+                "sync.kind=ssgd"
             )
 
     def require_equal_steps(self, call: Call) -> None:
@@ -275,37 +282,3 @@ def both(line: str) -> str:
         "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "
         "with outpace.attach leave both out"
     )
-
-
-def _begin_alike(model: Any, group: Any) -> None:
-    """Give all processes the model of process 0, as DistributedDataParallel does."""
-    c10d: Any = dist
-    parameters = [p for p in model._module_parameters if p.requires_grad]
-    c10d._verify_params_across_processes(group, parameters, None)
-    utils: Any = dist.utils
-    utils._sync_module_states(
-        module=model.module,
-        process_group=group,
-        broadcast_bucket_size=model.broadcast_bucket_size,
-        src=0,
-        params_and_buffers_to_ignore=model.parameters_to_ignore,
-        broadcast_buffers=model.broadcast_buffers,
-    )
-
-
-@contextlib.contextmanager
-def _join(self: Any, *_: Any, **__: Any) -> Iterator[None]:
-    """Take the place of `DistributedDataParallel.join`: a script that ends leaves the run."""
-    yield
-
-
-def _spawn(
-    fn: Callable[..., None], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
-) -> None:
-    """Take the place of `torch.multiprocessing.spawn`: the processes are there already."""
-    if nprocs != HERE.workers:
-        raise ConfigError(
-            f"{where(innermost())}: the script starts {nprocs} processes, but the run has "
-            f"{HERE.workers} workers: run it with --workers {nprocs}"
-        )
-    fn(HERE.number, *args)

@@ -23,7 +23,8 @@ _REFUSED: Final = {
     "distributed/pipelining": "pipeline parallelism",
 }
 SUPPORTED: Final = (
-    "supported are DistributedDataParallel and collectives of all processes; run it with torchrun"
+    "supported are DistributedDataParallel and collectives of all processes; run this one with "
+    "torchrun"
 )
 
 
@@ -35,11 +36,21 @@ def where(frame: FrameType | None) -> str:
     Raises:
         ConfigError: the call comes from a part of torch that is not supported.
     """
+    return _found(frame, frame)
+
+
+def line_of(frame: FrameType | None) -> str:
+    """Return what `where` returns, also for a part of torch that is not supported."""
+    return _found(frame, None)
+
+
+def _found(frame: FrameType | None, checked: FrameType | None) -> str:
     outside = ""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_TORCH):
-            _require_supported(name[len(_TORCH) :])
+            if checked is not None:
+                _require_supported(name[len(_TORCH) :], checked)
         elif not name.startswith(_OWN) and not name.startswith("<"):
             line = f"{name.rpartition('/')[2]}:{frame.f_lineno}"
             if is_users(name):
@@ -49,10 +60,12 @@ def where(frame: FrameType | None) -> str:
     return outside or "backward()"
 
 
-def _require_supported(name: str) -> None:
+def _require_supported(name: str, frame: FrameType) -> None:
     for folder, what in _REFUSED.items():
         if name.startswith(folder):
-            raise ConfigError(f"Outpace does not run scripts with {what}: {SUPPORTED}")
+            raise ConfigError(
+                f"{line_of(frame)}: Outpace does not run scripts with {what}: {SUPPORTED}"
+            )
 
 
 def called_by_reducer(frame: FrameType | None) -> bool:
