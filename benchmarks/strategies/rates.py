@@ -5,7 +5,7 @@ four times and a quarter of it. While the best one is the highest or the lowest 
 factors of 4; then the factor between the best rate and its neighbours is halved to 2, and to √2. So
 every strategy gets the same number of runs, wherever its rate is.
 
-A run of the search ends when it has taken a quarter longer than the best one so far.
+A run of the search ends when it has taken half as long again as the best one so far.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outpace.support.estimates import TimeTo
 
 _UNIT: Final = math.sqrt(2)  # the finest step
 _FIRST: Final = 4  # units of the first step: 4 times
-_PATIENCE: Final = 1.25  # times the best run so far
+_PATIENCE: Final = 1.5  # times the best run so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,9 @@ def _limit_s(limit_s: float, times: Iterable[TimeTo]) -> float:
 
 
 def _best_first(times: Mapping[int, TimeTo]) -> list[int]:
-    """Return the places, those that reached the target first, by time; then in order of trial."""
-    return sorted(times, key=lambda place: _cost(times[place]))
+    """Return the places by time; those without the target last, by distance from the best."""
+    best = min(times, key=lambda place: _cost(times[place]))
+    return sorted(times, key=lambda place: (_cost(times[place]), abs(place - best)))
 
 
 def _cost(time: TimeTo) -> float:

@@ -57,10 +57,10 @@ def test_a_rate_beyond_the_reach_of_the_search_is_at_the_edge():
     assert tuned.rate == pytest.approx(0.4 * 4**5, rel=1e-2)
 
 
-def test_runs_of_the_search_end_a_quarter_after_the_best_so_far():
+def test_runs_of_the_search_end_at_one_and_a_half_times_the_best_so_far():
     trials, _ = searched(valley(0.4))
     assert trials[0].limit_s == 30.0
-    assert {trial.limit_s for trial in trials[1:7]} == {7.5}
+    assert {trial.limit_s for trial in trials[1:7]} == {9.0}
 
 
 def test_where_nothing_reaches_the_target_lower_rates_are_tried():
