@@ -24,7 +24,7 @@ from outpace.experiment.tracking import Tracking, prepare
 from outpace.experiment.trials.one import carry_out
 from outpace.experiment.trials.orders import Ended, Order
 from outpace.experiment.trials.pool import KILLED, Pool, needs_all_cores
-from outpace.experiment.variants import check_seeds, seeds_from, variants_from
+from outpace.experiment.variants import alike, check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
@@ -100,6 +100,8 @@ def compare(
             check(variant.experiment)
         except ConfigError as error:
             raise ConfigError(f"variant {variant.name}: {error}") from error
+    for one, same in alike(variants):
+        warn(f"the variants {one} and {same} are the same, and so are their results: leave one out")
     runs = list(_runs(variants, seeds, out))
     bars = _Bars(runs, progress)
     if out is None:

@@ -91,3 +91,14 @@ def check_seeds(variants: Sequence[Variant], seeds: int) -> None:
                 f"variant {variant.name}: seed {variant.experiment.seed} leaves no room for "
                 f"{seeds} seeds below 2^63: choose a smaller seed"
             )
+
+
+def alike(variants: Sequence[Variant]) -> list[tuple[str, str]]:
+    """Return the names of variants with the same configuration: the first of them, and another."""
+    found = []
+    for place, variant in enumerate(variants):
+        for before in variants[:place]:
+            if before.experiment == variant.experiment:
+                found.append((before.name, variant.name))
+                break
+    return found

@@ -59,8 +59,8 @@ def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
     if len(seconds) < _WARM_UP + _LEAST:
         raise ConfigError(
             f"compute: the script took {len(seconds)} steps, too few to measure how long one "
-            f"takes ({_WARM_UP + _LEAST} are needed): name a law, such as compute.kind=constant "
-            "compute.mean_s=0.1"
+            f"takes ({_WARM_UP + _LEAST} are needed): let it take more steps, or name a law, such "
+            "as compute.kind=constant compute.mean_s=0.1"
         )
     return tuple(seconds[_WARM_UP:])
 
