@@ -58,7 +58,7 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     if not _in_a_run():
         return model, optimizer
     if HERE.is_distributed:
-        from outpace.engine.distributed.patches import both
+        from outpace.engine.distributed.requirements import both
 
         raise ConfigError(both("outpace.attach"))
     if HERE.worker is not None:

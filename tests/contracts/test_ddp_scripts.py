@@ -17,6 +17,7 @@ SCRIPT = SCRIPTS / "ddp_cases.py"
 RUNTIMES = {"real": run, "virtual": simulate}
 CASES = [
     "bucket_view",
+    "by_hand",
     "closure",
     "differentiable",
     "evaluates",
@@ -118,6 +119,10 @@ def test_with_other_strategies_join_and_unused_parameters_need_nothing(runtime, 
 @pytest.mark.parametrize(
     ("case", "words"),
     [
+        (
+            "by_hand",
+            r"all_reduce at ddp_cases.py:\d+: this script trains a model that is not in Dist",
+        ),
         ("two_models", r"trains two models with DistributedDataParallel, but sync.kind=bsp exch"),
         ("two_optimizers", r"has 2 optimizers \(SGD, SGD\), but sync.kind=bsp needs one that has"),
         ("comm_hook", r"a communication hook at ddp_cases.py:\d+: with sync.kind=bsp Distribute"),

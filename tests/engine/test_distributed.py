@@ -14,12 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 from outpace.config.reading import experiment_from
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
+from outpace.engine.distributed.by_hand import ByHand
 from outpace.engine.distributed.call import Call, Pending
 from outpace.engine.distributed.environment import calls_attach
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.requirements import require_followable
 from outpace.errors import ConfigError
+from outpace.support.place import HERE
 
 
 class Noted(Alone):
@@ -143,6 +145,43 @@ def test_the_optimizer_of_a_model_is_found_and_may_be_taken_over_in_its_step(mon
     assert taken == ["step"]
     del small
     assert optimizers.of(model) == [large]
+
+
+def test_a_script_without_ddp_is_followed_from_its_first_forward_pass(monkeypatch):
+    class Worker:
+        passes = 0
+
+        def forward(self):
+            self.passes += 1
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))  # 16 and 5 gradients
+    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)
+    monkeypatch.setattr(HERE, "worker", None)
+    optimizers, begun = Optimizers(), []
+    optimizers.install()
+
+    def begin(module, optimizer):
+        begun.append((module, optimizer))
+        HERE.worker = Worker()
+
+    by_hand = ByHand(optimizers, begin)
+    by_hand.look()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with torch.no_grad():
+        net(torch.ones(1, 3))
+    assert not begun
+    shares = []
+    net[0].weight.register_hook(lambda _: shares.append(by_hand.share()))
+    for _ in range(2):
+        loss = net(torch.ones(1, 3)).sum()
+        assert by_hand.share() is None
+        loss.backward()
+        assert by_hand.share() == 1
+        by_hand.stepped()
+    assert begun == [(net, optimizer)]
+    assert HERE.worker.passes == 2
+    assert shares[0] >= 5 / 21  # the gradients of the second layer come first
+    assert shares[0] < 1
 
 
 @pytest.mark.parametrize(

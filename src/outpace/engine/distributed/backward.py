@@ -17,9 +17,13 @@ class BackwardPass:
 
     DistributedDataParallel all-reduces a bucket as soon as its gradients are there, and waits for
     all buckets when the backward pass ends, in C++. `finish` waits just before that.
+
+    Args:
+        computed: see `Call`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, computed: Callable[[], float | None] = lambda: None) -> None:
+        self.computed = computed
         self._elements = dict[int, int]()  # of the models with a forward pass, by their id
         self._last_elements = 0  # of the models of the last backward pass
         self._waits_at_last = False

@@ -82,6 +82,8 @@ class Call:
         tag: of send and recv.
         bucket: set if DistributedDataParallel all-reduces a gradient bucket.
         timeout_s: longest time for which this process waits for the others.
+        computed: share of the gradients of a backward pass that have been computed when a script
+            without DistributedDataParallel makes the call; None if there is none.
     """
 
     number: int
@@ -94,6 +96,7 @@ class Call:
     tag: int = 0
     bucket: Bucket | None = None
     timeout_s: float = 1800.0
+    computed: float | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.where}"

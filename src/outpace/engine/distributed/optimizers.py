@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -48,6 +48,15 @@ class Optimizers:
                 found.append((elements, optimizer))
         return [optimizer for _, optimizer in sorted(found, key=lambda pair: -pair[0])]
 
+    def have_gradients(self) -> bool:
+        """Return whether an optimizer has a parameter with a gradient, or has taken a step."""
+        found = (reference() for reference in self._made)
+        return any(
+            optimizer.state or any(p.grad is not None for p in _members(optimizer))
+            for optimizer in found
+            if optimizer is not None
+        )
+
 
 def require_one(optimizers: Iterable[torch.optim.Optimizer], strategy: str) -> None:
     """Raise ConfigError if a model has several optimizers."""
@@ -61,8 +70,11 @@ def require_one(optimizers: Iterable[torch.optim.Optimizer], strategy: str) -> N
 
 
 def _elements_in(optimizer: torch.optim.Optimizer, sizes: dict[int, int]) -> int:
-    members = (p for group in optimizer.param_groups for p in group["params"])
-    return sum(sizes.get(id(p), 0) for p in members)
+    return sum(sizes.get(id(p), 0) for p in _members(optimizer))
+
+
+def _members(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    return (p for group in optimizer.param_groups for p in group["params"])
 
 
 def _intercept(kind: Any, before_step: Callable[[torch.optim.Optimizer], None]) -> None:

@@ -26,10 +26,14 @@ import torch
 import torch.distributed as dist
 from torch._compile import _disable_dynamo
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
+from outpace.engine.distributed.by_hand import ByHand, require_none
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.environment import calls_attach, set_environment
 from outpace.engine.distributed.group import OutpaceGroup
@@ -41,6 +45,7 @@ from outpace.engine.distributed.replacements import (
     register_builtin_comm_hook,
     spawn,
 )
+from outpace.engine.distributed.requirements import both
 from outpace.engine.distributed.where import innermost, where
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -91,6 +96,7 @@ def install(strategy: str, path: str) -> None:
     if HERE.follow is None:
         model.join = join
     else:
+        register_optimizer_step_pre_hook(script.by_hand.before_step)
         register_optimizer_step_post_hook(script.after_step)
 
 
@@ -100,13 +106,14 @@ class _Script:
     def __init__(self, strategy: str) -> None:
         self._strategy = strategy
         self._follows = HERE.follow is not None
-        self._backward = BackwardPass()
+        self.optimizers = Optimizers(None if self._follows else self.before_step)
+        self.by_hand = ByHand(self.optimizers, self._begin)
+        self._backward = BackwardPass(self.by_hand.share)
         self._numbers = itertools.count()
         self._models = weakref.WeakSet[Any]()  # of DistributedDataParallel
         self._elements = weakref.WeakKeyDictionary[Any, int]()  # see `_elements_of`
         self._trained: Any = None  # the one with which the run has begun
         self._followed: torch.optim.Optimizer | None = None
-        self.optimizers = Optimizers(None if self._follows else self.before_step)
 
     # -- process groups ---------------------------------------------------------------------
 
@@ -144,6 +151,8 @@ class _Script:
         c10d: Any = dist.distributed_c10d
         shared: Any = dist
         HERE.is_distributed = True
+        if self._follows and not self._models:
+            self.by_hand.look()
         original(
             _NAME,
             store=shared.HashStore(),
@@ -161,7 +170,7 @@ class _Script:
         assert HERE.collectives is not None
         seconds = timeout.total_seconds()
         collectives = HERE.collectives(seconds)
-        check = self.require_equal_steps if self._strategy in _UNEQUAL_STEPS else None
+        check = None if self._follows else self.check
         numbers = self._numbers
         return OutpaceGroup(collectives, seconds, self._backward, lambda: next(numbers), check)
 
@@ -173,6 +182,7 @@ class _Script:
     def make_model(self, init: Callable[..., None], model: Any, *args: Any, **kwargs: Any) -> None:
         """Make an object of DistributedDataParallel."""
         self._models.add(model)
+        self.by_hand.look_no_more()
         given = inspect.signature(init).bind(model, *args, **kwargs)
         if given.arguments.get("mixed_precision") is not None:
             self.require_own_collectives("mixed_precision of DistributedDataParallel")
@@ -201,6 +211,13 @@ class _Script:
                 "DistributedDataParallel exchanges no gradients; leave it out, or take "
                 "sync.kind=ssgd"
             )
+
+    def check(self, call: Call) -> None:
+        """Raise ConfigError for a collective that the strategy does not allow."""
+        if not self._models:
+            require_none(self.optimizers, call, self._strategy)
+        if self._strategy in _UNEQUAL_STEPS:
+            self.require_equal_steps(call)
 
     def require_equal_steps(self, call: Call) -> None:
         """Raise ConfigError for a collective that workers call after different iterations."""
@@ -253,10 +270,15 @@ class _Script:
             return
         if not self._follows:
             require_one(found, self._strategy)
-        self._trained, self._followed = model, found[0]
+        self._trained = model
+        self._begin(model.module, found[0])
+
+    def _begin(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Begin the run."""
         begin = HERE.follow or HERE.attach
         assert begin is not None
-        HERE.worker = begin(model.module, found[0])
+        self._followed = optimizer
+        HERE.worker = begin(module, optimizer)
         HERE.worker.start()
 
     # -- steps of optimizers ------------------------------------------------------------------
@@ -272,13 +294,5 @@ class _Script:
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Count an iteration."""
         if optimizer is self._followed and HERE.worker is not None:
+            self.by_hand.stepped()
             HERE.worker.stepped()
-
-
-def both(line: str) -> str:
-    """Return the message about a script that uses both `attach` and a process group."""
-    return (
-        f"{line}: this script calls outpace.attach and torch.distributed.init_process_group: use "
-        "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "
-        "with outpace.attach leave both out"
-    )

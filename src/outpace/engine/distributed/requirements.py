@@ -1,4 +1,4 @@
-"""What a configuration may say where a script's own collectives and optimizer train."""
+"""What configuration and script may say where a script's own collectives and optimizer train."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def require_followable(experiment: Experiment) -> None:
             "leave wire out, or register torch's bf16_compress_hook in the script"
         )
     require_own_optimizer(experiment.optimizer)
+
+
+def both(line: str) -> str:
+    """Return the message about a script that uses both `attach` and a process group."""
+    return (
+        f"{line}: this script calls outpace.attach and torch.distributed.init_process_group: use "
+        "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "
+        "with outpace.attach leave both out"
+    )

@@ -37,6 +37,9 @@ class Observer(Protocol):
     def handing_over(self, call: Call) -> None:
         """A gradient bucket is complete, and is given to Gloo next. May wait before that."""
 
+    def computed(self) -> None:
+        """A script without DistributedDataParallel averages its gradients next. May wait."""
+
     def has_seen_end(self) -> bool:
         """True if this worker knows that the run is over."""
 
@@ -108,8 +111,11 @@ class GlooCollectives:
 
     def begin(self, call: Call) -> Pending:
         bucket = call.bucket
-        if bucket is not None and self.observer is not None:
-            self.observer.handing_over(call)
+        if self.observer is not None:
+            if bucket is not None:
+                self.observer.handing_over(call)
+            elif call.computed == 1:
+                self.observer.computed()
         pending = _Pending(self, call)
         self._waits.begun(call)
         try:

@@ -90,6 +90,7 @@ class Followed(Attached):
             wanted=experiment.workers > 1,
         )
         self._started: Time = 0  # of the iteration
+        self._computed: Time = 0  # its computation ended, without DistributedDataParallel
         self._pass: BackwardTimes | None = None  # the last one of this iteration
         self._passes = 0  # of the run
         self._draw_s = 0.0
@@ -109,10 +110,9 @@ class Followed(Attached):
         process, trainer = self.process, self._trainer
         require_step(process.name, left=self._left, copy=self._is_copy, untimed=self._is_untimed)
         iteration, known = trainer.iteration, self._pass
-        if known is None:
-            self._await_law()
+        self.computed()
         now = process.now
-        computed = now if known is None else known.computed
+        computed = self._computed if known is None else known.computed
         held = 0 if known is None else max(0, known.began - computed)
         process.recorder.gradient_computed(process.worker)
         process.recorder.gradients_applied(1, () if known is None else (0,))
@@ -129,7 +129,7 @@ class Followed(Attached):
         self._begin_iteration()
 
     def _begin_iteration(self) -> None:
-        self._pass, self._started = None, self.process.now
+        self._pass, self._started, self._computed = None, self.process.now, 0
         self._draw_s = self.process.draw_s(self._trainer.iteration, self._started)
 
     def _stop(self) -> None:
@@ -183,6 +183,11 @@ class Followed(Attached):
             self.process.not_computing(known.computed, known.ended)
             self.process.recorder.totals.communicate += known.ended - known.computed
 
+    def computed(self) -> None:
+        if self._pass is None and not (self._computed or self._left or self._is_copy):
+            self._await_law()
+            self._computed = self.process.now
+
     def has_seen_end(self) -> bool:
         return self.process.stopped is not None
 
@@ -209,7 +214,7 @@ class Followed(Attached):
         return False
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
-        is_after = self._pass is not None and self._pass.ended > 0
+        is_after = self._computed > 0 or (self._pass is not None and self._pass.ended > 0)
         self._own.waited(call, begun, ended, in_computation=not is_after)
 
     def broken(self, call: Call) -> None:

@@ -29,6 +29,9 @@ class OwnCollectives:
     def handing_over(self, call: Call) -> None:
         """There are no buckets."""
 
+    def computed(self) -> None:
+        """The strategy averages the gradients."""
+
     def has_seen_end(self) -> bool:
         return False
 

@@ -136,6 +136,8 @@ class FollowedScript:
             share = call.bucket.handed_over / call.bucket.total
             self._reach(_FORWARD + (1 - _FORWARD) * share)
             self._keep(call)
+        elif self._passes and call.computed is not None:
+            self._reach(_FORWARD + (1 - _FORWARD) * call.computed)
         return self._progress
 
     def _reach(self, share: float) -> None:
