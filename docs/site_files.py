@@ -20,6 +20,8 @@ FILES = (
     "benchmarks/README.md",
     "benchmarks/papers/**/*.yaml",
     "benchmarks/papers/**/*.py",
+    "benchmarks/strategies/results.html",
+    "benchmarks/strategies/**/*.yaml",
     "docs/**/*.md",
     "docs/images/*.png",
     "docs/site.css",

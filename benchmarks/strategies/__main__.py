@@ -5,6 +5,7 @@
     python -m benchmarks.strategies --record --cells digits-cnn    # a task, a cluster, TASK/CLUSTER
     python -m benchmarks.strategies --quick                        # one tiny cell, in seconds
     python -m benchmarks.strategies table                          # tables and page of the results
+    python -m benchmarks.strategies --regret                       # of outpace advise
 
 For each strategy of a cell the learning rate is chosen first, with the same number of runs for
 every strategy; then it is run on fresh seeds. Each result is kept as soon as it is there, in
@@ -17,7 +18,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 from typing import Final
 
 from benchmarks.papers.results import origin
@@ -25,13 +25,16 @@ from benchmarks.strategies.measuring import runs_of
 from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
 from benchmarks.strategies.page import PAGE, write_page
 from benchmarks.strategies.recording import quick, record
-from benchmarks.strategies.suite import Cell, cells
+from benchmarks.strategies.regret import Regret, advised, goal_met, judged, regret
+from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
 from benchmarks.strategies.table import README, readme_with, table
 
 from outpace.errors import ConfigError, OutpaceError
+from outpace.experiment.trials import Pool
+from outpace.record.folder import free_folder
 from outpace.simulation.executors.processes import cores
 
-QUICK: Final = Path("runs/strategies/quick")
+QUICK: Final = RUNS / "quick"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--missing", action="store_true", help="only what has no result")
     parser.add_argument("--quick", action="store_true", help="one cell, much reduced")
     parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN")
+    parser.add_argument("--regret", action="store_true", help="how good outpace advise is")
+    parser.add_argument("--budget", default="60s", help="of outpace advise, for each cell")
     parser.add_argument("--processes", type=int, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
     try:
@@ -59,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(table(results([quick(chosen[0])], QUICK), [chosen[0].name]))
         elif options.record:
             record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
+        elif options.regret:
+            return regrets(chosen, options.budget, options.processes)
         elif options.what is None:
             show(chosen)
         if options.record or options.what == "table":
@@ -83,6 +90,23 @@ def show(chosen: Sequence[Cell]) -> None:
         cpu_s = sum(each.cpu_s for each in found.strategies)
         print(f"{cell.name:32} {state:16} {cpu_s:6.0f} s of processor time, {runs} runs missing")
     print(f"{total:,} runs are missing")
+
+
+def regrets(chosen: Sequence[Cell], budget: str, processes: int) -> int:
+    """Ask `outpace advise` about each complete cell; return 0 if the goal is met."""
+    complete = [each for each in results(chosen) if each.complete]
+    if not complete:
+        raise ConfigError("--regret: no complete result; record the cells first")
+    found: list[Regret] = []
+    with free_folder(RUNS, "regret") as out:
+        for each in complete:
+            cell = with_data(each.cell)
+            recommended = advised(cell, out / cell.task / cell.cluster, budget)
+            with Pool(processes) as pool:
+                found.append(regret(each, recommended, cell, pool))
+            print(found[-1].line, file=sys.stderr)
+    print(judged(found))
+    return int(not goal_met(found))
 
 
 def write_tables() -> None:

@@ -95,13 +95,19 @@ def measure(
 
 def _take(each: _Strategy, place: int, run: Ended, cell: Cell) -> None:
     """Note what a run of the strategy found."""
-    diverged = run.error is not None and _DIVERGED in run.error
-    if run.status != "complete" and not diverged:
-        raise RunError(f"{cell.name}, {each.candidate.name}: {run.error}")
+    diverged = require_complete(run, f"{cell.name}, {each.candidate.name}")
     each.found[place] = time_to(run, cell.target, each.trials[place].limit_s)
     each.cpu_s += run.cpu_s
     each.diverged += diverged
     each.ended += 1
+
+
+def require_complete(run: Ended, name: str) -> bool:
+    """Return False if a run is complete, True if it diverged; raise RunError otherwise."""
+    diverged = run.error is not None and _DIVERGED in run.error
+    if run.status != "complete" and not diverged:
+        raise RunError(f"{name}: {run.error}")
+    return diverged
 
 
 def time_to(run: Ended, target: float, limit_s: float) -> TimeTo:

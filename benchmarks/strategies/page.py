@@ -49,7 +49,7 @@ def _strategy(outcome: Outcome, measured: Measured) -> dict[str, Any]:
         "mean": _rounded(found.mean),
         "low": _rounded(found.low),
         "high": _rounded(found.high),
-        "ratio": ratio(found),
+        "ratio": "1" if measured is outcome.bsp else ratio(found),
         "seconds": seconds(measured),
         "rate": measured.tuned.rate,
         "edge": measured.tuned.at_edge,

@@ -27,7 +27,8 @@ CLUSTERS: Final = (
     "slow-network",
     "recorded",
 )
-CONVERTED: Final = Path("runs/strategies/recorded.parquet")  # the recorded job, for replay
+RUNS: Final = Path("runs/strategies")
+CONVERTED: Final = RUNS / "recorded.parquet"  # the recorded job, for replay
 
 
 @dataclass(frozen=True, slots=True)

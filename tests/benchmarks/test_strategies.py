@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
-from benchmarks.strategies.outcome import results
+from benchmarks.strategies import __main__ as command
+from benchmarks.strategies import recording, regret
+from benchmarks.strategies.outcome import read, results
 from benchmarks.strategies.page import PAGE, page
 from benchmarks.strategies.rates import Tried, search
-from benchmarks.strategies.suite import CLUSTERS, cells
+from benchmarks.strategies.suite import CLUSTERS, cells, with_data
 from benchmarks.strategies.table import README, readme_with, table
 
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, RunError
+from outpace.experiment.trials import Ended, Point
 from outpace.support.estimates import TimeTo
 
 
@@ -91,3 +95,155 @@ def test_cells_are_chosen_by_task_by_cluster_or_by_both():
     ]
     with pytest.raises(ConfigError, match="no cell digits; tasks: digits-cnn, fashion"):
         cells(["digits"])
+
+
+class TimesByFormula:
+    """A pool whose runs reach the target after a time that depends on strategy, rate and seed.
+
+    A strategy needs the seconds of `SECONDS` at the rate 0.4, the others 8 s; 0.1 s more with each
+    seed; with four times the rate, or a quarter of it, a run diverges.
+    """
+
+    SECONDS: ClassVar = {"bsp": 4.0, "ssp": 2.0, "hpsgd": 3.0, "gossip": math.inf}
+
+    def __init__(self, processes=None):
+        self.orders = []
+        self.broken = ""  # the kind of strategy whose runs fail
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self, order):
+        self.orders.append(order)
+
+    def wait(self):
+        ended, self.orders = [self.ended(order) for order in self.orders], []
+        return ended
+
+    def ended(self, order):
+        run = order.experiment
+        sync = run.sync if run.peers is None else run.peers
+        kind = sync.kind
+        if kind == self.broken:
+            return Ended(order.key, "failed", "no memory", {}, (), 0.5)
+        if not 0.2 < run.optimizer.lr < 0.8:
+            error = "the parameters stopped being finite; try a smaller learning rate"
+            return Ended(order.key, "failed", error, {}, (), 0.5)
+        time_s = self.SECONDS.get(kind, 8.0) + 0.1 * (run.seed % 1000)
+        there = time_s <= run.stop.virtual_time_s
+        points = [self.point(order, 0.0, 0.1)]
+        points += [self.point(order, time_s, 0.99)] if there else []
+        return Ended(order.key, "complete", None, {}, tuple(points), 0.5)
+
+    def point(self, order, time_s, accuracy):
+        return Point(order.key, time_s, 0, 0, accuracy, None, None)
+
+
+ORIGIN = {"date": "2026-01-02", "commit": "abc1234"}
+
+
+@pytest.fixture
+def formula(monkeypatch):
+    """Return the pools that are made, in place of real ones."""
+    made = []
+
+    def pool(processes):
+        made.append(TimesByFormula())
+        return made[-1]
+
+    monkeypatch.setattr(recording, "Pool", pool)
+    return made
+
+
+def few(*names):
+    return replace(cells(["digits-cnn/even"])[0], only=names)
+
+
+def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
+    cell = few("BSP", "SSP 4", "gossip", "ASP")
+    recording.record([cell], ORIGIN, tmp_path, 1)
+    found = read(cell, tmp_path)
+    assert found.complete
+    assert found.best.name == "SSP 4"
+    times = {each.name: each for each in found.strategies}
+    assert times["BSP"].time_s.mean == pytest.approx(4.2)
+    assert [time.time_s for _, time in times["SSP 4"].times] == [2.0, 2.1, 2.2, 2.3, 2.4]
+    # The others may take 3 times the 4.2 s of BSP: gossip never arrives, ASP does after 8 s.
+    assert {time.time_s for _, time in times["gossip"].times} == {12.6}
+    assert (times["gossip"].reached, times["ASP"].reached) == (0, 5)
+    ratio = math.prod((2 + k) / (4 + k) for k in (0, 0.1, 0.2, 0.3, 0.4)) ** 0.2
+    assert found.relative(times["SSP 4"]).mean == pytest.approx(ratio)
+    # 7 runs for the rate on one seed, 2 on the other, 5 that count.
+    assert [each.cpu_s for each in found.strategies] == [7.0] * 4
+    text = table([found], [cell.name, "digits-cnn/bursts"])
+    assert "2026-01-02, commit abc1234: 1 cell" in text
+    assert "Without a complete result: digits-cnn/bursts." in text
+    assert f"| even | SSP 4: {ratio:.2f} (" in text
+    assert "| BSP | 4.20 s (4.00 to 4.40) |" in text
+    assert "| gossip | > 2.86 |" in text  # the lower end of the interval
+    shown = page([found])
+    assert '"name":"gossip"' in shown
+    assert "Sixteen workers on machines that are alike" in shown
+
+
+def test_what_is_missing_is_measured_later_and_kept_as_soon_as_it_is_there(formula, tmp_path):
+    cell = few("BSP", "ASP", "SSP 4")
+    recording.record([few("BSP", "ASP")], ORIGIN, tmp_path, 1)
+    recording.record([cell], {"date": "2026-01-03", "commit": "def5678"}, tmp_path, 1, missing=True)
+    found = read(cell, tmp_path)
+    assert [each.name for each in found.strategies] == ["BSP", "ASP", "SSP 4"]
+    assert found.origin == ORIGIN
+    other = replace(cell, most=4.0)
+    assert read(other, tmp_path) is None  # other settings, so its results are others
+
+
+def test_a_run_that_fails_without_diverging_ends_the_recording(monkeypatch, tmp_path):
+    pool = TimesByFormula()
+    pool.broken = "ssp"
+    monkeypatch.setattr(recording, "Pool", lambda processes: pool)
+    cell = few("BSP", "SSP 4")
+    with pytest.raises(RunError, match="digits-cnn/even, SSP 4: no memory"):
+        recording.record([cell], ORIGIN, tmp_path, 1)
+    assert [each.name for each in read(cell, tmp_path).strategies] == ["BSP"]
+
+
+def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(formula, tmp_path):
+    cell = few("BSP", "SSP 4")
+    recording.record([cell], ORIGIN, tmp_path, 1)
+    data = {**cell.data, "sync": {"kind": "hpsgd"}, "servers": 1}
+    found = regret.regret(read(cell, tmp_path), data, cell, TimesByFormula())
+    expected = math.prod((3 + k / 10) / (2 + k / 10) for k in range(8)) ** (1 / 8)
+    assert found.ratio.mean == pytest.approx(expected)
+    assert found.line.startswith("| digits-cnn/even | SSP 4, rate 0.4 | kind hpsgd, rate 0.4 | +")
+    assert not regret.goal_met([found])
+    same = regret.regret(
+        read(cell, tmp_path),
+        {**cell.data, "sync": {"kind": "ssp", "staleness": 4}},
+        cell,
+        TimesByFormula(),
+    )
+    assert regret.goal_met([same])
+    assert "Goal 3 %: met." in regret.judged([same])
+
+
+def test_the_recorded_job_needs_its_file(monkeypatch, tmp_path):
+    cell = cells(["digits-cnn/recorded"])[0]
+    monkeypatch.delenv("OUTPACE_DATA", raising=False)
+    with pytest.raises(ConfigError, match=r"needs bytedance-straggler.* set OUTPACE_DATA"):
+        with_data(cell)
+
+
+@pytest.mark.slow
+def test_the_reduced_suite_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["--quick", "--cells", "digits-cnn/even", "--processes", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "| HPSGD |" in shown
+
+
+def test_the_command_names_the_cells_it_knows(capsys):
+    assert command.main(["--record", "--cells", "digits"]) == 2
+    assert "--cells: no cell digits; tasks: digits-cnn" in capsys.readouterr().err

@@ -1,0 +1,138 @@
+"""The regret of `outpace advise`: how much later its strategy reaches the target than the best.
+
+The suite is the exhaustive search, and the best is its best. Both strategies are run again on seeds
+that neither the search nor the advice has seen, because a strategy that was the best of many on
+some seeds is partly the best by chance.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.strategies.measuring import Runs, longest_s, require_complete, time_to
+from benchmarks.strategies.outcome import Measured, Outcome
+from benchmarks.strategies.suite import Cell
+
+from outpace.config.reading import experiment_from
+from outpace.errors import RunError
+from outpace.experiment.trials import Ended, Order
+from outpace.support.estimates import Estimate, TimeTo, ratio_of
+from outpace.support.yaml_files import merged, read_yaml, write_yaml
+
+GOAL: Final = 0.03
+_SEED: Final = 2000  # of the advice's configuration
+_FRESH: Final = (3000, 3001, 3002, 3003, 3004, 3005, 3006, 3007)
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """The advice for a cell beside the suite's best strategy.
+
+    Attributes:
+        ratio: the advised strategy's time to the target over the best one's, by pairs of seeds.
+    """
+
+    cell: Cell
+    best: Measured
+    advised: Mapping[str, Any]
+    ratio: Estimate
+
+    @property
+    def line(self) -> str:
+        """A row of a table in Markdown."""
+        best = f"{self.best.name}, rate {self.best.tuned.rate:g}"
+        sync = ", ".join(f"{key} {value}" for key, value in self.advised["sync"].items())
+        advised = f"{sync}, rate {self.advised['optimizer']['lr']:g}"
+        if self.ratio.mean is None:
+            return f"| {self.cell.name} | {best} | {advised} | not known |"
+        ends = [end for end in (self.ratio.low, self.ratio.high) if end is not None]
+        between = " to ".join(f"{100 * (end - 1):+.1f}" for end in ends)
+        mean = f"{100 * (self.ratio.mean - 1):+.1f} % ({between})"
+        return f"| {self.cell.name} | {best} | {advised} | {mean} |"
+
+
+HEAD: Final = "| cell | best of the suite | advised | regret |\n|---|---|---|---|"
+
+
+def advised(cell: Cell, folder: Path, budget: str) -> dict[str, Any]:
+    """Return the configuration that `outpace advise` recommends for this cell.
+
+    Args:
+        cell: with the paths of its data.
+        folder: a new folder, for the advice.
+        budget: of the advice, as on its command line.
+
+    Raises:
+        RunError: if there is no advice.
+    """
+    folder.mkdir(parents=True)
+    configuration = folder / "configuration.yaml"
+    data = {
+        **cell.data,
+        "seed": _SEED,
+        "sync": {"kind": "bsp"},
+        "stop": {"virtual_time_s": cell.limit_s},
+    }
+    configuration.write_text(write_yaml(data), "utf-8")
+    words = [sys.executable, "-m", "outpace", "advise", str(configuration), "--budget", budget]
+    words += ["--target-accuracy", str(cell.target), "--out", str(folder / "advice"), "--quiet"]
+    ended = subprocess.run(words, check=False)
+    recommended = folder / "advice" / "recommended.yaml"
+    if ended.returncode or not recommended.is_file():
+        raise RunError(f"{cell.name}: outpace advise ended with code {ended.returncode}")
+    return read_yaml(recommended)
+
+
+def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, pool: Runs) -> Regret:
+    """Run the recommended configuration and the suite's best strategy on fresh seeds.
+
+    Args:
+        cell: that of the outcome, with the paths of its data.
+
+    Raises:
+        RunError: if the suite has no best strategy on this cell, or a run fails.
+    """
+    best, bsp = outcome.best, outcome.bsp
+    if best is None or bsp is None:
+        raise RunError(f"{cell.name}: no strategy of the suite reached the target on all seeds")
+    limit_s = longest_s(cell, bsp)
+    end = {"target_accuracy": cell.target, "virtual_time_s": limit_s}
+    plain = {key: value for key, value in recommended.items() if key != "stop"}
+    for seed in _FRESH:
+        ours = cell.configuration(best.candidate, best.tuned.rate, seed, limit_s)
+        theirs = merged(plain, {"seed": seed, "stop": end, "evaluate": cell.data["evaluate"]})
+        for who, data in (("best", ours), ("advised", theirs)):
+            pool.start(Order((who, seed), experiment_from(data, f"{cell.name}, {who}")))
+    found: dict[Any, TimeTo] = {}
+    while events := pool.wait():
+        for run in events:
+            if isinstance(run, Ended):
+                require_complete(run, f"{cell.name}, {run.key}")
+                found[run.key] = time_to(run, cell.target, limit_s)
+    times = {who: [found[who, seed] for seed in _FRESH] for who in ("best", "advised")}
+    return Regret(cell, best, recommended, ratio_of(times["advised"], times["best"]))
+
+
+def judged(found: Sequence[Regret]) -> str:
+    """Return all regrets as a table, with their mean."""
+    lines = [HEAD, *(each.line for each in found), ""]
+    known = _known(found)
+    if known:
+        lines.append(f"Mean regret {100 * sum(known) / len(known):+.1f} %.")
+    lines.append(f"Goal {100 * GOAL:.0f} %: {'met' if goal_met(found) else 'missed'}.")
+    return "\n".join(lines)
+
+
+def goal_met(found: Sequence[Regret]) -> bool:
+    """True if the mean regret is within the goal, and the regret of every cell is known."""
+    known = _known(found)
+    return len(known) == len(found) and sum(known) <= GOAL * len(known)
+
+
+def _known(found: Sequence[Regret]) -> list[float]:
+    return [each.ratio.mean - 1 for each in found if each.ratio.mean is not None]
