@@ -114,7 +114,7 @@ def test_a_run_ends_when_nothing_reads_what_its_scripts_print(tmp_path, monkeypa
         if line.startswith("step"):
             raise OutputClosed
 
-    monkeypatch.setattr("outpace.experiment.running.print_line", show)
+    monkeypatch.setattr("outpace.experiment.simulating.print_line", show)
     with pytest.raises(OutputClosed):
         simulated("talks.py", "", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "partial"

@@ -28,7 +28,7 @@ from outpace.engine.scripts.gradient import (
     is_skipped,
     require_finite_parameters,
 )
-from outpace.engine.scripts.misuse import require_log, require_step
+from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import joined, require_loadable
 from outpace.engine.scripts.optimizers import numeric_settings, require_workers_can_step
@@ -37,7 +37,8 @@ from outpace.engine.scripts.takeover import take_over
 from outpace.errors import DivergenceError, RunError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
-from outpace.simulation.scripts.child.pipe import ScriptPipe
+from outpace.simulation.scripts.child.notes import ScriptNotes
+from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
 from outpace.simulation.scripts.child.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
 from outpace.simulation.scripts.memory import own_bytes
@@ -46,12 +47,10 @@ from outpace.simulation.scripts.messages import (
     Begin,
     Computes,
     FinalParameters,
-    FromScript,
     Go,
     Gradient,
     Left,
     LoadState,
-    Logged,
     Outcome,
     Over,
     States,
@@ -96,27 +95,22 @@ class SimulatedScript:
         self._slices: list[slice] = []
         self._iteration = 0
         self._left = self._has_loaded = False
-        self._is_over = False  # True: the simulation ended the run early and answers no more
         self._read_digest: str | None = None  # of the state that was read since the last step
-        self._pid = os.getpid()  # a process that the script forks has a copy of this object
-        self._abortable = self._untimed = 0  # contexts that the script is in
+        self._abortable = 0  # contexts that the script is in
         self._outcome = StepOutcome()  # of the present step
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._clock = Stopwatch()
+        notes = self._notes = ScriptNotes(pipe, self._name, self._clock)
+        self.log, self.untimed, self._send = notes.log, notes.untimed, pipe.send
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         pipe.on_over = self._exit
         take_over(optimizer, self.step, self.whole_state, self.loading_state)
 
-    @property
-    def _is_copy(self) -> bool:
-        """True in a process that the script has forked."""
-        return os.getpid() != self._pid
-
     def start(self) -> None:
         """Tell the simulation what the script trains; return when the first step may begin."""
         script, number = self._script, self._number
-        before = own_bytes(self._pid)  # without the copies that are made here
+        before = own_bytes(os.getpid())  # without the copies that are made here
         flat = script.flat().cpu()
         # The state of an optimizer that takes its steps itself stays where it is.
         has_state = script.has_taken_steps() and not self._takes_steps
@@ -154,8 +148,8 @@ class SimulatedScript:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Hand over the gradient in the model; return when the model has the next parameters."""
-        untimed = self._untimed > 0
-        require_step(self._name, left=self._left, copy=self._is_copy, untimed=untimed)
+        notes = self._notes
+        require_step(self._name, left=self._left, copy=notes.is_copy, untimed=notes.is_untimed)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -246,7 +240,7 @@ class SimulatedScript:
 
     def _forward(self, *_: Any) -> None:
         """Tell the simulation about the first forward pass with gradients."""
-        if self._is_copy or self._untimed:
+        if self._notes.is_copy or self._notes.is_untimed:
             return
         if not torch.is_grad_enabled():
             self._clock.evaluates()
@@ -265,7 +259,7 @@ class SimulatedScript:
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
-        if self._left or self._is_copy:
+        if self._left or self._notes.is_copy:
             return
         self._leave(fetch)
         if fetch:
@@ -280,10 +274,9 @@ class SimulatedScript:
 
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
-        self._pipe.is_over = True
         if not over.reason:
-            self._is_over = self._left = True
-            raise RunOver("outpace: the run was ended early")
+            self._left = True
+            raise RunOver(ENDED_EARLY)
         if not self._left:
             if over.discard and self._keeps_buffers:
                 self._script.load_buffers(self._before)
@@ -293,7 +286,7 @@ class SimulatedScript:
 
     def end(self, error: Exception | None) -> None:
         """Leave the run at the end of the script."""
-        if error is None and not self._is_copy:
+        if error is None and not self._notes.is_copy:
             self.leave()
 
     # -- the state of the optimizer ----------------------------------------------------------
@@ -305,7 +298,7 @@ class SimulatedScript:
         if self._has_loaded or self._takes_steps:
             yield
             return
-        if self._is_copy:
+        if self._notes.is_copy:
             raise RunError(
                 f"the optimizer's state can be fetched only by {self._name} itself, not by "
                 "processes that it forks: call optimizer.state_dict() there"
@@ -334,7 +327,7 @@ class SimulatedScript:
         if peers is not None and not self._left:
             require_loadable(peers, self._iteration)
         yield
-        if self._left or self._is_copy or self._takes_steps:
+        if self._left or self._notes.is_copy or self._takes_steps:
             return
         if self._read_digest == self._script.state_digest():  # as it was read: it changes nothing
             self._script.optimizer.state.clear()
@@ -343,7 +336,7 @@ class SimulatedScript:
         self._read_digest = None
         self._send(LoadState(self._script.state_within(slice(0, sum(self._script.layers)))))
 
-    # -- contexts and notes of the script --------------------------------------------------------
+    # -- contexts of the script --------------------------------------------------------
 
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
@@ -358,7 +351,7 @@ class SimulatedScript:
 
     def _was_cut_off(self, step: StepOutcome) -> bool:
         """Return whether a step was cut off; if that is not known yet, wait until it is."""
-        is_present = step is self._outcome and not (self._left or self._is_copy)
+        is_present = step is self._outcome and not (self._left or self._notes.is_copy)
         can_be = step.is_abortable and self._experiment.cut_off is not None
         if step.stopped is None and is_present and can_be:
             self._send(WantOutcome())
@@ -368,28 +361,6 @@ class SimulatedScript:
             if step.stopped:
                 self._script.load_buffers(self._before)
         return bool(step.stopped)
-
-    @contextmanager
-    def untimed(self) -> Iterator[None]:
-        """See `outpace.untimed`."""
-        self._untimed += 1
-        try:
-            with self._clock.paused():
-                yield
-        finally:
-            self._untimed -= 1
-
-    def log(self, values: dict[str, float]) -> None:
-        """See `outpace.log`; also after `outpace.finish`."""
-        require_log(self._name, copy=self._is_copy)
-        self._send(Logged(values))
-
-    # -- messages --------------------------------------------------------------------------------
-
-    def _send(self, message: FromScript) -> None:
-        if self._is_over:
-            raise RunOver("outpace: the run was ended early")
-        self._pipe.send(message)
 
 
 def _takes_steps(script: ScriptModel, experiment: Experiment) -> bool:

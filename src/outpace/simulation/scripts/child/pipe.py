@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from outpace.engine.scripts.running import RunOver
 from outpace.simulation.scripts.messages import FromScript, Over, ToScript, receive, send
+
+ENDED_EARLY: Final = "outpace: the run was ended early"
 
 
 class ScriptPipe:
@@ -19,13 +21,14 @@ class ScriptPipe:
         on_over: called when the run is over, while the script waits; it exits the script.
         is_over: True once the script exits because the run is over; the simulation then answers
             no more.
+        is_ended_early: True once the simulation has ended the run early; it then reads no more.
     """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()  # any thread of the script may log
         self.on_over: Callable[[Over], NoReturn] = _exit
-        self.is_over = False
+        self.is_over = self.is_ended_early = False
 
     def send_bytes(self, data: bytes) -> None:
         """See `Connection`."""
@@ -37,7 +40,9 @@ class ScriptPipe:
         return self._pipe.recv_bytes()
 
     def send(self, message: FromScript) -> None:
-        """Send a message."""
+        """Send a message. Raises RunOver if the run was ended early."""
+        if self.is_ended_early:
+            raise RunOver(ENDED_EARLY)
         try:
             send(self, message)
         except ConnectionError:
@@ -50,9 +55,14 @@ class ScriptPipe:
         except (EOFError, ConnectionError):
             os._exit(1)
         if isinstance(message, Over):
-            self.on_over(message)
+            self.exit(message)
         return message
+
+    def exit(self, over: Over) -> NoReturn:
+        """Exit the script because the run is over."""
+        self.is_over, self.is_ended_early = True, not over.reason
+        self.on_over(over)
 
 
 def _exit(over: Over) -> NoReturn:
-    raise RunOver(over.reason or "outpace: the run was ended early")
+    raise RunOver(over.reason or ENDED_EARLY)

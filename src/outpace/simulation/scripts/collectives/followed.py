@@ -10,9 +10,8 @@ the number of forward passes in the iteration before, at least f.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
@@ -23,10 +22,10 @@ from outpace.blocks.block import Pieces, parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.gradient import FirstGradient
-from outpace.engine.scripts.misuse import require_log
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import RunOver
-from outpace.simulation.scripts.child.pipe import ScriptPipe
+from outpace.simulation.scripts.child.notes import ScriptNotes
+from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
 from outpace.simulation.scripts.collectives.messages import Reaches
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
@@ -36,7 +35,6 @@ from outpace.simulation.scripts.messages import (
     Computes,
     Gradient,
     Left,
-    Logged,
     Over,
     Stepped,
 )
@@ -66,10 +64,10 @@ class FollowedScript:
         self._passes = 0  # forward passes of this iteration so far
         self._expected = 1  # forward passes of an iteration
         self._progress = 0.0
-        self._untimed = 0  # contexts that the script is in
         self._left = False
-        self._pid = os.getpid()
         self._clock = Stopwatch()
+        notes = self._notes = ScriptNotes(pipe, self._name, self._clock)
+        self.log, self.untimed = notes.log, notes.untimed
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         self._gradients: list[torch.Tensor] | None = []  # buckets, until the first gradient is told
@@ -77,11 +75,6 @@ class FollowedScript:
         collectives.progress, collectives.waiting = self._progress_of, self._clock.waiting
         register_module_forward_pre_hook(self._looks_at)
         model.register_forward_pre_hook(self._begins_pass)
-
-    @property
-    def _is_copy(self) -> bool:
-        """True in a process that the script has forked."""
-        return os.getpid() != self._pid
 
     def start(self) -> None:
         """Tell the simulation what the script trains; return when its time begins."""
@@ -116,7 +109,7 @@ class FollowedScript:
 
     def forward(self) -> None:
         """Note that a forward pass with gradients begins."""
-        if self._is_copy or self._untimed:
+        if self._notes.is_copy or self._notes.is_untimed:
             return
         if not self._passes:
             self._pipe.send(Computes(abortable=False, evaluated=self._clock.has_evaluated))
@@ -127,7 +120,11 @@ class FollowedScript:
 
     def _begins_pass(self, *_: Any) -> None:
         """Note that the model itself begins: model buffers have been broadcast before."""
-        if self._passes and torch.is_grad_enabled() and not (self._is_copy or self._untimed):
+        if (
+            self._passes
+            and torch.is_grad_enabled()
+            and not (self._notes.is_copy or self._notes.is_untimed)
+        ):
             self._reach(_FORWARD)
             self._pipe.send(Reaches(self._progress))
 
@@ -146,7 +143,7 @@ class FollowedScript:
 
     def stepped(self) -> None:
         """End the iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
-        if self._is_copy or self._left:
+        if self._notes.is_copy or self._left:
             return
         computed_s = self._clock.read()
         self._compare()
@@ -155,11 +152,11 @@ class FollowedScript:
         self._expected, self._passes, self._progress = max(1, self._passes), 0, 0.0
         self._iteration += 1
         if self._iteration == self._last:
-            self._exit(Over("stop.iterations is reached"))
+            self._pipe.exit(Over("stop.iterations is reached"))
         self._clock.start()
 
     def _looks_at(self, *_: Any) -> None:
-        if not (torch.is_grad_enabled() or self._is_copy or self._untimed):
+        if not (torch.is_grad_enabled() or self._notes.is_copy or self._notes.is_untimed):
             self._clock.evaluates()
 
     # -- the first gradient ------------------------------------------------------------------
@@ -182,7 +179,7 @@ class FollowedScript:
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run. The model has the final parameters already."""
-        if self._left or self._is_copy:
+        if self._left or self._notes.is_copy:
             return
         self._left = True
         script = self._script
@@ -196,33 +193,17 @@ class FollowedScript:
 
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
-        self._pipe.is_over = True
         if not over.reason:
             self._left = True
-            raise RunOver("outpace: the run was ended early")
+            raise RunOver(ENDED_EARLY)
         if not self._left:
             self.leave()
             print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)
 
-    # -- contexts and notes of the script ------------------------------------------------------
+    # -- contexts of the script ------------------------------------------------------
 
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
         """See `outpace.abortable`; nothing is stopped."""
         yield Computation()
-
-    @contextmanager
-    def untimed(self) -> Iterator[None]:
-        """See `outpace.untimed`."""
-        self._untimed += 1
-        try:
-            with self._clock.paused():
-                yield
-        finally:
-            self._untimed -= 1
-
-    def log(self, values: Mapping[str, float]) -> None:
-        """See `outpace.log`."""
-        require_log(self._name, copy=self._is_copy)
-        self._pipe.send(Logged(dict(values)))
