@@ -1,0 +1,99 @@
+"""Tests of explanations of recorded runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import outpace
+from outpace.errors import ConfigError
+from outpace.report.explaining import explained
+
+FACTORS = (1, 1, 1.3, 1, 1)
+
+
+def run(folder, iterations=40, **changes):
+    """Return the summary of a run of 5 workers, of which worker 2 takes 1.3 times as long."""
+    data = {
+        "task": {"kind": "timing", "parameters": 1000},
+        "workers": 5,
+        "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03, "factors": FACTORS},
+        "stop": {"iterations": iterations},
+        **changes,
+    }
+    return outpace.simulate(data, folder).summary
+
+
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "bsp"},
+        {"kind": "ssgd"},
+        {"kind": "local-sgd", "every": 4},
+        {"kind": "ssp", "staleness": 2},
+    ],
+    ids=lambda sync: sync["kind"],
+)
+def test_the_seconds_lost_are_those_that_the_run_takes_less_without_the_slow_worker(tmp_path, sync):
+    slow = run(tmp_path / "slow", sync=sync)
+    even = run(
+        tmp_path / "even", sync=sync, compute={"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
+    )
+    found = explained(tmp_path / "slow")
+    (cause,) = found.causes
+    assert (cause.name, cause.pattern, cause.named < 20) == ("worker 2", "steady", True)
+    assert cause.factor == pytest.approx(1.3, abs=0.04)
+    gained = slow["virtual_time_s"] - even["virtual_time_s"]
+    assert cause.lost_s == pytest.approx(gained, abs=0.03 * slow["virtual_time_s"])
+    if sync["kind"] in ("bsp", "ssgd"):
+        assert found.lost_s <= found.waiting_s * 5 / 4  # the other four waited
+    assert not explained(tmp_path / "even").causes
+
+
+def test_without_waits_a_slow_worker_costs_its_own_time(tmp_path):
+    """By hand: 40 iterations take it 0.03 s longer each, a fifth of which is 0.24 s."""
+    run(tmp_path / "asp", sync={"kind": "asp"})
+    (cause,) = explained(tmp_path / "asp").causes
+    assert cause.lost_s == pytest.approx(0.24, rel=0.1)
+
+
+def test_a_slow_link_is_told_from_a_slow_worker(tmp_path):
+    network = {
+        "latency_s": 0.001,
+        "pairs": [{"between": ["worker-3", "server-1"], "latency_s": 0.05}],
+    }
+    even = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
+    slow = run(tmp_path / "slow", sync={"kind": "bsp"}, servers=2, network=network, compute=even)
+    usual = run(
+        tmp_path / "usual",
+        sync={"kind": "bsp"},
+        servers=2,
+        network={"latency_s": 0.001},
+        compute=even,
+    )
+    (cause,) = explained(tmp_path / "slow").causes
+    assert cause.name == "link of worker 3 to server 1"
+    gained = slow["virtual_time_s"] - usual["virtual_time_s"]
+    assert cause.lost_s == pytest.approx(gained, rel=0.1)
+
+
+def test_plain_data_are_json_with_the_names_of_the_causes(tmp_path):
+    run(tmp_path / "run", sync={"kind": "bsp"})
+    plain = json.loads(json.dumps(explained(tmp_path / "run").to_plain()))
+    assert plain["version"] == 1
+    assert [cause["name"] for cause in plain["causes"]] == ["worker 2"]
+    assert plain["lost_s"] == plain["causes"][0]["lost_s"]
+
+
+def test_what_is_not_a_recorded_run_is_said_in_one_line(tmp_path):
+    run(tmp_path / "short", iterations=5, sync={"kind": "bsp"})
+    with pytest.raises(ConfigError, match="has 5 iterations, and 8 are needed"):
+        explained(tmp_path / "short")
+    (tmp_path / "short" / "trace.parquet").unlink()
+    with pytest.raises(ConfigError, match=r"has no trace.parquet.*choose a run that ended"):
+        explained(tmp_path / "short")
+    with pytest.raises(ConfigError, match="there is no such folder of a run"):
+        explained(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
+        explained(tmp_path)
