@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from benchmarks.micro.steps import WARM_UP, GivenModel
+from benchmarks.micro.steps import WARM_UP, GivenModel, step_s
 
 c10d: Any = dist  # parts of it have no type annotations
 
@@ -56,14 +55,7 @@ def main() -> None:
     seconds: list[list[float]] = [[], []]
     for number in range(WARM_UP + options.steps):
         for which in (0, 1) if number % 2 else (1, 0):
-            model, optimizer = trained[which]
-            started = time.perf_counter()
-            optimizer.zero_grad()
-            loss = model()
-            time.sleep(options.milliseconds / 1e3)
-            loss.backward()
-            optimizer.step()
-            seconds[which].append(time.perf_counter() - started)
+            seconds[which].append(step_s(*trained[which], options.milliseconds / 1e3))
     if dist.get_rank() == 0:
         found = [each[WARM_UP:] for each in seconds]
         (options.folder / "steps.json").write_text(json.dumps(found))

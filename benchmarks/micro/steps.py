@@ -43,18 +43,20 @@ class GivenModel(torch.nn.Module):
         return torch.stack([GivenLoss.apply(each, self.given) for each in self.weights]).sum()
 
 
+def step_s(model: torch.nn.Module, optimizer: Any, compute_s: float) -> float:
+    """Take a step; return how long it took, in s."""
+    started = time.perf_counter()
+    optimizer.zero_grad()
+    loss = model()
+    time.sleep(compute_s)
+    loss.backward()
+    optimizer.step()
+    return time.perf_counter() - started
+
+
 def train(model: torch.nn.Module, optimizer: Any, steps: int, compute_s: float) -> list[float]:
     """Return the seconds of each step."""
-    seconds = []
-    for _ in range(WARM_UP + steps):
-        started = time.perf_counter()
-        optimizer.zero_grad()
-        loss = model()
-        time.sleep(compute_s)
-        loss.backward()
-        optimizer.step()
-        seconds.append(time.perf_counter() - started)
-    return seconds[WARM_UP:]
+    return [step_s(model, optimizer, compute_s) for _ in range(WARM_UP + steps)][WARM_UP:]
 
 
 def main() -> None:
