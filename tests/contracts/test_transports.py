@@ -18,7 +18,14 @@ from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import BlockHead, Fetch, Notice, Ready, Refused, WirePush
+from outpace.real.net.messages import (
+    BlockHead,
+    Fetch,
+    Notice,
+    Ready,
+    Refused,
+    WirePush,
+)
 from outpace.real.net.transport import (
     Caller,
     Handlers,

@@ -12,7 +12,7 @@ from outpace.kernel import Kernel
 from outpace.real.collective.exchanges import PairwiseExchanges
 from outpace.real.collective.group import GroupSettings
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
+from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,
     CancelAverage,

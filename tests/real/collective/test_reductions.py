@@ -19,7 +19,7 @@ from outpace.real.collective.communication_thread import CommunicationThread, Wa
 from outpace.real.collective.group import Group, GroupSettings, own_address
 from outpace.real.collective.reductions import Reductions
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import EnterAllReduce, GroupBroken
+from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
 
 HOST = "127.0.0.1"
 

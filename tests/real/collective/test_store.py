@@ -16,7 +16,8 @@ from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.coordinator import key_values
 from outpace.real.coordinator.key_values import KeyValues
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import AskStore, Ready, StoreAnswer
+from outpace.real.net.messages import Ready
+from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Handlers, Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 

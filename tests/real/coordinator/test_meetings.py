@@ -7,7 +7,7 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.meetings import HostedMeetings
-from outpace.real.net.messages import ComeToMeeting, EndMeeting
+from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
 from outpace.sync.messages import Leave
 
 NAMES = ["worker-0", "worker-1", "worker-2"]

@@ -11,11 +11,13 @@ from outpace.real.coordinator.evaluation.snapshots import PeerSnapshots
 from outpace.real.coordinator.membership import Membership
 from outpace.real.net.messages import (
     BlockHead,
+    Snapshot,
+    TakeSnapshot,
+)
+from outpace.real.net.peer_messages import (
     EnterAllReduce,
     GroupBroken,
     Regroup,
-    Snapshot,
-    TakeSnapshot,
 )
 from outpace.sync.messages import Leave
 

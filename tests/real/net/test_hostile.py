@@ -24,13 +24,15 @@ from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
+from outpace.real.net.envelope import (
     ANY_MESSAGE,
-    BlockHead,
     Envelope,
+    Header,
+)
+from outpace.real.net.messages import (
+    BlockHead,
     Fetch,
     Go,
-    Header,
     Initialize,
     JoinRun,
     Notice,

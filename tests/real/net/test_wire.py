@@ -21,14 +21,16 @@ from outpace.blocks.block import whole as in_one
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
-from outpace.real.net.messages import (
+from outpace.real.net.envelope import (
     ANY_MESSAGE,
+    Envelope,
+    Header,
+)
+from outpace.real.net.messages import (
     DTYPES,
     PHANTOM,
     BlockHead,
     BlockPiece,
-    Envelope,
-    Header,
     LoggedPoint,
     Ready,
     StateEntry,

@@ -11,7 +11,13 @@ import outpace
 from outpace.blocks.block import Block, Pieces, whole
 from outpace.engine.scripts.model import ScriptModel
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import AllArrived, JoinRun, ProcessDone, ProcessFailed, StopRun
+from outpace.real.net.messages import (
+    AllArrived,
+    JoinRun,
+    ProcessDone,
+    ProcessFailed,
+    StopRun,
+)
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink

@@ -22,7 +22,7 @@ from outpace.kernel import Future, Kernel
 from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
+from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,
     CancelAverage,

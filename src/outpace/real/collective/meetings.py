@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from outpace.kernel import Future, Kernel
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import ComeToMeeting, EndMeeting
+from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 

@@ -22,7 +22,7 @@ from outpace.real.collective.communication_thread import CommunicationThread, Do
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import EnterAllReduce, GroupBroken
+from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from outpace.blocks.block import Block
-from outpace.real.net.messages import AskStore, StoreAnswer
+from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.sync.messages import WireMessage
 
 MOST_KEYS: Final = 16_384  # of each worker

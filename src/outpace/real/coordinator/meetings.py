@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.real.coordinator.membership import Tell
-from outpace.real.net.messages import ComeToMeeting, EndMeeting
+from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.meetings import Meetings

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from outpace.kernel import Kernel
 from outpace.real.coordinator.membership import Roster, Tell, end_if_still
-from outpace.real.net.messages import (
+from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,
     CancelAverage,

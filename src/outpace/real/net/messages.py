@@ -1,6 +1,7 @@
-"""Wire messages: what the processes of a run send each other, and the header of each message.
+"""Wire messages: what the processes of a run send each other.
 
-Messages of programs without blocks are sent as they are (`sync.messages`); the others are here.
+Messages of programs without blocks are sent as they are (`sync.messages`). Those for what workers
+do together are in `peer_messages`, the others here. `envelope` has what is around a message.
 Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
 message carries no tensors: it announces the block that comes with it, whose bytes follow as
 separate frames (see `wire`).
@@ -8,10 +9,8 @@ separate frames (see `wire`).
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import pairwise
-from operator import or_
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,15 +21,6 @@ from outpace.sync.messages import Count, Index, Probability, WireMessage
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
-Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
-StoreOperation: TypeAlias = Literal[
-    "set", "get", "wait", "add", "compare", "check", "delete", "count", "forget"
-]
-StoreValue: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
-StoreValues: TypeAlias = Annotated[list[StoreValue], msgspec.Meta(max_length=2)]
-StoreKeys: TypeAlias = Annotated[
-    list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=1024)
-]
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 
 MOST_ROWS: Final = 1 << 16  # of a trace, in one message
@@ -43,11 +33,11 @@ MOST_TIMES: Final = 1 << 13  # rows of `record.timing`, in one message
 PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
 
 
-class _Wire(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    pass
+class WirePart(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
+    """A part of a message, or what is around it."""
 
 
-class BlockHead(_Wire):
+class BlockHead(WirePart):
     """Announces the block that comes with a message."""
 
     dtype: Name
@@ -121,7 +111,7 @@ class Fetch(WireMessage, tag="fetch"):
     final: bool = False
 
 
-class StateEntry(_Wire):
+class StateEntry(WirePart):
     """An entry of an optimizer's state: a tensor, or a value if `dtype` is empty.
 
     elements: 0 for a tensor without a dimension.
@@ -192,104 +182,6 @@ class ProbeAnswer(WireMessage, tag="probe answer"):
 
 class ProbeDone(WireMessage, tag="probed"):
     """A worker has done what StartProbe asked for."""
-
-
-# -- workers without servers, and the coordinator -----------------------------------------
-
-
-class EnterAllReduce(WireMessage, tag="joins"):
-    """A worker takes part in the all-reduce with this number."""
-
-    number: Count
-
-
-class GroupBroken(WireMessage, tag="broken"):
-    """A worker cannot continue in the group of this generation."""
-
-    generation: Count
-    reason: Text
-
-
-class Regroup(WireMessage, tag="regroup"):
-    """The coordinator to workers: form a new group of these members."""
-
-    generation: Count
-    members: list[Index]
-
-
-class ComeToMeeting(WireMessage, tag="comes"):
-    """A worker comes to the next meeting. last: the others wait for it in no later one."""
-
-    last: bool = False
-
-
-class EndMeeting(WireMessage, tag="all here"):
-    """The coordinator to the workers that wait: all have come."""
-
-    ended: Count  # the time of the run
-
-
-class AskStore(WireMessage, tag="ask"):
-    """A worker to the store through which workers form groups (`coordinator/key_values`).
-
-    number: of this request; the StoreAnswer repeats it. `forget` gives up a request that waits, has
-    the number of that request, and is not answered.
-    """
-
-    number: Count
-    operation: StoreOperation
-    keys: StoreKeys = msgspec.field(default_factory=list)
-    values: StoreValues = msgspec.field(default_factory=list)
-    amount: Amount = 0  # that `add` adds
-
-
-class StoreAnswer(WireMessage, tag="answer"):
-    """The answer of the store. number: of the request that it answers."""
-
-    number: Count
-    value: StoreValue = b""  # of the key
-    amount: Amount = 0  # the sum of `add`, or how many keys there are
-
-
-# -- averages of two workers (gossip) ------------------------------------------------------
-
-
-class SeekPartner(WireMessage, tag="seeks"):
-    """A worker asks for a partner to average with while it computes this iteration."""
-
-    iteration: Count
-
-
-class StartAverage(WireMessage, tag="meet"):
-    """The coordinator to both workers of a pair: average now."""
-
-    number: Count
-    seeker: Index  # the worker that asked for a partner
-    partner: Index
-    began: Count  # when both were free: the time of the run
-
-
-class AverageEnded(WireMessage, tag="met"):
-    """A worker has ended its part in this average."""
-
-    number: Count
-
-
-class AverageFailed(WireMessage, tag="missed"):
-    """A worker cannot reach its partner in this average."""
-
-    number: Count
-    reason: Text
-
-
-class CancelAverage(WireMessage, tag="parted"):
-    """The coordinator to a worker: the partner is gone; give this average up unless it ended."""
-
-    number: Count
-
-
-class NoPartnerLeft(WireMessage, tag="alone"):
-    """The coordinator to a worker that asked for a partner: no other worker is left."""
 
 
 # -- processes of a run and the coordinator ------------------------------------------------
@@ -395,7 +287,7 @@ class TraceReport(WireMessage, tag="rows"):
     block: BlockHead | None = None
 
 
-class LoggedPoint(_Wire):
+class LoggedPoint(WirePart):
     """Numbers that a script logs at one time. time: ns since the start of the run."""
 
     time: Count
@@ -455,25 +347,3 @@ class Refused(WireMessage, tag="refused"):
     """The receiver's last message was refused; no later message will be accepted."""
 
     reason: Text
-
-
-# Decodes as one of them.
-ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
-
-
-class Header(_Wire):
-    """The first frame of every message. serial: counts the messages of one connection."""
-
-    run: Count
-    epoch: Count
-    serial: Count
-    message: WireMessage
-
-
-class Envelope(_Wire):
-    """A Header whose message is not decoded yet."""
-
-    run: Count
-    epoch: Count
-    serial: Count
-    message: msgspec.Raw

@@ -20,13 +20,15 @@ from outpace.blocks.block import Block
 from outpace.blocks.packing import DTYPES
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import Assembly, IsFinite, pieces_of
-from outpace.real.net.messages import (
+from outpace.real.net.envelope import (
     ANY_MESSAGE,
+    Envelope,
+    Header,
+)
+from outpace.real.net.messages import (
     PHANTOM,
     BlockHead,
     BlockPiece,
-    Envelope,
-    Header,
 )
 from outpace.sync.messages import WireMessage
 

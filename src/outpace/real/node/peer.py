@@ -20,15 +20,17 @@ from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
-    CancelAverage,
-    EndMeeting,
     Fetch,
-    NoPartnerLeft,
-    Regroup,
     Snapshot,
-    StartAverage,
     TakeSnapshot,
     TrainingDone,
+)
+from outpace.real.net.peer_messages import (
+    CancelAverage,
+    EndMeeting,
+    NoPartnerLeft,
+    Regroup,
+    StartAverage,
 )
 from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink

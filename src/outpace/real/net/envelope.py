@@ -1,0 +1,36 @@
+"""What is around each wire message: the header, and the types that a message may have."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+
+import msgspec
+
+from outpace.real.net import peer_messages
+from outpace.real.net.messages import WirePart
+from outpace.sync.messages import Count, WireMessage
+
+assert peer_messages  # imported so that its messages are among the subclasses
+
+# Decodes as one of them.
+ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
+
+
+class Header(WirePart):
+    """The first frame of every message. serial: counts the messages of one connection."""
+
+    run: Count
+    epoch: Count
+    serial: Count
+    message: WireMessage
+
+
+class Envelope(WirePart):
+    """A Header whose message is not decoded yet."""
+
+    run: Count
+    epoch: Count
+    serial: Count
+    message: msgspec.Raw

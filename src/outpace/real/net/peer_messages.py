@@ -1,0 +1,115 @@
+"""Wire messages for what workers do together: all-reduces, meetings, averages of two, the store."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from outpace.real.net.messages import Text
+from outpace.sync.messages import Count, Index, WireMessage
+
+Amount: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+StoreOperation: TypeAlias = Literal[
+    "set", "get", "wait", "add", "compare", "check", "delete", "count", "forget"
+]
+StoreValue: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 20)]
+StoreValues: TypeAlias = Annotated[list[StoreValue], msgspec.Meta(max_length=2)]
+StoreKeys: TypeAlias = Annotated[
+    list[Annotated[str, msgspec.Meta(max_length=256)]], msgspec.Meta(max_length=1024)
+]
+
+
+class EnterAllReduce(WireMessage, tag="joins"):
+    """A worker takes part in the all-reduce with this number."""
+
+    number: Count
+
+
+class GroupBroken(WireMessage, tag="broken"):
+    """A worker cannot continue in the group of this generation."""
+
+    generation: Count
+    reason: Text
+
+
+class Regroup(WireMessage, tag="regroup"):
+    """The coordinator to workers: form a new group of these members."""
+
+    generation: Count
+    members: list[Index]
+
+
+class ComeToMeeting(WireMessage, tag="comes"):
+    """A worker comes to the next meeting. last: the others wait for it in no later one."""
+
+    last: bool = False
+
+
+class EndMeeting(WireMessage, tag="all here"):
+    """The coordinator to the workers that wait: all have come."""
+
+    ended: Count  # the time of the run
+
+
+class AskStore(WireMessage, tag="ask"):
+    """A worker to the store through which workers form groups (`coordinator/key_values`).
+
+    number: of this request; the StoreAnswer repeats it. `forget` gives up a request that waits, has
+    the number of that request, and is not answered.
+    """
+
+    number: Count
+    operation: StoreOperation
+    keys: StoreKeys = msgspec.field(default_factory=list)
+    values: StoreValues = msgspec.field(default_factory=list)
+    amount: Amount = 0  # that `add` adds
+
+
+class StoreAnswer(WireMessage, tag="answer"):
+    """The answer of the store. number: of the request that it answers."""
+
+    number: Count
+    value: StoreValue = b""  # of the key
+    amount: Amount = 0  # the sum of `add`, or how many keys there are
+
+
+# -- averages of two workers (gossip) ------------------------------------------------------
+
+
+class SeekPartner(WireMessage, tag="seeks"):
+    """A worker asks for a partner to average with while it computes this iteration."""
+
+    iteration: Count
+
+
+class StartAverage(WireMessage, tag="meet"):
+    """The coordinator to both workers of a pair: average now."""
+
+    number: Count
+    seeker: Index  # the worker that asked for a partner
+    partner: Index
+    began: Count  # when both were free: the time of the run
+
+
+class AverageEnded(WireMessage, tag="met"):
+    """A worker has ended its part in this average."""
+
+    number: Count
+
+
+class AverageFailed(WireMessage, tag="missed"):
+    """A worker cannot reach its partner in this average."""
+
+    number: Count
+    reason: Text
+
+
+class CancelAverage(WireMessage, tag="parted"):
+    """The coordinator to a worker: the partner is gone; give this average up unless it ended."""
+
+    number: Count
+
+
+class NoPartnerLeft(WireMessage, tag="alone"):
+    """The coordinator to a worker that asked for a partner: no other worker is left."""
