@@ -17,7 +17,8 @@ TYPE_CHECKING = False  # not from typing: until the command guards itself, littl
 if TYPE_CHECKING:
     from typing import Any
 
-    from outpace.config.experiment import Evaluate, Experiment, Stop, Target
+    from outpace.config.experiment import Experiment
+    from outpace.config.goals import Evaluate, Stop, Target
     from outpace.config.reading import experiment_from
     from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outpace.cluster.laws import Constant
-from outpace.config.experiment import Experiment, Stop
+from outpace.config.experiment import Experiment
+from outpace.config.goals import Stop
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.support.yaml_files import parse_yaml, with_overrides, write_yaml

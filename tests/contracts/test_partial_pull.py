@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
-from outpace.config.experiment import Experiment, Stop
+from outpace.config.experiment import Experiment
+from outpace.config.goals import Stop
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.real.net.inbox import Turns

@@ -8,7 +8,7 @@ import pytest
 from tests.support.paths import EXAMPLES
 
 import outpace
-from outpace.config.experiment import Target
+from outpace.config.goals import Target
 from outpace.experiment.comparison import seeds_from, variants_from
 from outpace.support.yaml_files import read_yaml
 from outpace.tasks import Timing

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from outpace.config.experiment import Evaluate, Experiment, Stop
+from outpace.config.experiment import Experiment
+from outpace.config.goals import Evaluate, Stop
 from outpace.optim import Sgd
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace

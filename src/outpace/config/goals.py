@@ -1,0 +1,90 @@
+"""When a run ends, which quality of the model it aims at, and when the model is evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outpace.support.checks import positive, require
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Limits of a run, which ends when the first of them is reached.
+
+    Attributes:
+        iterations: a worker leaves before it would start this iteration (counted from 0).
+        virtual_time_s: seconds of virtual time.
+        target_accuracy: test accuracy of an evaluation, in (0, 1]. For a script, an accuracy that
+            it logs.
+    """
+
+    iterations: int | None = None
+    virtual_time_s: float | None = None
+    target_accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.iterations is not None:
+            require(self.iterations > 0, "iterations", "at least 1", self.iterations)
+        if self.virtual_time_s is not None:
+            require(
+                positive(self.virtual_time_s),
+                "virtual_time_s",
+                "a positive number of seconds, at most 1e9",
+                self.virtual_time_s,
+            )
+        if self.target_accuracy is not None:
+            require(
+                0 < self.target_accuracy <= 1,
+                "target_accuracy",
+                "in (0, 1]",
+                self.target_accuracy,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The quality of the model that a comparison is judged by: an accuracy or a loss.
+
+    A run reaches the target at the first evaluation that shows it, or the first value that its
+    script logs, and continues; only
+    `Stop.target_accuracy` ends a run. Exactly one argument must be given.
+
+    Args:
+        accuracy: lowest test accuracy that reaches the target, in (0, 1].
+        loss: highest training loss that reaches the target.
+    """
+
+    accuracy: float | None = None
+    loss: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.accuracy is None) == (self.loss is None):
+            raise ValueError("needs exactly one of accuracy and loss")
+        if self.accuracy is not None:
+            require(0 < self.accuracy <= 1, "accuracy", "in (0, 1]", self.accuracy)
+        if self.loss is not None:
+            require(positive(self.loss), "loss", "positive, at most 1e9", self.loss)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """When the model is evaluated, besides at the end of the run; takes no virtual time.
+
+    Attributes:
+        every_updates: versions of shard 0 from one evaluation to the next.
+        every_s: seconds of virtual time from one evaluation to the next.
+        samples: largest number of samples, evenly spaced, from the training data (never more
+            than 1,000) and from the test data (None: all).
+    """
+
+    every_updates: int | None = None
+    every_s: float | None = None
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.samples is not None:
+            require(self.samples > 0, "samples", "at least 1", self.samples)
+        if self.every_updates is not None:
+            require(self.every_updates > 0, "every_updates", "at least 1", self.every_updates)
+        if self.every_s is not None:
+            require(1e-6 <= self.every_s <= 1e9, "every_s", "from 1e-6 to 1e9", self.every_s)
