@@ -33,7 +33,7 @@ from outpace.sync import (
     Ssp,
     SspTable,
 )
-from outpace.sync.messages import Leave, Pull, Push
+from outpace.sync.messages import Leave, Pause, Pull, Push, Resume
 from outpace.sync.observer import Outcome
 
 
@@ -170,6 +170,41 @@ def test_a_lazy_buffer_answers_with_every_gradient_up_to_the_pulls_iteration(
 
 
 @every_policy
+@given(
+    workers=st.integers(1, 5),
+    steps=st.integers(1, 6),
+    picks=st.lists(st.integers(0, 10**6), max_size=40),
+)
+def test_workers_that_meet_outside_of_the_strategy_all_get_there(case, workers, steps, picks):
+    """Each takes `steps` steps of its own, whatever their numbers are, and then waits for all.
+
+    In any order: the next of the workers that can go on, and the next of those that come back.
+    """
+    driver, taken = Driver(case.policy, workers), [0] * workers
+    order = iter(picks)
+    for _ in range(2):
+        while len(driver.paused) < workers:
+            free = driver.free()
+            if not free:
+                assert driver.wait(), "the workers that wait for parameters will never have them"
+                continue
+            worker = free[next(order, 0) % len(free)]
+            if taken[worker] == steps:
+                driver.pause(worker)
+                taken[worker] = 0
+            else:
+                driver.step(worker)
+                taken[worker] += 1
+        while driver.paused:
+            back = sorted(driver.paused)
+            driver.resume(back[next(order, 0) % len(back)])
+    finish(driver)
+    assert driver.shard.describe_waiting() == ""
+    if case.bound is not None:
+        assert all(reply.iteration < reply.clock + case.bound for reply in driver.replies)
+
+
+@every_policy
 @given(workers=st.integers(1, 5), actions=ACTIONS)
 def test_every_gradient_is_applied_exactly_once(case, workers, actions):
     driver = Driver(summed(case.policy), workers)
@@ -213,6 +248,8 @@ ILLEGAL = st.sampled_from(
         Pull(99, 0),
         Pull(0, -1),
         Leave(99),
+        Pause(99),
+        Resume(0),
         "older",
         "gone",
         "nonsense",

@@ -13,7 +13,17 @@ import torch
 
 from outpace.optim import Sgd
 from outpace.sync import Policy
-from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
+from outpace.sync.messages import (
+    Close,
+    FromWorker,
+    Leave,
+    Pause,
+    Pull,
+    Push,
+    Reply,
+    Resume,
+    SetPolicy,
+)
 from outpace.sync.observer import NOBODY, Outcome
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -58,12 +68,14 @@ class Driver:
         self.version = [0] * workers
         self.waiting: dict[int, int] = {}  # worker -> iteration of its pull
         self.gone: set[int] = set()
+        self.paused: set[int] = set()
         self.pushed: list[tuple[int, int]] = []  # with a gradient
         self.withheld: list[tuple[int, int]] = []  # pushes that the worker chose not to send
         self.replies: list[Reply] = []
 
     def free(self) -> list[int]:
-        return [n for n in range(self.workers) if n not in self.waiting and n not in self.gone]
+        busy = {*self.waiting, *self.gone, *self.paused}
+        return [n for n in range(self.workers) if n not in busy]
 
     def gradient(self, worker: int, iteration: int) -> torch.Tensor:
         gradient = torch.zeros(self.size, dtype=torch.float64)
@@ -105,7 +117,15 @@ class Driver:
         self.gone.add(worker)
         self.send(Leave(worker))
 
-    def send(self, message: Push | Pull | Leave | SetPolicy | Close) -> None:
+    def pause(self, worker: int) -> None:
+        self.paused.add(worker)
+        self.send(Pause(worker))
+
+    def resume(self, worker: int) -> None:
+        self.paused.remove(worker)
+        self.send(Resume(worker))
+
+    def send(self, message: FromWorker | SetPolicy | Close) -> None:
         self.now += 1
         while (deadline := self.shard.next_deadline) is not None and deadline <= self.now:
             self.take_all(lambda: self.shard.on_time(self.now))

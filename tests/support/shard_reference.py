@@ -52,6 +52,7 @@ class Reference:
     version: int = 0
     progress: list[int] = field(init=False)
     gone: set[int] = field(default_factory=set)
+    paused: set[int] = field(default_factory=set)
     parameters: list[float] = field(default_factory=lambda: [0.0] * SIZE)
     significance: dict[int, float] = field(default_factory=dict)
     last_push: list[int] = field(init=False)
@@ -73,8 +74,21 @@ class Reference:
     # -- what a view must say ----------------------------------------------------------
 
     @property
-    def live(self) -> list[int]:
+    def members(self) -> list[int]:
         return [worker for worker in range(self.workers) if worker not in self.gone]
+
+    @property
+    def live(self) -> list[int]:
+        """Without those that are paused and have not pushed this iteration."""
+        return [
+            worker
+            for worker in self.members
+            if worker not in self.paused or self.progress[worker] >= self.clock
+        ]
+
+    @property
+    def active(self) -> list[int]:
+        return [worker for worker in self.members if worker not in self.paused]
 
     def count(self, iteration: int) -> int:
         return sum(self.progress[worker] >= iteration for worker in self.live)
@@ -131,9 +145,18 @@ class Reference:
 
     def leave(self, worker, now):
         self.gone.add(worker)
+        self.paused.discard(worker)
         self.abandoned += [each.pull for each in self.waiting if each.pull.worker == worker]
         self.waiting = [each for each in self.waiting if each.pull.worker != worker]
         return self.look(now)
+
+    def pause(self, worker, now):
+        self.paused.add(worker)
+        return self.look(now, at_end=False)
+
+    def resume(self, worker, now):
+        self.paused.discard(worker)
+        return self.look(now, at_end=False)
 
     def close(self, iteration, workers, now):
         self.counting[iteration] = frozenset(workers)
@@ -223,7 +246,8 @@ class Reference:
             return policy.patience(self)
         if self.is_cut_off:
             named = self.counting.get(self.clock)
-            return math.inf if named is None or named.intersection(self.laggards) else 0
+            late = {worker for worker in self.members if self.progress[worker] < self.clock}
+            return math.inf if named is None or named & late else 0
         if pushed == len(self.live):
             return 0
         if policy.kind == "drop-stragglers" and pushed >= policy.quorum:
@@ -272,7 +296,7 @@ class Reference:
             case "psp-sampling":
                 sample = sample_of(pull, policy.sample, self.workers)
                 return lambda: all(
-                    self.progress[n] >= i - policy.staleness for n in sample if n not in self.gone
+                    self.progress[n] >= i - policy.staleness for n in sample if n in self.live
                 )
         raise AssertionError(policy.kind)
 

@@ -42,7 +42,7 @@ from outpace.sync import (
     Ssp,
 )
 from outpace.sync.conditions import Condition, Conditioned
-from outpace.sync.messages import Close, Leave, Pull, Push, Reply, SetPolicy
+from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Reply, Resume, SetPolicy
 from outpace.sync.observer import NOBODY, Outcome
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -253,7 +253,7 @@ class ShardMachine(RuleBasedStateMachine):
         """Whose turn it is."""
         return [
             worker
-            for worker in self.model.live
+            for worker in self.model.active
             if not self.to_pull[worker] and self.unanswered(worker) < self.most_unanswered
         ]
 
@@ -282,41 +282,55 @@ class ShardMachine(RuleBasedStateMachine):
         if what != "no pull yet":
             self.ask(worker, coin)
 
-    @precondition(lambda self: any(self.to_pull[worker] for worker in self.model.live))
+    @precondition(lambda self: any(self.to_pull[worker] for worker in self.model.active))
     @rule(pick=any_worker, gap=gaps, coin=drawn)
     def pull(self, pick, gap, coin):
         self.arrive(gap)
-        self.ask(self.one_of(pick, [n for n in self.model.live if self.to_pull[n]]), coin)
+        self.ask(self.one_of(pick, [n for n in self.model.active if self.to_pull[n]]), coin)
 
     def ask(self, worker, coin):
         self.to_pull[worker] = False
         pull = self.last_pull[worker] = Pull(worker, self.model.progress[worker], coin)
         self.send(pull, lambda: self.model.pull(pull, self.now))
 
-    @precondition(lambda self: any(n in self.last_pull for n in self.model.live))
+    @precondition(lambda self: any(n in self.last_pull for n in self.model.active))
     @rule(pick=any_worker, gap=gaps)
     def pull_again(self, pick, gap):
         self.arrive(gap)
-        worker = self.one_of(pick, [n for n in self.model.live if n in self.last_pull])
+        worker = self.one_of(pick, [n for n in self.model.active if n in self.last_pull])
         pull = self.last_pull[worker]
         self.send(pull, lambda: self.model.pull(pull, self.now))
 
-    @precondition(lambda self: any(self.model.progress[n] >= 0 for n in self.model.live))
+    @precondition(lambda self: any(self.model.progress[n] >= 0 for n in self.model.members))
     @rule(pick=any_worker, gap=gaps)
     def push_again(self, pick, gap):
         self.arrive(gap)
-        worker = self.one_of(pick, [n for n in self.model.live if self.model.progress[n] >= 0])
+        worker = self.one_of(pick, [n for n in self.model.members if self.model.progress[n] >= 0])
         iteration = self.model.progress[worker]
         message = Push(worker, iteration, 0, tensor(gradient_of(worker, iteration)))
         self.send(message, lambda: self.model.push(worker, iteration, 0, None, self.now))
 
-    @precondition(lambda self: self.model.live)
+    @precondition(lambda self: self.model.members)
+    @rule(pick=any_worker, gap=gaps, pauses=st.booleans())
+    def pause_or_resume(self, pick, gap, pauses):
+        self.arrive(gap)
+        model = self.model
+        workers = model.active if pauses else sorted(model.paused)
+        if not workers:
+            return
+        worker = self.one_of(pick, workers)
+        if pauses:
+            self.send(Pause(worker), lambda: model.pause(worker, self.now))
+        else:
+            self.send(Resume(worker), lambda: model.resume(worker, self.now))
+
+    @precondition(lambda self: self.model.members)
     @rule(pick=any_worker, gap=gaps, really=st.integers(0, 3))
     def leave(self, pick, gap, really):
         if really:
             return
         self.arrive(gap)
-        worker = self.one_of(pick, self.model.live)
+        worker = self.one_of(pick, self.model.members)
         self.send(Leave(worker), lambda: self.model.leave(worker, self.now))
 
     # -- what happens to it --------------------------------------------------------------
@@ -378,6 +392,12 @@ class ShardMachine(RuleBasedStateMachine):
                 "pull negative",
                 "pull unknown",
                 "pull gone",
+                "push paused",
+                "pull paused",
+                "pause again",
+                "pause unknown",
+                "resume again",
+                "resume gone",
                 "leave unknown",
                 "leave gone",
                 "close again",
@@ -398,7 +418,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     def illegal(self, pick, what):
         model = self.model
-        worker = self.one_of(pick, model.live) if model.live else None
+        worker = self.one_of(pick, model.members) if model.members else None
         gone = self.one_of(pick, sorted(model.gone)) if model.gone else None
         following = None if worker is None else model.progress[worker] + 1
         gradient = tensor(gradient_of(0, 5))
@@ -407,6 +427,19 @@ class ShardMachine(RuleBasedStateMachine):
                 return Push(self.one_of(pick, [-1, model.workers]), 0, 0, gradient)
             case "pull unknown":
                 return Pull(self.one_of(pick, [-1, model.workers]), 0)
+            case "pause unknown":
+                return Pause(model.workers)
+            case "resume gone" if gone is not None:
+                return Resume(gone)
+            case "push paused" if model.paused:
+                paused = self.one_of(pick, sorted(model.paused))
+                return Push(paused, model.progress[paused] + 1, 0, gradient)
+            case "pull paused" if model.paused:
+                return Pull(self.one_of(pick, sorted(model.paused)), max(model.progress) + 1)
+            case "pause again" if model.paused:
+                return Pause(self.one_of(pick, sorted(model.paused)))
+            case "resume again" if model.active:
+                return Resume(self.one_of(pick, model.active))
             case "leave unknown":
                 return Leave(model.workers)
             case "gone" if gone is not None:
@@ -472,7 +505,7 @@ class ShardMachine(RuleBasedStateMachine):
         assert shard.clock == model.clock
         assert shard.version == model.version
         assert shard.next_deadline == model.deadline
-        assert shard.live == len(model.live)
+        assert shard.live == len(model.members)
         assert shard.read().tolist() == model.parameters
         assert self.seen.versions == list(range(1, model.version + 1))
 
@@ -508,7 +541,7 @@ class ShardMachine(RuleBasedStateMachine):
                 assert view.count(iteration) == model.count(iteration)
             for worker in range(model.workers):
                 assert view.progress(worker) == model.progress[worker]
-                assert view.is_live(worker) == (worker not in model.gone)
+                assert view.is_live(worker) == (worker in model.live)
                 assert view.last_push(worker) == model.last_push[worker]
                 assert view.step_time(worker) == model.step_time[worker]
                 assert math.isclose(view.significance(worker), model.significance.get(worker, 0.0))

@@ -71,6 +71,19 @@ def has_scheduler(experiment: Experiment) -> bool:
     return strategy.scheduler is not None or strategy.cut_off is not None
 
 
+def tells_pauses(experiment: Experiment) -> bool:
+    """True if workers tell the servers when they wait in a collective of their script.
+
+    Only where an iteration may be finished without a worker. Elsewhere all workers take the same
+    number of steps, and no worker waits for one that is in a later step.
+    """
+    if any(each.push is not None for each in experiment.conditions):
+        return True
+    policies = [policy for _, _, policy in experiment.policies.later()]
+    policies += [followed.policy for followed in experiment.policies.initial()]
+    return any(policy.leaves_behind for policy in policies)
+
+
 def scheduler_number(experiment: Experiment) -> int | None:
     """Return the number of the scheduler's shard, which follows the servers' numbers.
 

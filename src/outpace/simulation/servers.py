@@ -6,7 +6,6 @@ laws of the cluster. Nothing here decides about synchronization.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -121,11 +120,10 @@ class Simulation(VirtualRun):
     def _rule(self, settings: CutOffSettings) -> Rule:
         """Return the rule that says when iterations are cut off."""
         experiment = self.experiment
-        iterations = itertools.count()
 
         def truth() -> Seconds:
             """Return the run times of all workers in the iteration that begins now."""
-            iteration, now = next(iterations), self.kernel.now
+            iteration, now = self.totals.closed, self.kernel.now
             workers = range(experiment.workers)
             return np.array([self.run_time(worker, iteration, now) for worker in workers])
 

@@ -129,6 +129,10 @@ class Conditioned(Policy):
     def scheduler(self) -> Policy | None:
         return self.base.scheduler
 
+    @property
+    def leaves_behind(self) -> bool:
+        return self.push is not None or self.base.leaves_behind
+
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         if self.pull is None:
             return self.base.may_answer(pull, view)

@@ -62,6 +62,21 @@ class Leave(WireMessage, tag="leave"):
     worker: Index
 
 
+class Pause(WireMessage, tag="pause"):
+    """`worker` waits for other workers outside of the strategy, in a collective of its script.
+
+    Until its `Resume`, no server and no scheduler waits for it, and it sends nothing.
+    """
+
+    worker: Index
+
+
+class Resume(WireMessage, tag="resume"):
+    """`worker` goes on after its `Pause`, in the iteration in which it paused."""
+
+    worker: Index
+
+
 class Reply(msgspec.Struct, gc=False):
     """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
 
@@ -119,7 +134,10 @@ class Ack(WireMessage, tag="ack"):
     iteration: Count
 
 
-Message: TypeAlias = Push | Pull | Leave | Reply | Ack | SetPolicy | Done | Close | Abort
+Message: TypeAlias = (
+    Push | Pull | Leave | Pause | Resume | Reply | Ack | SetPolicy | Done | Close | Abort
+)
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

@@ -81,7 +81,11 @@ class ShardView(Protocol):
 
     @property
     def live(self) -> int:
-        """The number of workers that have not left."""
+        """The number of workers that take part: that have not left, nor been left out.
+
+        A worker that waits in a collective of its script is left out of the iterations that it has
+        not pushed.
+        """
 
     @property
     def reached(self) -> int:
@@ -99,7 +103,7 @@ class ShardView(Protocol):
         """Return the highest iteration that this worker has pushed; -1: none yet."""
 
     def is_live(self, worker: int) -> bool:
-        """True if this worker has not left."""
+        """True if this worker is among those that `live` counts."""
 
     def count(self, iteration: int) -> int:
         """Return how many live workers have pushed this iteration or a later one."""
@@ -199,6 +203,16 @@ class Policy(ABC):
         Its shard has no parameters; workers push their progress to it. None: no scheduler.
         """
         return None
+
+    @property
+    def leaves_behind(self) -> bool:
+        """True if a server may finish an iteration that a live worker has not pushed.
+
+        Such a worker goes on with a later iteration, so workers take different numbers of steps in
+        the same time. They then tell the servers when they wait in a collective of their script
+        (`Pause`), so that nobody waits for them. By default, True if `patience_s` is overridden.
+        """
+        return type(self).patience_s is not Policy.patience_s
 
     @property
     def pushes_in_a_row(self) -> int:

@@ -50,7 +50,7 @@ class PullQueue:
         return self._by_clock.pop(clock, _NOTHING).values()
 
     def take_watching(self, worker: int) -> Iterator[Held]:
-        """Remove and yield the pulls that may be released because this worker pushed or left."""
+        """Remove and yield the pulls that may be released because of what this worker did."""
         for watched in {worker, ANYBODY}:
             yield from self.watched.pop(watched, _NOTHING).values()
 

@@ -9,6 +9,8 @@ a retry of the network, and is not applied again. The *clock* V is the number of
 that the shard has finished; the policy says when it may advance. A pull that is held is
 filed under a *release clock* and answered when V gets there. A pull whose
 release depends on no clock is judged again when the worker that it watches has pushed or left.
+A worker that has *paused* waits for other workers outside of the strategy. Until it resumes, it
+is not waited for in iterations that it has not pushed.
 A policy may make the shard wait for some seconds: `next_deadline` is the time at which
 `on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
 again, and an iteration with some gradients before and some after the change has one step in all.
@@ -31,7 +33,17 @@ from outpace.blocks.block import Value, value_of
 from outpace.errors import PolicyError, ProtocolError
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import ASK_AGAIN, Decision
-from outpace.sync.messages import Close, Leave, Message, Pull, Push, Reply, SetPolicy
+from outpace.sync.messages import (
+    Close,
+    Leave,
+    Message,
+    Pause,
+    Pull,
+    Push,
+    Reply,
+    Resume,
+    SetPolicy,
+)
 from outpace.sync.observer import NOBODY, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Apply, Policy
@@ -80,7 +92,7 @@ class Shard:
     @property
     def live(self) -> int:
         """The number of workers that have not left."""
-        return self._view.live
+        return self._view.members
 
     @property
     def policy(self) -> Policy:
@@ -107,6 +119,8 @@ class Shard:
             return self._on_pull(message, now)
         if isinstance(message, Leave):
             return self._on_leave(message, now)
+        if isinstance(message, Pause | Resume):
+            return self._on_pause(message, now)
         if isinstance(message, Close):
             return self._on_close(message, now)
         if isinstance(message, SetPolicy):
@@ -170,6 +184,7 @@ class Shard:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
         if pull in self._queue:
             return []  # a repetition gets no second answer
+        self._require_not_paused(pull.worker, "pulled")
         decision = self._judged(pull)
         if decision.release_clock is not None:
             self._queue.add(pull, now, decision)
@@ -187,6 +202,18 @@ class Shard:
         self._abandon(self._queue.take_worker(worker))
         self._view.leave(worker)
         return self._advance(worker, now)
+
+    def _on_pause(self, message: Pause | Resume, now: Time) -> list[Reply]:
+        worker, pauses = message.worker, isinstance(message, Pause)
+        self._require_member(worker, "paused" if pauses else "resumed")
+        if pauses == self._view.is_paused(worker):
+            why = "paused twice" if pauses else "resumed without a pause"
+            raise ProtocolError(f"worker {worker} {why}")
+        if pauses:
+            self._view.pause(worker)
+        else:
+            self._view.resume(worker)
+        return self._advance(worker, now, at_end=False)
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
         held = self._queue.take_all()
@@ -265,10 +292,10 @@ class Shard:
     def _advance(self, mover: int, now: Time, *, at_end: bool = True) -> list[Reply]:
         """Finish the iterations that may be finished and answer the pulls that this releases.
 
-        mover: the worker that pushed or left, or NOBODY. at_end: True to finish an iteration
-        whose deadline is now; False if more pushes may arrive at this instant.
+        mover: the worker that pushed, paused, resumed or left, or NOBODY. at_end: True to finish
+        an iteration whose deadline is now; False if more pushes may arrive at this instant.
         """
-        view, cause = self._view, mover
+        view, cause, movers = self._view, mover, [mover]
         replies: list[Reply] = []
         released: list[tuple[int, Collection[Held]]] = []
         while view.clock <= view.fastest and self._is_time(cause, now, at_end):
@@ -277,18 +304,18 @@ class Shard:
                 self._wait = self._deadline = None
             self._updates.apply_iteration(view.clock, cause, self._progress(), now)
             self._counting.pop(view.clock, None)
-            view.advance()
+            movers += view.advance()
             released.append((cause, self._queue.take_clock(view.clock)))
         for by, held in released:
             for pull, arrived, decision in held:
                 replies.append(self._answer(pull, arrived, now, decision, by))
-        if self._queue.watched:
-            replies += self._judge_again(self._queue.take_watching(mover), mover, now)
+        for moved in movers if self._queue.watched else ():
+            replies += self._judge_again(self._queue.take_watching(moved), mover, now)
         return replies
 
     def _is_time(self, cause: int, now: Time, at_end: bool) -> bool:
         """True if the shard may finish iteration V now; else `_deadline` says when, if known."""
-        # When all workers have left, no iteration needs to be finished.
+        # When all workers have left or paused, no iteration needs to be finished.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
         if patience_s == 0.0 or patience_s == math.inf:
             self._wait = self._deadline = None
@@ -341,6 +368,8 @@ class Shard:
                 f"worker {push.worker} pushed iteration {push.iteration} after {seen}: "
                 "a worker's iterations must increase"
             )
+        if push.iteration > seen:
+            self._require_not_paused(push.worker, "pushed")
         if push.iteration > self._view.fastest + _LARGEST_SKIP:
             raise ProtocolError(
                 f"worker {push.worker} pushed iteration {push.iteration}, and no worker has pushed "
@@ -360,10 +389,14 @@ class Shard:
         return push.iteration == seen
 
     def _require_member(self, worker: int, did: str) -> None:
-        if self._view.is_live(worker):
+        if self._view.is_member(worker):
             return
         if 0 <= worker < self._view.workers:
             raise ProtocolError(f"worker {worker} {did} after it had left")
         raise ProtocolError(
             f"worker {worker} {did}, but there are only workers 0 to {self._view.workers - 1}"
         )
+
+    def _require_not_paused(self, worker: int, did: str) -> None:
+        if self._view.is_paused(worker):
+            raise ProtocolError(f"worker {worker} {did} after it had paused")

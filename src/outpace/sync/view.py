@@ -20,6 +20,8 @@ class View:
         "_closed",
         "_gone",
         "_laggard",
+        "_left_out",
+        "_paused",
         "_progress",
         "_pushed",
         "_significance",
@@ -27,6 +29,7 @@ class View:
         "clock",
         "fastest",
         "live",
+        "members",
         "reached",
         "shard",
         "slowest",
@@ -35,12 +38,14 @@ class View:
 
     def __init__(self, shard: int, workers: int) -> None:
         self.shard, self.clock = shard, 0
-        self.workers = self.live = workers
+        self.workers = self.live = self.members = workers
         self.reached = 0
         self.slowest = self.fastest = -1
         self._progress = [-1] * workers  # watermarks
         self._at = {-1: workers}  # watermark -> number of live workers
         self._gone: set[int] = set()
+        self._paused: set[int] = set()
+        self._left_out: set[int] = set()  # paused workers that have not pushed iteration V
         self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
         self._significance: dict[int, float] = {}
         self._pushed: list[Time] = [0] * workers  # time of the last push
@@ -52,7 +57,7 @@ class View:
         return self._progress[worker]
 
     def is_live(self, worker: int) -> bool:
-        return 0 <= worker < self.workers and worker not in self._gone
+        return self.is_member(worker) and worker not in self._left_out
 
     def count(self, iteration: int) -> int:
         return sum(count for watermark, count in self._at.items() if watermark >= iteration)
@@ -73,12 +78,19 @@ class View:
 
     def laggard(self) -> int:
         for _ in range(self.workers):  # the laggard found stays the same until it pushes
-            if self._progress[self._laggard] < self.clock and self._laggard not in self._gone:
+            if self._progress[self._laggard] < self.clock and self.is_live(self._laggard):
                 break
             self._laggard = (self._laggard + 1) % self.workers
         return self._laggard
 
     # -- for the shard alone ---------------------------------------------------------
+
+    def is_member(self, worker: int) -> bool:
+        """True if there is this worker and it has not left."""
+        return 0 <= worker < self.workers and worker not in self._gone
+
+    def is_paused(self, worker: int) -> bool:
+        return worker in self._paused
 
     def push(self, worker: int, iteration: int, now: Time) -> None:
         before = self._progress[worker]
@@ -107,12 +119,36 @@ class View:
         self._significance[worker] = significance
 
     def leave(self, worker: int) -> None:
-        self._gone.add(worker)
-        self.live -= 1
+        self.members -= 1
         self.reached -= self._progress[worker] >= self.clock
-        self._uncount(self._progress[worker])
+        if worker not in self._left_out:
+            self._leave_out(worker)
+        self._gone.add(worker)
+        self._paused.discard(worker)
+        self._left_out.discard(worker)
         for missing in self._closed.values():
             missing.discard(worker)
+
+    def pause(self, worker: int) -> None:
+        """Leave a worker out of the iterations that it has not pushed."""
+        self._paused.add(worker)
+        if self._progress[worker] < self.clock:
+            self._left_out.add(worker)
+            self._leave_out(worker)
+
+    def resume(self, worker: int) -> None:
+        """Count a worker again, at its watermark."""
+        self._paused.discard(worker)
+        if worker in self._left_out:
+            self._left_out.discard(worker)
+            watermark = self._progress[worker]
+            self._at[watermark] = self._at.get(watermark, 0) + 1
+            self.slowest = min(self.slowest, watermark) if self.live else watermark
+            self.live += 1
+
+    def _leave_out(self, worker: int) -> None:
+        self.live -= 1
+        self._uncount(self._progress[worker])
 
     def _uncount(self, watermark: int) -> None:
         """Remove one live worker from this watermark, and update `slowest`."""
@@ -124,8 +160,16 @@ class View:
             while self.slowest not in self._at:
                 self.slowest += 1
 
-    def advance(self) -> None:
+    def advance(self) -> list[int]:
+        """Go on to the next iteration; return the paused workers that it leaves out."""
         self.reached -= self._at.get(self.clock, 0)
         if self._closed:
             self._closed.pop(self.clock, None)
         self.clock += 1
+        if not self._paused:
+            return []
+        behind = [n for n in self._paused - self._left_out if self._progress[n] < self.clock]
+        for worker in behind:
+            self._left_out.add(worker)
+            self._leave_out(worker)
+        return behind

@@ -15,7 +15,7 @@ from outpace.engine import cut_offs
 from outpace.experiment.running import run
 from outpace.predict.interface import Wait
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.messages import Close, Done
+from outpace.sync.messages import Abort, Close, Done, Pause, Resume
 from outpace.sync.programs.cutoff import cut_off
 
 
@@ -34,6 +34,7 @@ class Place:
         )
         self._due.extend((nanoseconds(at_s), done) for at_s, done in reports)
         self.closed_s: list[tuple[float, list[int]]] = []
+        self.stopped: list[tuple[str, int]] = []  # worker, iteration
 
     async def recv(self):
         return self._next(math.inf)
@@ -56,6 +57,8 @@ class Place:
     def send(self, to, message):
         if isinstance(message, Close):
             self.closed_s.append((seconds(self.now), message.workers))
+        elif isinstance(message, Abort):
+            self.stopped.append((to, message.iteration))
 
     async def decide(self, decision):
         return decision()
@@ -217,3 +220,26 @@ def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
     run({**DATA, "workers": 1, "sync": {"kind": "cutoff"}})
     (clock,) = clocks
     assert clock() < clock()
+
+
+def test_an_iteration_does_not_wait_for_workers_in_a_collective_of_their_script():
+    def came(worker, iteration, at_s):
+        return at_s, Done(worker, iteration, 1.0, 1.0, finished=True)
+
+    messages = [
+        *(came(0, 0, 1.0), came(1, 0, 1.2), (1.5, Pause(2))),  # ends iteration 0
+        *(came(1, 1, 2.0), came(0, 1, 2.5)),  # ends iteration 1
+        *((2.6, Pause(0)), came(1, 2, 3.5)),  # ends iteration 2: nobody else computes
+        *((3.6, Resume(2)), came(1, 3, 4.0), (4.1, Resume(0)), came(0, 3, 5.0), came(2, 3, 5.5)),
+        came(0, 4, 6.0),  # now the rule ends the iteration again
+    ]
+    place, rule = Place([], messages), Watching()
+    rule.begin = lambda: Wait(count=1 if len(place.closed_s) == 4 else 3)
+    with pytest.raises(OutOfMessages):
+        cut_off(place, rule, 3, 1).send(None)
+    ends = [(1.5, [0, 1]), (2.5, [0, 1]), (3.5, [1]), (5.5, [0, 1, 2]), (6.0, [0])]
+    assert place.closed_s == ends
+    # Each is told once that the iteration in which it paused is over.
+    assert place.stopped[:2] == [("worker-2", 0), ("worker-0", 2)]
+    # Iterations at whose end a worker was paused say nothing about its speed.
+    assert [ended_s for *_, ended_s in rule.observed] == [2.0]

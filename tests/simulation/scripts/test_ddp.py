@@ -176,6 +176,65 @@ def test_a_barrier_holds_a_fast_worker_back_whatever_the_strategy(tmp_path):
     write_perfetto(out, tmp_path / "trace.perfetto")  # knows their rows
 
 
+ONE_LATE = {"kind": "constant", "mean_s": 1.0, "factors": [1, 1, 2.5]}
+QUORUMS = {
+    "drop-stragglers": {"kind": "drop-stragglers", "quorum": 2},
+    "partial-push": {"kind": "partial-push", "quorum": 2},
+    "cutoff": {"kind": "cutoff", "model": "fixed", "share": 2 / 3},
+}
+
+
+@pytest.mark.parametrize("kind", QUORUMS)
+def test_who_waits_in_a_collective_is_not_missing_from_a_quorum(kind, tmp_path):
+    changes = {"sync": QUORUMS[kind], "workers": 3, "compute": ONE_LATE}
+    result = simulated("ddp_vectors.py", "rounds", tmp_path, 4, **changes)
+    # Workers 0 and 1 are the quorum: their four steps are iterations 0 to 3. They wait from 4 s on.
+    # Worker 2 ends its steps at 2.5, 5.0, 7.5 and 10.0 s. The first two, of iterations 0 and 2, are
+    # late. The others are iterations 4 and 5, of this worker alone. At 10.0 s all go on.
+    # The first steps of workers 0 and 1 are still of iteration 4, so they are late, too.
+    spans = {(row["start_ns"], row["end_ns"]) for row in rows(result, "collective", 0)}
+    assert (4000 * MS, 10_000 * MS) in spans
+    numbers = [[row["iteration"] for row in rows(result, "iteration", n)] for n in range(3)]
+    assert numbers[0] == numbers[1] == [0, 1, 2, 3, 4, 6, 7, 8]
+    assert numbers[2] == [0, 2, 4, 5, 6, 7, 9, 10]
+    late = {
+        (r["worker"], r["iteration"])
+        for n in range(3)
+        for r in rows(result, "push", n)
+        if r["outcome"] == "dropped"
+    }
+    assert {(2, 0), (2, 2), (0, 4), (1, 4), (2, 7)} <= late
+    # Iteration 6 begins while workers 0 and 1 wait, so a scheduler of cut-offs waits for all in it:
+    # until 12.5 s instead of 12.0 s, and worker 2's gradient counts.
+    waits_for_all = kind == "cutoff"
+    assert len(late) == 6 - waits_for_all
+    second = 14_500 * MS if waits_for_all else 14_000 * MS
+    assert (second, 20_000 * MS) in spans
+    assert result.summary["virtual_time_s"] == 20.0
+    found = result.summary["collectives"]
+    assert found["seconds"] == pytest.approx(2 * (6 + (20 - second / (1000 * MS))) / 3)
+    assert [notes(tmp_path, rank) for rank in range(3)] == [["3.0", "3.0"]] * 3
+
+
+def test_a_wait_for_a_worker_at_the_last_iteration_ends_with_the_run(tmp_path):
+    changes = {"sync": QUORUMS["drop-stragglers"], "workers": 3, "compute": ONE_LATE}
+    stop = {"iterations": 5}
+    result = simulated("ddp_vectors.py", "rounds", tmp_path, 4, stop=stop, **changes)
+    # As above; iteration 4 ends at 7.5 s, and worker 2 never comes to its fourth step.
+    assert result.summary["iterations"] == [4, 4, 3]
+    assert result.summary["virtual_time_s"] == 7.5
+    assert result.summary["collectives"]["seconds"] == pytest.approx(2 * 3.5 / 3)
+    assert not (tmp_path / "notes-0").exists()
+
+
+def test_a_run_whose_time_is_over_ends_scripts_that_wait_for_others(tmp_path):
+    changes = {"sync": {"kind": "asp"}, "compute": {**ONE_LATE, "factors": [1, 2]}}
+    stop = {"virtual_time_s": 1.5}  # worker 0 waits in the barrier from 1 s to 2 s
+    result = simulated("ddp_vectors.py", "asynchronous", tmp_path, stop=stop, **changes)
+    assert (result.summary["status"], result.summary["virtual_time_s"]) == ("complete", 1.5)
+    assert result.summary["iterations"] == [1, 0]
+
+
 def test_a_run_can_be_repeated_and_stopped(tmp_path):
     law = {"kind": "lognormal", "mean_s": 0.6, "cv": 0.5}
     changes = {"compute": law, "network": NETWORK, "stop": {"iterations": 2}}

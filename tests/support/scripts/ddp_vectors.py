@@ -110,3 +110,10 @@ elif case == "asynchronous":
     for _ in range(2):
         step(rank + 1.0)
         dist.barrier()
+elif case == "rounds":
+    for _ in range(2):
+        for _ in range(int(sys.argv[3])):
+            step(rank + 1.0)
+        value = torch.ones(1)
+        dist.all_reduce(value)
+        note(value.item())

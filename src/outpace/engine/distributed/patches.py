@@ -51,8 +51,6 @@ from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
 _NAME = "outpace"
-# With these strategies a late worker goes on with the iteration of the others.
-_UNEQUAL_STEPS = {"cutoff", "drop-stragglers", "partial-push"}
 
 
 def install(strategy: str, path: str) -> None:
@@ -216,18 +214,6 @@ class _Script:
         """Raise ConfigError for a collective that the strategy does not allow."""
         if not self._models:
             require_none(self.optimizers, call, self._strategy)
-        if self._strategy in _UNEQUAL_STEPS:
-            self.require_equal_steps(call)
-
-    def require_equal_steps(self, call: Call) -> None:
-        """Raise ConfigError for a collective that workers call after different iterations."""
-        if HERE.worker is not None:
-            raise ConfigError(
-                f"{call}: with sync.kind={self._strategy} late workers skip iterations; workers "
-                "that wait in this collective would be missing from the quorum of the others, and "
-                "the run would stand still: leave the collective out, or take another strategy, "
-                "such as ssp"
-            )
 
     @_disable_dynamo
     def before_forward(self, model: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from outpace.engine.distributed.alone import copy_alone
 from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
 from outpace.real.collective.gloo_operations import begun
 from outpace.real.collective.group import dist, gloo_group
@@ -56,11 +57,20 @@ class Observer(Protocol):
     def attend(self) -> bool:
         """Handle what other workers want of this one while it waits; False if they want nothing."""
 
+    def waiting(self) -> None:
+        """The script begins to wait for another collective than those of buckets."""
+
     def waited(self, call: Call, begun: int, ended: int) -> None:
         """The script has waited for another collective."""
 
     def broken(self, call: Call) -> None:
         """A collective has failed. Raises RunOver if the run has ended."""
+
+    def missed(self, call: Call, begun: int) -> None:
+        """The script has waited since `begun` for a worker that came to the end of the run.
+
+        Raises RunOver.
+        """
 
 
 class GlooCollectives:
@@ -95,6 +105,7 @@ class GlooCollectives:
         self.store = dist.PrefixStore(f"script {number}", kept)
         self._group: Any = None
         self._agreed: tuple[Any, torch.Tensor] | None = None  # see `_begin_agreeing`
+        self._is_at_end = False  # see `end_run`
         self._waits = Waits(GroupStore(store, _STORE_S), f"waits {number}", rank, size)
         if size == 1:
             return
@@ -110,6 +121,8 @@ class GlooCollectives:
     # -- Collectives --------------------------------------------------------------------------
 
     def begin(self, call: Call) -> Pending:
+        if self._is_at_end:  # in what the script does while it exits
+            raise RunOver(0)
         bucket = call.bucket
         if self.observer is not None:
             if bucket is not None:
@@ -140,6 +153,14 @@ class GlooCollectives:
 
     def close(self) -> None:
         """Nothing is closed yet: other workers may still read what this one has sent."""
+
+    def end_run(self) -> None:
+        """Begin no more collectives: the run is over for this worker.
+
+        Other workers may still train. For them it is over when they wait for this worker.
+        """
+        self._is_at_end = True
+        self._waits.say_end()
 
     def end(self) -> None:
         """Close the connections to the other workers."""
@@ -191,6 +212,9 @@ class GlooCollectives:
     def failed(self, call: Call, error: Exception, begun: int) -> None:
         """Raise RunOver if the run is over, else RunError with what went wrong."""
         waited_s = seconds(Time(time.monotonic_ns() - begun))
+        if self.observer is not None and self._waits.has_another_ended():
+            self._is_at_end = True
+            self.observer.missed(call, begun)
         others = self._waits.others_than(call)
         if self.observer is not None:
             self.observer.broken(call)
@@ -218,7 +242,8 @@ class _Pending:
             return
         begun = time.monotonic_ns()
         observer = self._owner.observer
-        if observer is not None and self._work is not None:
+        if observer is not None and self._work is not None and not self._work.is_completed():
+            observer.waiting()
             while not self._work.is_completed() and observer.attend():
                 time.sleep(_LOOK_S)
         self._wait()

@@ -7,6 +7,7 @@ the time-out of the group, which is 30 minutes unless the script sets one.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -51,6 +52,18 @@ class Waits:
     def ended(self, call: Call) -> None:
         """It has ended."""
         self._open.pop(call.number, None)
+
+    def say_end(self) -> None:
+        """Let the other workers know that this one has come to the end of the run."""
+        with contextlib.suppress(RuntimeError):  # the store is closed: all have ended
+            self._store.set(f"{self._prefix} end", b"")
+
+    def has_another_ended(self) -> bool:
+        """True if a worker has called `say_end`."""
+        try:
+            return bool(self._store.check([f"{self._prefix} end"]))
+        except RuntimeError:
+            return False
 
     def close(self) -> None:
         """Publish nothing more."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
@@ -30,18 +30,17 @@ from outpace.sync.messages import (
     Abort,
     Close,
     Done,
+    FromWorker,
     Leave,
     Message,
-    Pull,
-    Push,
+    Pause,
     Reply,
+    Resume,
     WireMessage,
     server_name,
 )
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
-
-_FromWorker: TypeAlias = Push | Pull | Leave | Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class _Scheduler(ABC):
     def _program(self) -> Coroutine[Any, Any, None]: ...
 
     @abstractmethod
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[_FromWorker]:
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
         """Return the messages for the scheduler's program in a wire message."""
 
     # -- the context -----------------------------------------------------------------
@@ -110,7 +109,7 @@ class _ShardScheduler(_Scheduler):
     def _program(self) -> Coroutine[Any, Any, None]:
         return parameter_server(self)
 
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[_FromWorker]:
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
         return for_shard(received, block)
 
     def send(self, to: str, *messages: Message) -> None:
@@ -132,8 +131,8 @@ class _CutOffScheduler(_Scheduler):
     def _program(self) -> Coroutine[Any, Any, None]:
         return cut_off(self, self._rule, self._experiment.workers, self._experiment.servers)
 
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[_FromWorker]:
-        return [received] if isinstance(received, Done | Leave) else []
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+        return [received] if isinstance(received, Done | Leave | Pause | Resume) else []
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:

@@ -8,7 +8,15 @@ from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.messages import Close, Done, Leave, Message, Pull, Push, SetPolicy, worker_name
+from outpace.sync.messages import (
+    Close,
+    FromWorker,
+    Message,
+    Pull,
+    Push,
+    SetPolicy,
+    worker_name,
+)
 from outpace.sync.programs.partial_pull import Unanswered
 
 
@@ -32,10 +40,10 @@ class Turns:
         self._pushed: defaultdict[int, int] = defaultdict(int)  # since the worker's last pull
         self._owed: defaultdict[int, Unanswered] = defaultdict(Unanswered)
 
-    def take(self, message: Push | Pull | Leave | Done) -> bool:
+    def take(self, message: FromWorker) -> bool:
         """Count a message; False if it exceeds a bound."""
         worker = message.worker
-        if isinstance(message, Leave | Done):
+        if not isinstance(message, Push | Pull):
             return True
         if len(self._owed[worker]) >= self._most:
             return False
@@ -63,7 +71,7 @@ class Inbox:
         self._mailbox = Mailbox[Message](kernel, f"the mailbox of {name}")
         self.put = self._mailbox.put
 
-    def take(self, peer: str, message: Push | Pull | Leave | Done) -> bool:
+    def take(self, peer: str, message: FromWorker) -> bool:
         """Keep a message for the program; refuse a worker that must not send it now."""
         if peer != worker_name(message.worker):
             self._listener.refuse(peer, f"it speaks for worker {message.worker}")
@@ -95,11 +103,11 @@ class Inbox:
         """Ignore the worker that sent an illegal message; raise the error if none has sent it."""
         if isinstance(message, SetPolicy | Close):
             raise error
-        assert isinstance(message, Push | Pull | Leave | Done)
+        assert isinstance(message, FromWorker)
         self._listener.refuse(worker_name(message.worker), str(error))
 
     def _is_accepted(self, message: Message) -> bool:
         if isinstance(message, SetPolicy | Close):  # sent by the coordinator
             return True
-        assert isinstance(message, Push | Pull | Leave | Done)
+        assert isinstance(message, FromWorker)
         return not self._listener.refused(worker_name(message.worker))

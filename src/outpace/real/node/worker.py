@@ -11,7 +11,7 @@ import torch
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
-from outpace.engine.servers import has_scheduler, worker_program
+from outpace.engine.servers import has_scheduler, tells_pauses, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
@@ -46,8 +46,10 @@ from outpace.sync.messages import (
     Done,
     Leave,
     Message,
+    Pause,
     Pull,
     Push,
+    Resume,
     WireMessage,
     server_name,
     size_bytes,
@@ -63,6 +65,7 @@ class ServedWorker(WorkerProcess):
         self.servers: list[str] = []
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
+        self.tells_pauses = tells_pauses(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         self._states = Mailbox[tuple[int, dict[int, State]]](self.kernel, "the optimizer's state")
         self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
@@ -123,9 +126,21 @@ class ServedWorker(WorkerProcess):
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.
-        for name in self.servers + [SCHEDULER] * self._has_scheduler:
-            self.send(name, Leave(self.worker))
+        self._tell_all(Leave(self.worker))
         return await self._fetch(Fetch(final=True)) if fetch else []
+
+    def _tell_all(self, message: Leave | Pause | Resume) -> None:
+        """Tell the servers, and the scheduler if there is one."""
+        for name in self.servers + [SCHEDULER] * self._has_scheduler:
+            self.send(name, message)
+
+    def pause(self) -> None:
+        """Tell all who wait for this worker that its script waits in a collective of its own."""
+        self._tell_all(Pause(self.worker))
+
+    def resume(self) -> None:
+        """Tell them that the script goes on; only after `pause`."""
+        self._tell_all(Resume(self.worker))
 
     # -- the state of a script's optimizer -----------------------------------------------
 
@@ -171,7 +186,7 @@ class ServedWorker(WorkerProcess):
                     if isinstance(message, Push):
                         self._send_push(to, caller, message, None)
                         continue
-                    assert isinstance(message, Pull | Leave | Done)
+                    assert isinstance(message, Pull | Leave | Pause | Resume | Done)
                     began = monotonic_ns()
                     caller.send(message)
                     if isinstance(message, Pull) and to != SCHEDULER:

@@ -9,6 +9,7 @@ import torch
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.patches import install
 from outpace.engine.scripts.running import run_as_main
+from outpace.engine.servers import tells_pauses
 from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.collective.store import SharedStore
@@ -85,6 +86,8 @@ class _Place:
         found = attached(self._link, self._number, self._experiment, model, optimizer, self._store)
         if self._made:
             self._made[-1].observer = OwnCollectives(found)
+            if self._experiment.peers is None and tells_pauses(self._experiment):
+                found.when_at_limit = lambda: self._made[-1].end_run()
         return found
 
     def follow(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Followed:

@@ -110,7 +110,7 @@ class _NoRun:
         part = self._parts[call.number] = Part(worker, call, memory)
         carry_out_alone(part, self._workers)
 
-    async def result(self, worker: int, number: int) -> bool:
+    async def result(self, worker: int, number: int) -> bool:  # it alone, so it never waits
         return self._parts.pop(number).has_outputs
 
 
@@ -121,7 +121,7 @@ def _seconds_of_steps(process: ScriptProcess, host: Host, count: int) -> list[fl
         if isinstance(message, Joined):
             host.joined(0, message, process.memory)
         elif isinstance(message, Awaits):
-            process.done(has_outputs=at_once(host.result(0, message.number)))
+            process.done(has_outputs=bool(at_once(host.result(0, message.number))))
         elif isinstance(message, Stepped):
             seconds.append(message.computed_s)
     return seconds

@@ -53,6 +53,7 @@ from outpace.support import forking
 from outpace.support.notices import warn
 from outpace.sync.messages import worker_name
 
+LIMIT_REACHED: Final = "stop.iterations is reached"
 _GRACE_S: Final = 2.0  # for a process to end before it is killed
 _SILENT_S: Final = 120.0  # without a message, until that is said
 
@@ -72,8 +73,11 @@ class Host(Protocol):
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join a collective of its script."""
 
-    async def result(self, worker: int, number: int) -> bool:
-        """Wait for the end of a collective; return True if the worker has outputs of it."""
+    async def result(self, worker: int, number: int) -> bool | None:
+        """Wait for the end of a collective; return True if the worker has outputs of it.
+
+        None: another worker has come to the end of the run and never joins it.
+        """
 
 
 class StepGradient:
@@ -166,6 +170,7 @@ class ScriptProcess:
         self.ended: Ended | None = None
         self._ahead: Stepped | None = None  # arrived before it was asked for
         self._is_computing = self._waits_for_final = self._is_stopped = False
+        self._is_waiting = False  # in a collective of its own
         self._is_cut_off = False  # the step whose virtual time has passed
         self._gradient: weakref.ref[StepGradient] | None = None
 
@@ -271,7 +276,13 @@ class ScriptProcess:
             if isinstance(message, Joined):
                 self.host.joined(self.worker, message, self.memory)
             elif isinstance(message, Awaits):
-                self.done(has_outputs=await self.host.result(self.worker, message.number))
+                self._is_waiting = True
+                has_outputs = await self.host.result(self.worker, message.number)
+                self._is_waiting = False
+                if has_outputs is None:
+                    self._end_wait(LIMIT_REACHED)
+                else:
+                    self.done(has_outputs=has_outputs)
             else:
                 return message
 
@@ -306,11 +317,17 @@ class ScriptProcess:
     def _await_step(self, reason: str) -> None:
         """Let the script compute until its step, or until it waits for other workers."""
         self._is_cut_off = True
+        if self._is_waiting:
+            self._end_wait(reason)
         while not isinstance(message := self._receive(), Stepped | Left):
             if isinstance(message, Awaits):
-                send(self.pipe, Over(reason, discard=True))
-                self._is_stopped = True
+                self._end_wait(reason)
         self._is_computing = False
+
+    def _end_wait(self, reason: str) -> None:
+        """Make a script exit that waits for other workers. reason: is printed."""
+        send(self.pipe, Over(reason, discard=True))
+        self._is_stopped = True
 
     def await_end(self) -> None:
         """Wait for the end of the script."""

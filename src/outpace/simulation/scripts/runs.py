@@ -16,7 +16,7 @@ from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.servers import AbortableProgram, has_scheduler
+from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -33,7 +33,7 @@ from outpace.simulation.scripts.nodes import (
     ScriptLeft,
     ScriptWorkerNode,
 )
-from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.process import LIMIT_REACHED, ScriptProcess
 from outpace.simulation.scripts.without_servers.blocks import optimizer_of
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.servers import Simulation
@@ -41,7 +41,7 @@ from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
 from outpace.support.units import Time
-from outpace.sync.messages import SCHEDULER, Leave, worker_name
+from outpace.sync.messages import SCHEDULER, Leave, Pause, Resume, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.tasks import Workload
 
@@ -127,9 +127,13 @@ class ScriptRun(VirtualRun):
 
     def left(self, worker: int) -> None:
         """Note that a worker has left the run; end its script if it still trains."""
-        self.collectives.leave(worker)
+        self._note_end_of(worker)
         self._first_gradients.has_left(worker_name(worker))
-        self._processes[worker].stop("stop.iterations is reached")
+        self._processes[worker].stop(LIMIT_REACHED)
+
+    def _note_end_of(self, worker: int) -> None:
+        """Note that a worker joins no more collectives."""
+        self.collectives.leave(worker)
 
     # -- the script's own collectives --------------------------------------------------------
 
@@ -159,12 +163,21 @@ class ScriptRun(VirtualRun):
         """See `Host`."""
         self.collectives.join(worker, call, memory)
 
-    async def result(self, worker: int, number: int) -> bool:
+    async def result(self, worker: int, number: int) -> bool | None:
         """See `Host`."""
-        since = self.kernel.now
+        since, waits = self.kernel.now, self.collectives.must_wait(worker, number)
+        if waits:
+            self._tell(worker, Pause(worker))
         part = await self.collectives.result(worker, number)
+        if part is None:
+            return None
+        if waits:
+            self._tell(worker, Resume(worker))
         self._waited[worker] += self.kernel.now - since
         return part.has_outputs
+
+    def _tell(self, worker: int, message: Pause | Resume) -> None:
+        """Tell all who wait for the worker's gradients; none do unless there are servers."""
 
     def _iteration_finished(
         self,
@@ -237,6 +250,9 @@ class ScriptSimulation(ScriptRun, Simulation):
             places_of(first.members, first.layers, part) for part in self._workload.slices
         ]
         self._blocks: list[ParameterBlock] = []
+        self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
+        self._tells_pauses = tells_pauses(experiment)
+        self._is_at_limit = False  # True once a worker has come to stop.iterations
         super()._set_up(experiment, workload)
         if first.state:
             self.load_optimizer_state(0, first.state)
@@ -252,15 +268,33 @@ class ScriptSimulation(ScriptRun, Simulation):
         return block
 
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
-        node = ScriptWorkerNode(self, worker, servers)
+        node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers)
         self._connect(node)
         node.slices = self._workload.slices
         try:
             await train(node)
+            self._is_at_limit = True
         except ScriptLeft:  # the program sends nothing more
-            for name in [*servers, *[SCHEDULER] * has_scheduler(self.experiment)]:
+            for name in self._listeners(node):
                 node.send(name, Leave(worker))
         self.left(worker)
+
+    def _listeners(self, node: ScriptWorkerNode) -> list[str]:
+        """Return the servers, and the scheduler if there is one."""
+        return [*node.servers, *[SCHEDULER] * has_scheduler(self.experiment)]
+
+    def _tell(self, worker: int, message: Pause | Resume) -> None:
+        node = self._nodes[worker]
+        for name in self._listeners(node) if self._tells_pauses else ():
+            node.send(name, message)
+
+    def _note_end_of(self, worker: int) -> None:
+        # Late workers have taken fewer steps of their scripts at stop.iterations, and so never join
+        # the collectives in which others may wait for them.
+        if self._tells_pauses and self._is_at_limit:
+            self.collectives.end(worker)
+        else:
+            super()._note_end_of(worker)
 
     def _values(self, worker: int) -> Sequence[Block]:
         return self.parameters()

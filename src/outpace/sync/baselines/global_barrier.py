@@ -59,6 +59,10 @@ class GlobalBarrier(Policy):
         return self.policy.scale
 
     @property
+    def leaves_behind(self) -> bool:
+        return self.policy.leaves_behind
+
+    @property
     def scheduler(self) -> Policy:
         return self.policy
 

@@ -11,6 +11,10 @@ Such a report may still be on its way when the next iteration begins. The rule o
 iteration as late as possible: when all workers have reported, or when the first gradient of the
 next iteration has arrived.
 
+A worker that waits in a collective of its script (`Pause`) is not waited for. An iteration that is
+open meanwhile ends when all other workers have reported. The rule is not asked how long such an
+iteration lasts, and does not observe it.
+
 Any program of a worker with servers can be cut off: `CutOffWorker` stands between the program
 and its context.
 """
@@ -36,6 +40,8 @@ from outpace.sync.messages import (
     Done,
     Leave,
     Message,
+    Pause,
+    Resume,
     server_name,
     worker_name,
 )
@@ -179,13 +185,17 @@ class _Scheduler:
         self._me, self._rule, self._workers = me, rule, workers
         self._servers = [server_name(server) for server in range(servers)]
         self._live = set(range(workers))
+        # By paused worker: whether it was told that the iteration in which it paused is over.
+        self._paused: dict[int, bool] = {}
         self._open = _Iteration(0, me.now, workers)
-        self._closed: _Iteration | None = None  # not observed yet
+        self._closed: _Iteration | None = None  # to be observed
 
     async def work(self) -> None:
         while True:
             wait = await self._begin()
             while not self._is_over(wait):
+                if self._paused:
+                    wait = Wait()
                 if not self._has_reached(wait.again_count, wait.again_s):
                     await self._take_next(self._open.opened + _ns(min(wait.until_s, wait.again_s)))
                 elif not await self._drain():  # no message arrived during the rule's decision
@@ -203,10 +213,16 @@ class _Scheduler:
         if self._closed is not None:
             self._rule.observe(*self._closed.observed(), self._closed.ended_s)
             self._closed = None
-        return self._rule.begin()
+        return Wait() if self._paused else self._rule.begin()
+
+    @property
+    def _awaited(self) -> set[int]:
+        """The workers that the scheduler waits for."""
+        return self._live - self._paused.keys()
 
     def _is_over(self, wait: Wait) -> bool:
-        if self._live and self._live <= self._open.reported.keys():
+        awaited = self._awaited
+        if awaited and awaited <= self._open.reported.keys():
             return True
         return self._has_reached(wait.count, wait.until_s)
 
@@ -249,18 +265,36 @@ class _Scheduler:
     def _take(self, message: Message) -> None:
         if isinstance(message, Leave):
             self._live.discard(message.worker)
-            if self._closed is not None:
-                self._closed.missing.discard(message.worker)
+            self._paused.pop(message.worker, None)
+            self._miss_no_more(message.worker)
         elif isinstance(message, Done):
             self._take_done(message)
+        elif isinstance(message, Pause | Resume):
+            self._take_pause(message)
         else:
             self._me.refuse(
                 message, ProtocolError(f"the {SCHEDULER} takes no {type(message).__name__}")
             )
 
+    def _take_pause(self, message: Pause | Resume) -> None:
+        worker, pauses = message.worker, isinstance(message, Pause)
+        if worker not in self._live or pauses == (worker in self._paused):
+            did = "paused" if pauses else "resumed"
+            self._me.refuse(message, ProtocolError(f"worker {worker} {did}, which it cannot now"))
+        elif pauses:
+            self._paused[worker] = False
+            self._miss_no_more(worker)
+        else:
+            del self._paused[worker]
+
+    def _miss_no_more(self, worker: int) -> None:
+        """Note that no late report of this worker is awaited."""
+        if self._closed is not None:
+            self._closed.missing.discard(worker)
+
     def _take_done(self, done: Done) -> None:
         current, closed = self._open, self._closed
-        if done.iteration > current.number or done.worker not in self._live:
+        if done.iteration > current.number or done.worker not in self._awaited:
             wrong = f"worker {done.worker} says that it is done with iteration {done.iteration}, "
             self._me.refuse(done, ProtocolError(f"{wrong}but {current.number} is open"))
         elif done.iteration == current.number:
@@ -275,10 +309,14 @@ class _Scheduler:
         for name in self._servers:
             me.send(name, Close(current.number, sorted(came), came[-1] if came else -1))
         for worker in sorted(self._live - current.reported.keys()):
-            me.send(worker_name(worker), Abort(current.number))
+            is_told = self._paused.get(worker)
+            if not is_told:
+                me.send(worker_name(worker), Abort(current.number))
+            if is_told is not None:
+                self._paused[worker] = True
         me.iteration_closed(current.number, current.opened, now, wait, len(came))
         current.close(now, set(self._live), wait.until_s)
-        self._closed = current
+        self._closed = None if self._paused else current
         self._open = _Iteration(current.number + 1, now, self._workers)
 
 

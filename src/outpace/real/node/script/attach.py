@@ -67,6 +67,7 @@ class Attached:
         self._read_digest: str | None = None
         process.spawn(work)
         self._left = False
+        self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
 
     @property
@@ -134,6 +135,28 @@ class Attached:
         if in_computation and not self._is_untimed:
             process.not_computing(begun, ended)
             process.recorder.totals.communicate += ended - begun
+
+    def pause(self) -> bool:
+        """Tell servers that the script waits in a collective; False if they need not know."""
+        process = self.process
+        if self._left or not isinstance(process, ServedWorker) or not process.tells_pauses:
+            return False
+        process.pause()
+        return True
+
+    def resume(self) -> None:
+        """Tell servers that the script goes on; only after `pause`."""
+        assert isinstance(self.process, ServedWorker)
+        if not self._left:
+            self.process.resume()
+
+    def exit_at_limit(self) -> None:
+        """Exit the script: another worker has come to stop.iterations, and this one waits for it.
+
+        Late workers have taken fewer steps then, so they never join the same collectives.
+        """
+        if not self._left:
+            self._exit()
 
     def attend(self) -> bool:
         """Take part in exchanges with other workers, as in a computation; False if there are none.
@@ -289,6 +312,8 @@ class Attached:
         self._run_kernel()
         if self.process.program.done or self.process.stopped:
             self._left = True
+            if not self.process.stopped:
+                self.when_at_limit()
             self._hand_over()
             self._exit()
 

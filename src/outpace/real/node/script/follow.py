@@ -213,6 +213,12 @@ class Followed(Attached):
     def attend(self) -> bool:
         return False
 
+    def waiting(self) -> None:
+        """No server waits for this worker."""
+
+    def missed(self, call: Call, begun: int) -> None:
+        """All workers take the same number of steps, so none ends before the others."""
+
     def waited(self, call: Call, begun: int, ended: int) -> None:
         is_after = self._computed > 0 or (self._pass is not None and self._pass.ended > 0)
         self._own.waited(call, begun, ended, in_computation=not is_after)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Final
 
 from outpace.engine.distributed.call import Call
@@ -21,6 +22,7 @@ class OwnCollectives:
 
     def __init__(self, attached: Attached) -> None:
         self._attached, self._thread, self._pid = attached, threading.get_ident(), os.getpid()
+        self._has_paused = False
 
     @property
     def now(self) -> Time:
@@ -41,9 +43,16 @@ class OwnCollectives:
     def attend(self) -> bool:
         return self._is_here and self._attached.attend()
 
+    def waiting(self) -> None:
+        if self._is_here:
+            self._has_paused = self._attached.pause()
+
     def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
         """See `Observer`. in_computation: else in the part of an iteration that follows it."""
         if self._is_here:
+            if self._has_paused:
+                self._has_paused = False
+                self._attached.resume()
             origin = self._attached.process.clock.origin
             self._attached.waited_outside(
                 call.number, begun - origin, ended - origin, in_computation=in_computation
@@ -52,6 +61,11 @@ class OwnCollectives:
     def broken(self, call: Call) -> None:
         if self._is_here:
             self._attached.exit_if_over(_END_S)
+
+    def missed(self, call: Call, begun: int) -> None:
+        if self._is_here:
+            self.waited(call, begun, time.monotonic_ns())
+            self._attached.exit_at_limit()
 
     @property
     def _is_here(self) -> bool:

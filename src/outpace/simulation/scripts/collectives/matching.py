@@ -102,6 +102,7 @@ class Matching:
         self._count = [0] * workers  # collectives that each has joined
         self._open: dict[int, Collective] = {}  # by number
         self._left: set[int] = set()
+        self._ended: set[int] = set()  # at the end of the run
 
     def join(self, part: Part) -> Collective | None:
         """Let a worker join its next collective; return it if all workers have joined it.
@@ -129,6 +130,25 @@ class Matching:
         self._left.add(worker)
         for found in self._open.values():
             self._require_present(found)
+
+    def end(self, worker: int) -> list[Part]:
+        """Note that a worker joins no more collectives because the run ends.
+
+        Returns:
+            The parts of other workers in collectives that are therefore never carried out.
+        """
+        self._ended.add(worker)
+        return [
+            part
+            for found in self._open.values()
+            if worker not in found.parts
+            for part in found.parts.values()
+        ]
+
+    def is_in_vain(self, part: Part) -> bool:
+        """True if a worker that has ended is missing from a collective that this one has joined."""
+        found = self._open.get(part.number)
+        return found is not None and not self._ended <= found.parts.keys()
 
     def waiting(self) -> list[str]:
         """Describe the collectives that not all workers have joined."""

@@ -171,6 +171,7 @@ class FollowedWorker:
     async def _await(self, number: int) -> None:
         since = self._kernel.now
         part = await self._run.collectives.result(self.number, number)
+        assert part is not None, "all workers take the same number of steps"
         present = self._present
         if present is not None:
             present.held += max(0, min(part.all_joined, part.ended) - since)

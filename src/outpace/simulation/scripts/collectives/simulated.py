@@ -53,17 +53,35 @@ class SimulatedCollectives:
             self._complete.append(complete)
             if len(self._complete) == 1:
                 self._begin()
+        elif self._matching.is_in_vain(part):
+            result.set(None)
 
-    async def result(self, worker: int, number: int) -> Part:
-        """Wait until this worker has the result of its call."""
+    def must_wait(self, worker: int, number: int) -> bool:
+        """True if this worker has no result of its call yet."""
+        return not self._parts[worker, number][1].done
+
+    async def result(self, worker: int, number: int) -> Part | None:
+        """Wait until this worker has the result of its call; None if the run ends before."""
         part, result = self._parts[worker, number]
         await result
         del self._parts[worker, number]
-        return part
+        return None if self._matching.is_in_vain(part) else part
 
     def leave(self, worker: int) -> None:
         """Note that a worker joins no more collectives. Raises RunError: see `Matching.leave`."""
         self._matching.leave(worker)
+
+    def end(self, worker: int) -> None:
+        """Note that a worker joins no more collectives because the run ends, and wake the others.
+
+        The others wait in collectives that this worker never joins.
+        """
+        for part in self._matching.end(worker):
+            result = self._parts[part.worker, part.call.number][1]
+            if not result.done:
+                part.all_joined = part.ended = self._kernel.now
+                self._ended(part)
+                result.set(None)
 
     def waiting(self) -> list[str]:
         """Describe the collectives that not all workers have joined."""
