@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from outpace.tasks import Task
 
 _NAMES = {  # by module
-    "config.experiment": ["Evaluate", "Experiment", "Stop", "Target"],
+    "config.experiment": ["Experiment"],
+    "config.goals": ["Evaluate", "Stop", "Target"],
     "config.reading": ["experiment_from"],
     "engine.control": ["Control"],
     "errors": ["ConfigError", "DivergenceError", "OutpaceError", "RunError"],
