@@ -25,10 +25,11 @@ class PeriodFit:
     """The law of the all-reduces of a run, and what it was fitted to.
 
     Args:
-        latency_s: Of one all-reduce.
-        s_per_byte: Of its value.
+        latency_s: Seconds of an all-reduce of no bytes.
+        s_per_byte: Further seconds for each byte.
         has_latency: False if all all-reduces have about the same size; latency_s is 0 then.
-        count, size_bytes, seconds: Kinds of periods, and their median lengths.
+        count, size_bytes, seconds: All-reduces, their bytes together, and the median length of
+            each kind of period.
         often: Number of periods of each kind.
     """
 

@@ -37,7 +37,7 @@ _SHORTEST: Final = 1e-7  # s; of a period and a run time
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankProfile:
-    """What was recorded of one rank, in s of its own clock.
+    """Computation and collectives of one rank, in s of its own clock.
 
     Args:
         rank: Its number.
@@ -57,7 +57,7 @@ class RankProfile:
     is_all_reduce: NDArray[np.bool_]
 
     def where(self, chosen: NDArray[np.bool_]) -> RankProfile:
-        """Return it with the chosen collectives only."""
+        """Return the profile with the chosen collectives only."""
         return RankProfile(
             self.rank,
             self.busy,

@@ -42,10 +42,10 @@ class Alone:
         return Done(call.outputs)
 
     def finish(self, buckets: Sequence[Pending]) -> None:
-        """Nothing is pending."""
+        """Do nothing: no collective is pending."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""
 
 
 class Done:

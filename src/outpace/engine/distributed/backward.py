@@ -37,7 +37,7 @@ class BackwardPass:
         return bool(self._elements) or self._last_elements > 0
 
     def forward(self, model: int, elements: int, *, waits_at_last: bool) -> None:
-        """A forward pass, whose backward pass all-reduces gradients, begins.
+        """Note that a forward pass begins whose backward pass all-reduces gradients.
 
         Args:
             model: id of the model of DistributedDataParallel.
@@ -49,7 +49,7 @@ class BackwardPass:
         self._waits_at_last = waits_at_last
 
     def bucket(self, elements: int) -> Bucket:
-        """Return the place of the next bucket."""
+        """Return the next bucket: its index, and how many gradients come with it and before it."""
         if not self._handed_over or self._handed_over >= self._total:
             self._index = self._handed_over = 0
             self._total = sum(self._elements.values()) or self._last_elements
@@ -58,11 +58,12 @@ class BackwardPass:
         return Bucket(index, elements, self._handed_over, max(self._total, self._handed_over))
 
     def add(self, pending: Pending, bucket: Bucket, collectives: Collectives) -> None:
-        """Wait for a bucket that has begun, at the end of the backward pass."""
+        """Add a bucket whose all-reduce has begun; `finish` waits for it."""
         self._collectives = collectives
         is_first = not self._begun
         self._begun.append(pending)
-        # Without a forward pass it stands in for a process without inputs, in no backward pass.
+        # There is no forward pass where `join` stands in for a process without inputs. There is
+        # no backward pass then, which could wait at its end.
         if self._waits_at_last or not self._elements:
             if bucket.is_last:
                 self.finish()
@@ -72,7 +73,7 @@ class BackwardPass:
             engine.queue_callback(call)
 
     def finish(self) -> None:
-        """Wait for the buckets; the backward pass is over."""
+        """Wait for all buckets, at the end of the backward pass."""
         begun, self._begun = self._begun, []
         if self._elements:
             self._last_elements = sum(self._elements.values())

@@ -1,4 +1,4 @@
-"""A collective that a script calls, and the interfaces that carry it out.
+"""A collective that a script calls, and the interfaces of the objects that carry it out.
 
 A script's process has one `Collectives` for its default process group, which the runtime makes:
 over Gloo in a real run, over a pipe to the simulation in virtual time.
@@ -119,7 +119,7 @@ class Pending(Protocol):
     def future(self) -> torch.futures.Future[Any]:
         """Return a future of the outputs, on which C++ may wait.
 
-        Of a bucket it returns at once; the future is set by the end of `Collectives.finish`.
+        For a gradient bucket it returns at once; `Collectives.finish` sets the future.
         """
 
     def sender(self) -> int:
@@ -145,23 +145,23 @@ class Collectives(Protocol):
         """Wait for all buckets of a backward pass, at its end. Raises as `Pending.wait`."""
 
     def close(self) -> None:
-        """No more collectives are begun: the script has destroyed its group, or has ended."""
+        """Note that the script has destroyed its group, or has ended: it begins no more."""
 
 
 class Followed(Protocol):
-    """This worker in a run whose training is the script's own: collectives and optimizer.
+    """The worker of a script that trains with its own collectives and its own optimizer.
 
-    `outpace.log`, `untimed` and `finish` use it too.
+    `outpace.log`, `outpace.untimed` and `outpace.finish` use it too.
     """
 
     def start(self) -> None:
         """Join the run; return when its time begins, before the first forward pass."""
 
     def forward(self) -> None:
-        """A forward pass with gradients of the model begins."""
+        """Note that a forward pass of the model, with gradients, begins."""
 
     def stepped(self) -> None:
-        """The script's optimizer has taken a step, which ends an iteration.
+        """End an iteration: the script's optimizer has taken a step.
 
         Raises:
             RunOver: the run has ended.

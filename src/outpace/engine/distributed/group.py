@@ -95,7 +95,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self._collectives.close()
 
     def _start_coalescing(self, device: Any) -> None:
-        """Note the collectives from now on, which the script groups; each begins at once."""
+        """Begin a group of collectives that the script waits for together; each begins at once."""
         self._together = []
 
     def _end_coalescing(self, device: Any) -> Any:

@@ -13,7 +13,7 @@ from outpace.errors import ConfigError
 
 
 class Optimizers:
-    """The optimizers that this process makes from now on, as long as they exist.
+    """The optimizers that this process has made since `install` and still has.
 
     before_step: called at the beginning of each step of an optimizer. It may replace the class of
         the optimizer; then the step of the new class is taken. None: steps are not looked at.
@@ -24,7 +24,7 @@ class Optimizers:
         self._before_step = before_step
 
     def install(self) -> None:
-        """Begin to look: wraps `Optimizer.__init__`."""
+        """Wrap `Optimizer.__init__`, so that optimizers made later are known."""
         kind: Any = torch.optim.Optimizer
         made, original = self._made, kind.__init__
         before_step = self._before_step

@@ -217,7 +217,7 @@ class _Script:
 
     @_disable_dynamo
     def before_forward(self, model: Any) -> None:
-        """A forward pass of DistributedDataParallel begins."""
+        """Note that a forward pass of DistributedDataParallel begins; the first begins the run."""
         if not torch.is_grad_enabled():
             return
         if HERE.worker is None:

@@ -108,9 +108,9 @@ def comparison(found: TracedCalibration, cluster: str) -> dict[str, Any]:
 def without_slowest(found: TracedCalibration) -> tuple[int, int, dict[str, Any]] | None:
     """Return the slowest rank, the rank that replaces it, and the configuration for that.
 
-    The median of the other ranks replaces it. None unless the slowest rank takes 10 % longer; or if
-    run times are replayed: a copy of a rank is replayed from another iteration on, so ranks that
-    were slow together would be slow one after the other.
+    The median of the other ranks replaces it. Returns None if the slowest rank takes less than 10 %
+    longer, or if run times are replayed: the copy of a rank is replayed from another iteration on,
+    so ranks that were slow together would be slow one after the other.
     """
     means = found.recorded().seconds.mean(axis=0)
     ranks = np.argsort(means)

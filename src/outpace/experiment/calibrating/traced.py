@@ -36,7 +36,7 @@ class TracedCalibration:
 
     Args:
         exposed_s: How much longer the all-reduces make an iteration, on average.
-        size_bytes: Of the all-reduces of an iteration together: the gradients.
+        size_bytes: Bytes of all gradients, which the all-reduces of an iteration add up.
         notes: Sentences about what was assumed or left out.
     """
 

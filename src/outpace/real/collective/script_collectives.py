@@ -36,16 +36,16 @@ class Observer(Protocol):
         """The time of the run, which is nearly the same for all workers."""
 
     def handing_over(self, call: Call) -> None:
-        """A gradient bucket is complete, and is given to Gloo next. May wait before that."""
+        """Called before a complete gradient bucket is given to Gloo; may wait."""
 
     def computed(self) -> None:
-        """A script without DistributedDataParallel averages its gradients next. May wait."""
+        """Called before a script that has no such model averages its gradients; may wait."""
 
     def has_seen_end(self) -> bool:
         """True if this worker knows that the run is over."""
 
     def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
-        """All buckets of a backward pass have arrived.
+        """Called when all buckets of a backward pass have arrived.
 
         Args:
             computed: when this worker had handed the last bucket over, or its backward pass ended.
@@ -61,10 +61,10 @@ class Observer(Protocol):
         """The script begins to wait for another collective than those of buckets."""
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
-        """The script has waited for another collective."""
+        """Called after the script has waited for a collective that is no gradient bucket."""
 
     def broken(self, call: Call) -> None:
-        """A collective has failed. Raises RunOver if the run has ended."""
+        """Called when a collective has failed. Raises RunOver if the run has ended."""
 
     def missed(self, call: Call, begun: int) -> None:
         """The script has waited since `begun` for a worker that came to the end of the run.
@@ -172,7 +172,7 @@ class GlooCollectives:
     def _begin_agreeing(self) -> None:
         """Begin to find out when all workers have joined, and whether one knows of the end.
 
-        A small all-reduce behind that of the last bucket: it arrives with it.
+        A small all-reduce follows that of the last bucket, and ends at nearly the same time.
         """
         observer = self.observer
         now, ended = (0, False) if observer is None else (observer.now, observer.has_seen_end())
@@ -200,13 +200,13 @@ class GlooCollectives:
     # -- what its pending collectives tell ------------------------------------------------------
 
     def ended(self, call: Call, begun: int) -> None:
-        """The script has waited for this collective since `begun`."""
+        """Note that the script has waited for this collective since `begun`."""
         self._waits.ended(call)
         if self.observer is not None and call.bucket is None:
             self.observer.waited(call, begun, time.monotonic_ns())
 
     def arrived(self, call: Call) -> None:
-        """A bucket has arrived."""
+        """Note that a bucket has arrived."""
         self._waits.ended(call)
 
     def failed(self, call: Call, error: Exception, begun: int) -> None:

@@ -23,7 +23,7 @@ _WARN_S: Final = 30.0  # of waiting
 
 
 class Waiting(msgspec.Struct):
-    """What a worker waits in."""
+    """The collective in which a worker waits: its number, and its kind and line in words."""
 
     number: int
     what: str
@@ -46,11 +46,11 @@ class Waits:
             threading.Thread(target=self._look, name="waits", daemon=True).start()
 
     def begun(self, call: Call) -> None:
-        """This worker has joined a collective."""
+        """Note that this worker has joined a collective."""
         self._open[call.number] = call
 
     def ended(self, call: Call) -> None:
-        """It has ended."""
+        """Note that a collective has ended."""
         self._open.pop(call.number, None)
 
     def say_end(self) -> None:
@@ -66,7 +66,7 @@ class Waits:
             return False
 
     def close(self) -> None:
-        """Publish nothing more."""
+        """Stop looking for long waits."""
         self._closing.set()
 
     def _look(self) -> None:
@@ -112,9 +112,9 @@ class Waits:
             self._closing.set()
 
     def others_than(self, call: Call) -> dict[int, Waiting]:
-        """Return what the other workers wait in, by rank, after some seconds for them to say so.
+        """Return the collectives in which the other workers wait, by rank.
 
-        Workers that compute, or have ended, are missing.
+        They have some seconds to publish it. Workers that compute or have ended are left out.
         """
         self.publish(call)
         found: dict[int, Waiting] = {}
@@ -130,7 +130,7 @@ class Waits:
         return found
 
     def _published_by_others(self, call: Call) -> dict[int, Waiting]:
-        """Return what others have published that wait in this collective, or in a later one."""
+        """Return what workers have published that wait in this collective or in a later one."""
         found = {}
         for rank in range(self._size):
             key = f"{self._prefix} {rank}"

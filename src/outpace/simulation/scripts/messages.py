@@ -265,7 +265,7 @@ ToScript: TypeAlias = Begin | Go | TakeStep | Outcome | Done | States | FinalPar
 
 
 class Pipe(Protocol):
-    """What messages are sent through: a Connection."""
+    """Carries the bytes of messages, as `multiprocessing.connection.Connection` does."""
 
     def send_bytes(self, data: bytes, /) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What torch.profiler records of one rank of a data-parallel run.
+"""Reads what torch.profiler recorded of one rank of a data-parallel run.
 
 Steps: annotations ProfilerStep#N, which `prof.step()` makes where the profiler has a schedule.
 Without them each Optimizer.step#..., which every torch optimizer makes, ends a step.
@@ -45,11 +45,11 @@ _SHARDED: Final = ("reduce_scatter", "reducescatter")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankTrace:
-    """What was recorded of a rank.
+    """The trace of one rank.
 
     Args:
-        profile: In s since `began_s`.
-        began_s, ended_s: Of the record, in s of the rank's clock.
+        profile: Collectives and computation of the rank, in s since `began_s`.
+        began_s, ended_s: Begin and end of the trace, in s of the rank's clock.
     """
 
     path: Path
@@ -172,7 +172,7 @@ def _group(arguments: Mapping[str, Any]) -> int | None:
 
 
 def _kind(name: str) -> str:
-    """Return a collective's name so that those of Gloo, NCCL and its kernels are alike."""
+    """Return the name of a collective, which is the same for Gloo, NCCL and its kernels."""
     name = name.lower().replace("_", "")
     return "allreduce" if name.startswith("allreduce") else name
 

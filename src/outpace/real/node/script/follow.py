@@ -104,7 +104,7 @@ class Followed(Attached):
         self._begin_iteration()
 
     def forward(self) -> None:
-        """Nothing is counted here."""
+        """Do nothing: iterations are counted by `stepped`."""
 
     def stepped(self) -> None:
         process, trainer = self.process, self._trainer
@@ -178,7 +178,7 @@ class Followed(Attached):
             time.sleep(rest_s)
 
     def _end_pass(self) -> None:
-        """Count the wait after the last backward pass of this iteration: another pass begins."""
+        """Count the wait after the backward pass before, because another one begins."""
         if (known := self._pass) is not None:
             self.process.not_computing(known.computed, known.ended)
             self.process.recorder.totals.communicate += known.ended - known.computed

@@ -29,7 +29,7 @@ class OwnCollectives:
         return self._attached.process.now
 
     def handing_over(self, call: Call) -> None:
-        """There are no buckets."""
+        """Do nothing: there are no buckets."""
 
     def computed(self) -> None:
         """The strategy averages the gradients."""
@@ -38,7 +38,7 @@ class OwnCollectives:
         return False
 
     def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
-        """There are no buckets."""
+        """Do nothing: there are no buckets."""
 
     def attend(self) -> bool:
         return self._is_here and self._attached.attend()
@@ -48,7 +48,12 @@ class OwnCollectives:
             self._has_paused = self._attached.pause()
 
     def waited(self, call: Call, begun: int, ended: int, *, in_computation: bool = True) -> None:
-        """See `Observer`. in_computation: else in the part of an iteration that follows it."""
+        """See `Observer`.
+
+        Args:
+            in_computation: True if the wait is within the computation of a gradient; False if it
+                is between the end of that and the end of the iteration.
+        """
         if self._is_here:
             if self._has_paused:
                 self._has_paused = False

@@ -1,4 +1,4 @@
-"""The worker in the process of a script whose own collectives and optimizer do the training.
+"""A script that trains with its own collectives and optimizer, in the process of a virtual worker.
 
 An iteration begins with the first forward pass with gradients after a step, and ends with the next
 step. How far its computation is when the script hands over a gradient bucket is estimated. Backward
@@ -46,7 +46,7 @@ _FORWARD: Final = 1 / 3  # of the time of a forward and a backward pass
 
 
 class FollowedScript:
-    """This worker in virtual time. Implements `Followed`."""
+    """The worker of this process, in virtual time. Implements `Followed`."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class FollowedScript:
         self._progress = max(self._progress, (self._passes - 1) / self._expected)
 
     def _begins_pass(self, *_: Any) -> None:
-        """Note that the model itself begins: model buffers have been broadcast before."""
+        """Note that the model's own forward pass begins, after the broadcast of its buffers."""
         if (
             self._passes
             and torch.is_grad_enabled()
@@ -138,7 +138,7 @@ class FollowedScript:
         return self._progress
 
     def _reach(self, share: float) -> None:
-        """Be at this share of the present forward and backward pass."""
+        """Set the progress to this share of the present forward and backward pass."""
         self._progress = max(self._progress, (self._passes - 1 + share) / self._expected)
 
     def stepped(self) -> None:
@@ -162,7 +162,7 @@ class FollowedScript:
     # -- the first gradient ------------------------------------------------------------------
 
     def _keep(self, call: Call) -> None:
-        """Keep a copy of this worker's own gradients, until the first that says something."""
+        """Keep a copy of this worker's own gradients, until `_first` has told their digest."""
         if self._gradients is not None:
             self._gradients += [tensor.detach().cpu().reshape(-1).clone() for tensor in call.inputs]
 

@@ -1,6 +1,6 @@
 """Finds out which calls of the workers' scripts are the same collective, and computes its result.
 
-The n-th collective of a worker is the n-th of all workers, as torch.distributed has it.
+The n-th calls of all workers are one collective, as in torch.distributed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """A collective. parts: of the workers that have joined it, by worker."""
+    """A collective. parts: those of the workers that have joined it, by number of the worker."""
 
     number: int
     parts: dict[int, Part] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Collective:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that its cost depends on: see `collective_rounds`."""
+        """The bytes that determine its time: see `collective_rounds`."""
         sizes = [_own_elements(part.call) for part in self.parts.values()]
         return max(sizes) * self.first.dtype.itemsize
 
@@ -76,7 +76,7 @@ class Collective:
 
 
 def carry_out_alone(part: Part, workers: int) -> None:
-    """Write the result for a worker that runs alone: as if all others had given what it gives."""
+    """Write the result for a worker that runs alone, as if all others gave the same tensors."""
     call = part.call
     if call.root > 0 and call.kind in ("broadcast", "scatter"):
         return  # what another worker would give is not known
@@ -125,7 +125,7 @@ class Matching:
         """Note that a worker joins no more collectives.
 
         Raises:
-            RunError: another worker has joined one that this worker has not.
+            RunError: another worker has joined a collective that this worker has not joined.
         """
         self._left.add(worker)
         for found in self._open.values():

@@ -15,7 +15,7 @@ _ALIGNED: Final = 64  # bytes
 
 
 class CallMemory:
-    """Shared memory that grows. Pickled for a process that is being started, it stays the same.
+    """Memory that two processes share, and that can grow. The second gets it when it starts.
 
     One side writes a tensor while the other waits.
     """
@@ -33,12 +33,12 @@ class CallMemory:
         return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=place)
 
     def require(self, size: int) -> None:
-        """Have at least this size, in bytes."""
+        """Let the memory grow to this size in bytes, if it is smaller."""
         if os.fstat(self._file).st_size < size:
             os.ftruncate(self._file, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def close(self) -> None:
-        """Give the memory up; it is freed with the last view."""
+        """Let this process use the memory no more. The last view of it frees it."""
         os.close(self._file)
 
     def __reduce__(self) -> tuple[Any, ...]:

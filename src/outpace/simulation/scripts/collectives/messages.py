@@ -11,7 +11,7 @@ from outpace.engine.distributed.call import Bucket
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The script has begun its part in a collective; see `Call` for what is not said here.
+    """The script has begun its part in a collective. The other attributes are those of `Call`.
 
     Attributes:
         dtype: of all tensors.
@@ -40,14 +40,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Awaits:
-    """The script waits for the end of a collective: for `Done`."""
+    """The script waits for `Done`, the end of a collective."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The script computes, and joins no collective before it has done this share of it."""
+    """The script computes, and joins no collective before this share of its iteration is done."""
 
     progress: float
 

@@ -1,6 +1,6 @@
 """The collectives of scripts before the run begins, such as those of constructors.
 
-They take no virtual time: the run begins when all scripts have come to their training.
+They take no virtual time: the run begins when all scripts are ready to train.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outpace.simulation.scripts.process import ScriptProcess
 
 
 class Opening:
-    """Lets scripts run until they have come to their training.
+    """Lets scripts run until they are ready to train.
 
     Args:
         workers: number of workers.
@@ -49,7 +49,7 @@ class Opening:
         return self._attached.get(worker)
 
     def attached(self, processes: Sequence[ScriptProcess]) -> list[Attached]:
-        """Let all scripts run until they come to their training, and return what they train.
+        """Let all scripts run until they are ready to train, and return what they train.
 
         Raises:
             RunError: if scripts wait in a collective that other scripts do not join.
@@ -78,7 +78,7 @@ class Opening:
             self._done[each.worker, each.call.number] = each
 
     def _release(self, processes: Sequence[ScriptProcess]) -> int:
-        """Let the scripts continue whose collectives are done; return their number."""
+        """Let the scripts whose collectives are done continue; return how many they are."""
         released = 0
         for worker, number in list(self._waiting.items()):
             part = self._done.pop((worker, number), None)

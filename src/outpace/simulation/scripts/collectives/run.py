@@ -208,7 +208,7 @@ class FollowedWorker:
 
 
 class _Average:
-    """The all-reduces of the buckets of a backward pass, as one. Implements `record.Average`."""
+    """All all-reduces of a backward pass, recorded as one. Implements `record.Average`."""
 
     weight = 1
 

@@ -1,8 +1,8 @@
 """The collectives of a script in virtual time, in the script's process.
 
-Nothing runs beside the script. A collective is told to the simulation when it begins, with its
-tensors in shared memory, and the script waits for it when it needs the result. So the
-simulation knows at any moment whether the script computes or waits.
+No thread runs beside the script. When a collective begins, its tensors are put into shared memory
+and the simulation is told of it. The script waits for the simulation when it needs the result. So
+the simulation knows at any moment whether the script computes or waits.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class VirtualPending:
         return self._call.root
 
     def is_done(self) -> bool:
-        """Return True, after waiting: the time that passes between two questions is not known."""
+        """Wait for the end and return True: the virtual time between two calls is not known."""
         self.wait()
         return True
 

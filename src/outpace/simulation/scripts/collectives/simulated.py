@@ -1,7 +1,7 @@
-"""The collectives of scripts in virtual time: which begins when, and how long it takes.
+"""The collectives of scripts in virtual time: when each begins, and how long it takes.
 
-A collective begins when all workers have joined it and the one before is over, as in one process
-group; then it takes what its messages take (`routes`).
+A collective begins when all workers have joined it and the collective before it has ended, as in a
+process group. It takes the time that its messages need (`routes`).
 """
 
 from __future__ import annotations
