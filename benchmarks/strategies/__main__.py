@@ -27,7 +27,7 @@ from benchmarks.strategies.page import PAGE, write_page
 from benchmarks.strategies.recording import quick, record
 from benchmarks.strategies.regret import Regret, advised, goal_met, judged, regret
 from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
-from benchmarks.strategies.table import README, readme_with, table
+from benchmarks.strategies.table import FRONT, README, front, readme_with, table
 
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment.trials import Pool
@@ -110,13 +110,15 @@ def regrets(chosen: Sequence[Cell], budget: str, processes: int) -> int:
 
 
 def write_tables() -> None:
-    """Write the README's table and the page from all results."""
+    """Write the tables of both READMEs, and the page, from all results."""
     everything = cells()
     outcomes = results(everything)
-    text = table(outcomes, [cell.name for cell in everything])
-    README.write_text(readme_with(text, README), "utf-8")
+    texts = {README: table(outcomes, [cell.name for cell in everything]), FRONT: front(outcomes)}
+    for path, text in texts.items():
+        path.write_text(readme_with(text, path), "utf-8")
+        print(path)
     write_page(outcomes, PAGE)
-    print(f"{README}\n{PAGE}")
+    print(PAGE)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,18 @@ class Outcome:
         sure = [each for each in self.strategies if each.reached == len(each.times)]
         return min(sure, key=lambda each: each.time_s.mean or 0.0, default=None)
 
+    @property
+    def alike(self) -> list[Measured]:
+        """The strategies that the seeds do not tell apart from the best, which is not among them.
+
+        The interval of their time over the best one's contains 1.
+        """
+        winner = self.best
+        if winner is None:
+            return []
+        others = [each for each in self.strategies if each.name != winner.name]
+        return [each for each in others if not each.relative_to(winner).excludes(1.0)]
+
     def relative(self, strategy: Measured) -> Estimate:
         """Return the time of a strategy in times of BSP's."""
         return NOTHING if self.bsp is None else strategy.relative_to(self.bsp)

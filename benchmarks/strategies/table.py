@@ -13,6 +13,7 @@ from outpace.experiment.advising.candidates import BSP
 from outpace.support.estimates import Estimate
 
 README: Final = HERE.parent / "README.md"
+FRONT: Final = HERE.parents[1] / "README.md"
 BEGIN: Final = "<!-- python -m benchmarks.strategies table -->"
 END: Final = "<!-- end of the strategies -->"
 
@@ -37,6 +38,22 @@ def table(outcomes: Sequence[Outcome], cells: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def front(outcomes: Sequence[Outcome]) -> str:
+    """Return the short table of the project's README."""
+    complete = [each for each in outcomes if each.complete]
+    when = _dated(complete).partition(":")[0] if complete else "nothing is recorded yet"
+    lines = [
+        "**Which strategy where.** 24 strategies on clusters of 16 workers, each with a learning "
+        "rate of its own, 5 seeds",
+        f"(`python -m benchmarks.strategies --record`, {when}):",
+        "",
+        *best(complete),
+        "[All of them](benchmarks/README.md#strategies), and to be filtered "
+        "[in a browser](benchmarks/strategies/results.html).",
+    ]
+    return "\n".join(lines)
+
+
 def _dated(outcomes: Sequence[Outcome]) -> str:
     dates = sorted({each.origin["date"] for each in outcomes})
     commits = list(dict.fromkeys(each.origin["commit"] for each in outcomes))
@@ -47,7 +64,10 @@ def _dated(outcomes: Sequence[Outcome]) -> str:
 
 
 def best(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a table of the best strategy of each cell: clusters in rows, tasks in columns."""
+    """Return a table of the best strategy of each cell: clusters in rows, tasks in columns.
+
+    Below it stands what its numbers mean.
+    """
     tasks = list(dict.fromkeys(each.cell.task for each in outcomes))
     by_name = {each.cell.name: each for each in outcomes}
     lines = [f"| cluster | {' | '.join(tasks)} |", f"|---|{'---|' * len(tasks)}"]
@@ -56,7 +76,11 @@ def best(outcomes: Sequence[Outcome]) -> list[str]:
         if any(found):
             row = ["" if each is None else _best(each) for each in found]
             lines.append(f"| {cluster} | {' | '.join(row)} |")
-    return lines
+    meaning = [
+        "The best strategy, its time to the target in times of BSP's with a 95 % interval, and how",
+        "many others the seeds do not tell apart from it.",
+    ]
+    return [*lines, "", *meaning]
 
 
 def _best(outcome: Outcome) -> str:
@@ -64,8 +88,11 @@ def _best(outcome: Outcome) -> str:
     if winner is None:
         return "no strategy reached the target on all seeds"
     if winner.name == BSP:
-        return BSP
-    return f"{winner.name}: {ratio(outcome.relative(winner))}"
+        return f"{BSP}; {len(outcome.alike)} alike"
+    text = f"{winner.name}: {ratio(outcome.relative(winner))}"
+    if not outcome.relative(winner).excludes(1.0):
+        return f"none is reliably sooner than BSP ({text})"
+    return f"{text}; {len(outcome.alike)} alike"
 
 
 def _of_task(outcomes: Mapping[str, Outcome]) -> list[str]:

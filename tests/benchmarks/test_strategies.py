@@ -13,7 +13,7 @@ from benchmarks.strategies.outcome import read, results
 from benchmarks.strategies.page import PAGE, page
 from benchmarks.strategies.rates import Tried, search
 from benchmarks.strategies.suite import CLUSTERS, cells, with_data
-from benchmarks.strategies.table import README, readme_with, table
+from benchmarks.strategies.table import FRONT, README, front, readme_with, table
 
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
@@ -21,10 +21,11 @@ from outpace.experiment.trials import Ended, Point
 from outpace.support.estimates import TimeTo
 
 
-def test_the_readme_and_the_page_have_the_recorded_results():
+def test_the_readmes_and_the_page_have_the_recorded_results():
     outcomes = results(cells())
     expected = readme_with(table(outcomes, [cell.name for cell in cells()]), README)
     assert README.read_text("utf-8") == expected
+    assert FRONT.read_text("utf-8") == readme_with(front(outcomes), FRONT)
     assert PAGE.read_text("utf-8") == page(outcomes)
 
 
@@ -182,6 +183,7 @@ def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
     assert "2026-01-02, commit abc1234: 1 cell" in text
     assert "Without a complete result: digits-cnn/bursts." in text
     assert f"| even | SSP 4: {ratio:.2f} (" in text
+    assert found.alike == []
     assert "| BSP | 4.20 s (4.00 to 4.40) |" in text
     assert "| gossip | > 2.86 |" in text  # the lower end of the interval
     shown = page([found])
