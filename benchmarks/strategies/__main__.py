@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN")
     parser.add_argument("--regret", action="store_true", help="how good outpace advise is")
     parser.add_argument("--budget", default="60s", help="of outpace advise, for each cell")
-    parser.add_argument("--processes", type=int, default=cores(), help="runs at a time")
+    parser.add_argument("--processes", type=_positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
     try:
         chosen = cells(options.cells)
@@ -77,6 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
         return 130
     return 0
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
 
 
 def show(chosen: Sequence[Cell]) -> None:

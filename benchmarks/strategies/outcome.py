@@ -93,7 +93,7 @@ class Outcome:
     """What is known of a cell.
 
     Attributes:
-        origin: `date` and `commit` of the first of its runs.
+        origin: `date` and `commit` of its runs; several commits if other code continued it.
         strategies: in the order of the candidates; some may be missing.
     """
 

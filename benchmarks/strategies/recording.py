@@ -40,7 +40,7 @@ def record(
         RunError: if a run fails in another way than by divergence.
     """
     known = {cell.name: read(cell, folder) if missing else None for cell in cells}
-    outcomes = [known[cell.name] or Outcome(cell, origin) for cell in cells]
+    outcomes = [_begun(known[cell.name], cell, origin) for cell in cells]
     outcomes = [each for each in outcomes if not each.complete]
     ready = {each.cell.name: with_data(each.cell) for each in outcomes}
     total = sum(len(each.missing) * runs_of(each.cell) for each in outcomes)
@@ -64,6 +64,16 @@ def record(
                 for measured in measure(cell, some, limit_s, pool, processes, done):
                     outcome = outcome.having(measured)
                     save(outcome, folder)
+
+
+def _begun(known: Outcome | None, cell: Cell, origin: Mapping[str, str]) -> Outcome:
+    """Return what is known of a cell, to go on with; its commits are all that it was made with."""
+    if known is None:
+        return Outcome(cell, origin)
+    commits = known.origin["commit"].split(", ")
+    if known.complete or origin["commit"] in commits:
+        return known
+    return replace(known, origin={**origin, "commit": ", ".join([*commits, origin["commit"]])})
 
 
 def quick(cell: Cell) -> Cell:

@@ -56,7 +56,7 @@ def front(outcomes: Sequence[Outcome]) -> str:
 
 def _dated(outcomes: Sequence[Outcome]) -> str:
     dates = sorted({each.origin["date"] for each in outcomes})
-    commits = list(dict.fromkeys(each.origin["commit"] for each in outcomes))
+    commits = dict.fromkeys(", ".join(each.origin["commit"] for each in outcomes).split(", "))
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     hours = sum(one.cpu_s for each in outcomes for one in each.strategies) / 3600
     cells = "1 cell" if len(outcomes) == 1 else f"{len(outcomes)} cells"

@@ -197,7 +197,7 @@ def test_what_is_missing_is_measured_later_and_kept_as_soon_as_it_is_there(formu
     recording.record([cell], {"date": "2026-01-03", "commit": "def5678"}, tmp_path, 1, missing=True)
     found = read(cell, tmp_path)
     assert [each.name for each in found.strategies] == ["BSP", "ASP", "SSP 4"]
-    assert found.origin == ORIGIN
+    assert found.origin == {"date": "2026-01-03", "commit": "abc1234, def5678"}
     other = replace(cell, most=4.0)
     assert read(other, tmp_path) is None  # other settings, so its results are others
 
