@@ -35,7 +35,9 @@ DISTANCE: Final = 0.08  # largest Kolmogorov distance of all run times
 DISTANCE_OF_WORKER: Final = 0.16  # of those of one worker
 ORDER: Final = 0.03  # largest relative error of the mean of an order statistic
 CORRELATION: Final = 0.15  # largest difference
-_ERRORS: Final = 4  # standard errors that are allowed where these are less
+_ERRORS: Final = 3  # standard errors that are allowed where these are more
+_BY_CHANCE: Final = 1.5  # over √n: such a distance of n times from their own law is rare
+_BY_CHANCE_OF_WORKER: Final = 2.0  # a worker's factor may be off, too
 _BATCHES: Final = 10  # for the standard error of a mean of correlated times
 _EQUAL: Final = 1e-3  # relative difference of times that count as equal
 _DRAWN: Final = 40_000  # run times drawn from a law, all workers together
@@ -94,12 +96,12 @@ class Goodness:
     def complaints(self) -> list[str]:
         """Return in what the law does not reproduce the recorded times; empty if it does."""
         found = []
-        error = 1 / np.sqrt(self.count)  # of a correlation of 0; half that of a distance, at most
-        if self.distance > max(DISTANCE, _ERRORS / 2 * error):
+        error = 1 / np.sqrt(self.count)  # of a correlation of 0
+        if self.distance > max(DISTANCE, _BY_CHANCE * error):
             found.append(f"Kolmogorov distance {self.distance:.2f}")
         one_error = np.sqrt(len(self.of_worker) / self.count)  # of a single worker's times
         worker = int(np.argmax(self.of_worker))
-        if self.of_worker[worker] > max(DISTANCE_OF_WORKER, _ERRORS / 2 * one_error):
+        if self.of_worker[worker] > max(DISTANCE_OF_WORKER, _BY_CHANCE_OF_WORKER * one_error):
             found.append(
                 f"Kolmogorov distance {self.of_worker[worker]:.2f} of worker {worker}'s times"
             )
