@@ -135,13 +135,17 @@ def test_what_only_ssgd_can_do_is_refused_with_other_strategies(runtime, case, w
 
 
 QUORUM = {"kind": "drop-stragglers", "quorum": 1}
+CUT_OFF = {"kind": "cutoff", "model": "fixed", "share": 0.5}
 # In the time of worker 1's first step, worker 0 takes three and waits in the script's all-reduce.
 ONE_SLOW = {"kind": "constant", "mean_s": 0.03, "factors": [1, 5]}
 
 
+@pytest.mark.parametrize("sync", [QUORUM, CUT_OFF], ids=lambda sync: sync["kind"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_workers_wait_in_collectives_of_the_script_where_late_workers_skip_iterations(runtime):
-    result = RUNTIMES[runtime](configuration("evaluates", sync=QUORUM, compute=ONE_SLOW))
+def test_workers_wait_in_collectives_of_the_script_where_late_workers_skip_iterations(
+    runtime, sync
+):
+    result = RUNTIMES[runtime](configuration("evaluates", sync=sync, compute=ONE_SLOW))
     assert result.summary["iterations"] == [6, 6]
     waits = [row for row in result.trace.to_pylist() if row["event"] == "collective"]
     # Before each of the two all-reduces, worker 1 takes at least two more steps of 150 ms alone.

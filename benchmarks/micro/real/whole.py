@@ -38,6 +38,7 @@ class Given:
 
     used = ""
     layout = "given"
+    stops = True
 
     def __init__(self, kernel: Kernel, elements: int, steps: int, pause_s: float) -> None:
         self.stamps: list[float] = []

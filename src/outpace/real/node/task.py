@@ -34,6 +34,7 @@ class TaskTrainer:
     """Computes gradients of a task. Implements `Trainer`."""
 
     used = ""
+    stops = True
 
     def __init__(self, process: WorkerProcess, experiment: Experiment, workload: Workload) -> None:
         self._process, self._workload = process, workload

@@ -236,15 +236,24 @@ class ServedWorker(WorkerProcess):
             return Stopped(share()) if duration_s else gradient
         if duration_s:
             self.kernel.catch_up()
-            end = self.now + nanoseconds(max(0.0, duration_s - self.worked_s(started)))
-            while message := await self._mailbox.get_within(seconds(max(0, end - self.now))):
-                if ends_it(message):
-                    self._note_stopped(iteration, started)
-                    return Stopped(share())
+            rest_s = max(0.0, duration_s - self.worked_s(started))
+            if not self.trainer.stops:  # so neither would a computation of this duration
+                await self.kernel.sleep(rest_s)
+            elif await self._hears_within(rest_s, ends_it):
+                self._note_stopped(iteration, started)
+                return Stopped(share())
         self.recorder.gradient_computed(self.worker)
         if self.is_recorded(iteration):
             self.note_computation(COMPUTE, iteration, started)
         return gradient
+
+    async def _hears_within(self, limit_s: float, wanted: Callable[[Message], bool]) -> bool:
+        """Take messages until one is wanted; False if none is within the limit."""
+        end = self.now + nanoseconds(limit_s)
+        while message := await self._mailbox.get_within(seconds(max(0, end - self.now))):
+            if wanted(message):
+                return True
+        return False
 
     def _note_stopped(self, iteration: int, started: Time) -> None:
         if self.is_recorded(iteration):

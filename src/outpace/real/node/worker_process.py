@@ -53,6 +53,7 @@ class Trainer(Protocol):
     layers: list[int]  # number of elements of each trainable parameter
     used: str  # kind and settings of a script's optimizer, as JSON; empty for a task
     layout: str  # names, shapes and dtypes of the parameters: equal in all workers
+    stops: bool  # True if the last computation could be stopped by `must_end`
 
     def read_buffers(self) -> torch.Tensor:
         """Return the model buffers as bytes; shape (bytes,), uint8."""

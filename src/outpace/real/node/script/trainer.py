@@ -39,6 +39,7 @@ class ScriptTrainer:
         self._limit = experiment.stop.iterations
         self.is_over = False  # True once the script leaves the run
         self.iteration = 0  # the script computes its gradient
+        self.stops = False  # only inside `outpace.abortable`
         self._first = FirstGradient(
             lambda iteration, digest: process.coordinator.send(FirstDigest(iteration, digest)),
             wanted=experiment.workers > 1,
@@ -93,6 +94,7 @@ class ScriptTrainer:
         if parameters:
             self.script.load(parameters)
         self.iteration, self._must_end, self._stopped = iteration, must_end, None
+        self.stops = False
         kernel = self._process.kernel
         kernel.stop()  # returns to the script once this walker waits
         gradient: Sequence[Block | None] = await kernel.wait()
@@ -104,6 +106,7 @@ class ScriptTrainer:
         if self._must_end is None:
             yield Computation()
             return
+        self.stops = True
         with self._abort_points.stopping_at(self._must_end) as computation:
             yield computation
         if computation.stopped:
