@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outpace.config.reading import experiment_from
     from outpace.engine.control import Control
     from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
+    from outpace.experiment.advising.advise import Advice, advise
     from outpace.experiment.compared import Comparison, Row, Variant
     from outpace.experiment.comparison import compare, variants_from
     from outpace.experiment.results import Result
@@ -47,6 +48,7 @@ _NAMES = {  # by module
     "config.reading": ["experiment_from"],
     "engine.control": ["Control"],
     "errors": ["ConfigError", "DivergenceError", "OutpaceError", "RunError"],
+    "experiment.advising.advise": ["Advice", "advise"],
     "experiment.compared": ["Comparison", "Row", "Variant"],
     "experiment.comparison": ["compare", "variants_from"],
     "experiment.results": ["Result"],
@@ -81,6 +83,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Advice",
     "Comparison",
     "ConfigError",
     "Control",
@@ -99,6 +102,7 @@ __all__ = [
     "Worker",
     "__version__",
     "abortable",
+    "advise",
     "attach",
     "compare",
     "experiment_from",

@@ -129,23 +129,23 @@ def line(speed, until=POINTS, ended="end"):
 
 
 def test_a_trial_that_cannot_win_is_stopped_with_more_room_at_the_beginning():
-    best = line(1.0)  # reaches 0.95 after 10 s
+    best = line(1.0)  # crosses 0.95 after 9.5 s, and shows it after 10 s
     bound = Bound(100.0, 0.95, best)
     assert best.time_to(0.95) == TimeTo(10.0, True)
-    # Half as fast: at 4 s it is where the best was at 2 s. Allowed: 1.3 (1 + 1.2 * 0.6) = 2.2.
+    # Half as fast: at 4 s it is where the best was at 2 s. Room: 1.3 (1 + 1.2 * 5.5 / 9.5) = 2.2.
     assert not bound.stops(4.0, 0.2)
-    # At 8 s it is where the best was at 4 s. Allowed: 1.3 (1 + 1.2 * 0.2) = 1.6.
+    # At 8 s it is where the best was at 4 s. Room: 1.3 (1 + 1.2 * 1.5 / 9.5) = 1.55.
     assert bound.stops(8.0, 0.4)
     assert not bound.stops(2.0, 0.0)  # before a quarter of the best time
-    assert bound.stops(13.5, 0.94)  # 1.35 times the best time
-    assert not bound.stops(12.5, 0.94)
+    assert bound.stops(12.5, 0.94)  # more than 1.3 times 9.4 s
+    assert not bound.stops(12.0, 0.94)
     assert not Bound(100.0, 0.95).stops(99.0, 0.0)
 
 
 def test_stopped_trials_are_ranked_by_their_projection():
     best = line(1.0)
-    assert projected_s(line(0.5, until=8), 0.95, best) == pytest.approx(20.0)
-    assert projected_s(best, 0.95, best) == 10.0
+    assert projected_s(line(0.5, until=8), 0.95, best) == pytest.approx(19.0)
+    assert projected_s(best, 0.95, best) == pytest.approx(9.5)
     assert projected_s(Curve.of([], [], "failed"), 0.95, best) == math.inf
 
 
@@ -295,5 +295,5 @@ def test_a_search_without_any_run_that_reached_the_target_ranks_by_the_best_scor
 
 
 def test_a_trial_is_known_by_candidate_rate_and_seed():
-    assert Trial("a", 1.0, 2, Bound(1.0, 0.5)) == Trial("a", 1.0, 2, Bound(9.0, 0.5), whole=True)
+    assert Trial("a", 1.0, 2, Bound(1.0, 0.5)) == Trial("a", 1.0, 2, Bound(9.0, 0.5), until_s=3.0)
     assert isinstance(Search(space(names(4))).best_rate("BSP"), float)

@@ -1,5 +1,5 @@
-"""The command line: outpace simulate | compare | run | serve | calibrate | report | export |
-runtimes | examples.
+"""The command line: outpace simulate | compare | run | serve | advise | calibrate | report |
+export | runtimes | examples.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
 130 after Ctrl-C; the folder is then complete and marked partial.
@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from outpace.cli import calibrate, examples, reports, runs, runtimes
+from outpace.cli import advise, calibrate, examples, reports, runs, runtimes
 from outpace.cli.base import app, say
 from outpace.support.notices import warnings_to
 
-__all__ = ["app", "calibrate", "examples", "main", "reports", "runs", "runtimes"]
+__all__ = ["advise", "app", "calibrate", "examples", "main", "reports", "runs", "runtimes"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,7 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _as_interrupt)
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
-    if given[cut + 1 :] and given[:1] not in (["run"], ["simulate"], ["compare"]):
+    if given[cut + 1 :] and given[:1] not in (
+        ["run"],
+        ["simulate"],
+        ["compare"],
+        ["advise"],
+    ):
         given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)
     said = set[str]()  # by variants of a comparison, which have a cluster in common

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -61,7 +61,9 @@ class Curve:
         ended: how the trial ended: `stopped` by its bound, `end` at its horizon or by itself.
         error: why it failed.
         cost_s: processor time that it took.
-        updates: of the model, at the end.
+        last: the score of the last evaluation, which may be below the best.
+        totals: `iterations` of a worker, and its virtual time by what it did, in seconds:
+            `compute`, `communicate` and `wait`.
     """
 
     times_s: tuple[float, ...]
@@ -69,7 +71,8 @@ class Curve:
     ended: Ended = "end"
     error: str | None = None
     cost_s: float = 0.0
-    updates: int = 0
+    last: float = -math.inf
+    totals: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -78,14 +81,15 @@ class Curve:
         ended: Ended = "end",
         error: str | None = None,
         cost_s: float = 0.0,
-        updates: int = 0,
+        totals: Mapping[str, float] | None = None,
     ) -> Curve:
         """Return the curve of evaluations with these scores."""
         best, so_far = -math.inf, []
         for score in scores:
             best = max(best, score)
             so_far.append(best)
-        return Curve(tuple(times_s), tuple(so_far), ended, error, cost_s, updates)
+        last = scores[-1] if scores else -math.inf
+        return Curve(tuple(times_s), tuple(so_far), ended, error, cost_s, last, totals or {})
 
     @property
     def end_s(self) -> float:
@@ -100,6 +104,17 @@ class Curve:
         """Return the time at which the curve reaches a score; None if it does not."""
         place = bisect_left(self.scores, score)
         return self.times_s[place] if place < len(self.scores) else None
+
+    def crossing_s(self, score: float) -> float | None:
+        """Return the time at which the curve crosses a score, interpolated; None if it does not."""
+        place = bisect_left(self.scores, score)
+        if place == len(self.scores):
+            return None
+        before, after = self.scores[max(0, place - 1)], self.scores[place]
+        if place == 0 or after <= before:
+            return self.times_s[place]
+        start_s = self.times_s[place - 1]
+        return start_s + (self.times_s[place] - start_s) * (score - before) / (after - before)
 
     def time_to(self, level: float) -> TimeTo:
         """Return the time to the target; of a trial that missed it, the time that it ran."""
@@ -132,10 +147,10 @@ class Bound:
         """
         if self.best is None:
             return False
-        whole = self.best.first_s(self.level)
+        whole = self.best.crossing_s(self.level)
         if whole is None or whole <= 0 or time_s < _FIRST * whole:
             return False
-        reached = self.best.first_s(score)
+        reached = self.best.crossing_s(score)
         then = whole if reached is None else reached
         left = max(0.0, 1.0 - time_s / whole)
         return time_s > MARGIN * (1 + _EARLY * left) * max(then, 1e-12)
@@ -144,22 +159,22 @@ class Bound:
 def projected_s(curve: Curve, level: float, best: Curve | None) -> float:
     """Return the time to the target, extrapolated for a curve that was stopped or missed it.
 
-    The extrapolation assumes that the ratio of t and t', see `Bound`, stays as it was at the end.
-    It serves to rank trials, and is never reported.
+    Between evaluations it is interpolated. The extrapolation assumes that the ratio of t and t',
+    see `Bound`, stays as it was at the end. It serves to rank trials, and is never reported.
     """
-    found = curve.time_to(level)
-    if found.reached:
-        return found.time_s
+    at = curve.crossing_s(level)
+    if at is not None:
+        return at
     if curve.ended == "failed" or not curve.times_s:
         return math.inf
-    whole = None if best is None else best.first_s(level)
+    whole = None if best is None else best.crossing_s(level)
     if best is None or whole is None:
         return math.inf
-    then = best.first_s(curve.best)
+    then = best.crossing_s(curve.best)
     then = whole if then is None else then
     if then <= 0:
         return math.inf
-    return max(found.time_s, found.time_s * whole / then)
+    return max(curve.end_s, curve.end_s * whole / then)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +183,11 @@ class Trial:
 
     Attributes:
         candidate: its name.
-        whole: go on after the target, to the horizon.
+        until_s: virtual time until which it goes on after it has reached the target.
     """
 
     candidate: str
     rate: float
     seed: int
     bound: Bound = field(compare=False)
-    whole: bool = field(default=False, compare=False)
+    until_s: float = field(default=0.0, compare=False)

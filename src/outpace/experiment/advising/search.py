@@ -25,6 +25,7 @@ from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projec
 STEP: Final = 2.0  # from one learning rate to the next
 FINALISTS: Final = 4
 SEEDS: Final = 5  # for the search
+_FIRST_RATES: Final = 3
 _LAST: Final = 4  # trials of each finalist in the last round, to be sure of its learning rate
 
 
@@ -34,7 +35,7 @@ class Runner(Protocol):
     def run(self, trials: Sequence[Trial]) -> Iterable[tuple[Trial, Curve]]:
         """Yield the trials with their curves as they end.
 
-        A trial ends when it reaches the target (unless it is `whole`), when its bound stops it, or
+        A trial ends when it has reached the target and its `until_s`, when its bound stops it, or
         at its horizon. Trials for which there was no time are missing.
         """
         ...
@@ -159,7 +160,7 @@ class Search:
         """Return the bound of the candidate's next trials."""
         level = self.space.goal.level
         if name in self.space.references:
-            own = [(c.first_s(level), c) for c in self.known[name].trials.values()]
+            own = [(c.crossing_s(level), c) for c in self.known[name].trials.values()]
             reached = [(at, c) for at, c in own if at is not None]
             best = min(reached, key=lambda pair: pair[0])[1] if reached else None
         else:
@@ -215,8 +216,8 @@ class Search:
         self._effects.clear()
         level = self.space.goal.level
         self.known[trial.candidate].trials[trial] = curve
-        at = curve.first_s(level)
-        first_s = None if self.best_curve is None else self.best_curve.first_s(level)
+        at = curve.crossing_s(level)
+        first_s = None if self.best_curve is None else self.best_curve.crossing_s(level)
         if at is not None and (first_s is None or at < first_s):
             self.best_curve = curve
 
@@ -247,6 +248,8 @@ def carry_out(
 ) -> None:
     """Search until the rounds, or the time of the runner, are over.
 
+    If no trial has reached the target with any of the first learning rates, the search ends.
+
     Args:
         news: called after each trial.
     """
@@ -255,5 +258,6 @@ def carry_out(
         for trial, curve in runner.run(new):
             search.note(trial, curve)
             news(search)
-        if runner.over:
+        tried = all(len(known.rates) >= _FIRST_RATES for known in search.known.values())
+        if runner.over or (tried and search.best_curve is None):
             break

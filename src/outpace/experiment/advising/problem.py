@@ -1,0 +1,261 @@
+"""What is asked: a configuration, a target, and the strategies that can be run with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.config.cluster_files import INCLUDE
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from, to_plain
+from outpace.errors import ConfigError, did_you_mean
+from outpace.experiment.advising.candidates import (
+    ALL_REDUCE,
+    BSP,
+    OWN,
+    Candidate,
+    candidates,
+    usable,
+)
+from outpace.experiment.advising.curves import Goal, Trial
+from outpace.experiment.simulating import check
+from outpace.experiment.sources import Source
+from outpace.tasks import Script
+
+_POINTS: Final = 40  # evaluations of the pilot run, if the configuration says nothing about them
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A configuration with a target.
+
+    Attributes:
+        source: the configuration, with the target as its `target`.
+        candidates: the strategies that it can be run with.
+        left_out: why it cannot be run with others, by their names.
+        rate: the configured learning rate; None: trials cannot have another one.
+        rate_argument: the argument of the script that sets the learning rate.
+    """
+
+    source: Source
+    goal: Goal
+    candidates: tuple[Candidate, ...]
+    left_out: Mapping[str, str]
+    rate: float | None
+    rate_argument: str | None
+    seed: int
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.source.data
+
+    @property
+    def workers(self) -> int:
+        return int(self.data["workers"])
+
+    @property
+    def is_script(self) -> bool:
+        return bool(_kind(self.data.get("task")) == "script")
+
+    def with_patience(self, timeout_s: float) -> Problem:
+        """Return the problem with this wait of a partial push after its quorum, in seconds.
+
+        Without a wait it is the same as dropping stragglers.
+        """
+        found = tuple(
+            dataclasses.replace(each, sync={**each.sync, "timeout_s": timeout_s})
+            if each.sync.get("kind") == "partial-push" and each.name != OWN
+            else each
+            for each in self.candidates
+        )
+        return dataclasses.replace(self, candidates=found)
+
+    def candidate(self, name: str) -> Candidate:
+        return next(each for each in self.candidates if each.name == name)
+
+    def configured(self, name: str, rate: float, seed: int | None = None) -> dict[str, Any]:
+        """Return the configuration with this strategy, learning rate and seed."""
+        data = self.candidate(name).applied(self.data)
+        if seed is not None:
+            data["seed"] = seed
+        return self._with_rate(data, rate)
+
+    def experiment(self, trial: Trial, every_s: float | None) -> Experiment:
+        """Return the experiment of a trial.
+
+        Args:
+            every_s: virtual time from one evaluation to the next; None: as configured.
+        """
+        data = self.configured(trial.candidate, trial.rate, trial.seed)
+        stop = dict(data.get("stop") or {})
+        if math.isfinite(trial.bound.horizon_s):
+            stop = {"virtual_time_s": trial.bound.horizon_s}
+        stop.pop("target_accuracy", None)
+        if self.goal.accuracy is not None and not trial.until_s:
+            stop["target_accuracy"] = self.goal.accuracy
+        if stop or not self.is_script:
+            data["stop"] = stop
+        if not self.is_script:
+            data["evaluate"] = self._evaluate(data.get("evaluate"), stop, every_s)
+        name = f"{self.source.name}, with {trial.candidate}"
+        return self.source.with_given(experiment_from(data, name, self.source.folder))
+
+    def recommendation(self, name: str, rate: float, every_s: float | None) -> dict[str, Any]:
+        """Return the configuration to run: short, with absolute paths."""
+        data = self.configured(name, rate)
+        if every_s is not None and not data.get("evaluate"):
+            data["evaluate"] = {"every_s": every_s}
+        whole = to_plain(experiment_from(data, self.source.name, self.source.folder))
+        short = {key: _short(whole[key], data[key]) for key in data if key in whole}
+        if INCLUDE in data:
+            names = data[INCLUDE] if isinstance(data[INCLUDE], list) else [data[INCLUDE]]
+            folder = self.source.folder or Path.cwd()
+            paths = [str((folder / Path(each).expanduser()).resolve()) for each in names]
+            short[INCLUDE] = paths[0] if len(paths) == 1 else paths
+        return {key: value for key, value in short.items() if value not in (None, (), [], {})}
+
+    def _with_rate(self, data: dict[str, Any], rate: float) -> dict[str, Any]:
+        if self.rate is None:
+            return data
+        if self.rate_argument is not None:
+            task = dict(data["task"])
+            arguments = _with_argument(task.get("arguments", []), self.rate_argument, rate)
+            return {**data, "task": {**task, "arguments": arguments}}
+        return {**data, "optimizer": {**(data.get("optimizer") or {}), "lr": rate}}
+
+    @staticmethod
+    def _evaluate(
+        configured: Any, stop: Mapping[str, Any], every_s: float | None
+    ) -> dict[str, Any]:
+        evaluate = dict(configured or {})
+        periods = ("every_s", "every_updates")
+        if every_s is not None:
+            kept = {key: value for key, value in evaluate.items() if key not in periods}
+            return {**kept, "every_s": every_s}
+        if not any(evaluate.get(key) for key in periods):
+            if stop.get("iterations"):
+                evaluate["every_updates"] = max(1, int(stop["iterations"]) // _POINTS)
+            elif stop.get("virtual_time_s"):
+                evaluate["every_s"] = max(1e-6, float(stop["virtual_time_s"]) / _POINTS)
+        return evaluate
+
+
+def problem_of(
+    source: Source,
+    goal: Goal,
+    rate_argument: str | None = None,
+    only: Sequence[str] | None = None,
+) -> Problem:
+    """Return the problem of a configuration.
+
+    Args:
+        only: kinds of strategies to choose from, beside the references; None: all.
+
+    Raises:
+        ConfigError: if the configuration cannot be run, has no such target, or no candidate can be
+            run with it.
+    """
+    data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
+    target = {"accuracy": goal.accuracy} if goal.accuracy is not None else {"loss": goal.loss}
+    source = source._replace(data={"sync": {"kind": "bsp"}, **data, "target": target})
+    own = source.experiment()
+    check(own)
+    if isinstance(own.task, Script):
+        rate = None if rate_argument is None else _argument(own.task.arguments, rate_argument)
+    else:
+        if rate_argument is not None:
+            raise ConfigError(
+                f"--lr-argument {rate_argument}: only a script has arguments; the learning rate "
+                "of a configuration is optimizer.lr"
+            )
+        rate = getattr(own.optimizer, "lr", None)
+        if rate is not None and "optimizer" not in source.data:
+            kind = {"kind": getattr(own.optimizer, "kind", "sgd")}
+            source = source._replace(data={**source.data, "optimizer": kind})
+    found, left_out = usable(own.workers, source.data, source.name, source.folder)
+    if only is not None:
+        found = _chosen(found, left_out, only)
+    if not any(each.name == BSP for each in found) or len(found) < 2:
+        reason = left_out.get(BSP) or next(iter(left_out.values()), "there is one worker")
+        raise ConfigError(
+            f"{source.name}: there is nothing to choose from: too few strategies can be run with "
+            f"this configuration; the reason for {next(iter(left_out), BSP)}: {reason}"
+        )
+    return Problem(source, goal, tuple(found), left_out, rate, rate_argument, own.seed)
+
+
+def _chosen(
+    found: Sequence[Candidate], left_out: Mapping[str, str], only: Sequence[str]
+) -> list[Candidate]:
+    """Return the references and the candidates of these kinds. Raises ConfigError if none is."""
+    known = {str(each.sync["kind"]) for each in candidates(16)}
+    for kind in only:
+        if kind not in known:
+            raise ConfigError(f"--only: unknown kind {kind!r}.{did_you_mean(kind, known)}")
+    chosen = [each for each in found if each.sync["kind"] in only]
+    if not chosen:
+        reason = next(iter(left_out.values()), "no kind was named")
+        raise ConfigError(
+            f"--only {','.join(only)}: there is nothing to choose from: none of these strategies "
+            f"can be run with this configuration: {reason}"
+        )
+    return [each for each in found if each in chosen or each.name in (BSP, ALL_REDUCE)]
+
+
+def resized(problem: Problem, source: Source) -> Problem:
+    """Return the problem with another configuration, such as more workers."""
+    found, left_out = usable(int(source.data["workers"]), source.data, source.name, source.folder)
+    names = {each.name for each in problem.candidates}
+    found = [each for each in found if each.name in names]
+    return dataclasses.replace(problem, source=source, candidates=tuple(found), left_out=left_out)
+
+
+def _kind(value: Any) -> Any:
+    return value.get("kind") if isinstance(value, Mapping) else None
+
+
+def _argument(arguments: Any, name: str) -> float:
+    """Return the number that follows an argument of a script. Raises ConfigError."""
+    given = list(arguments)
+    for place, argument in enumerate(given):
+        text = None
+        if argument == name and place + 1 < len(given):
+            text = given[place + 1]
+        elif str(argument).startswith(f"{name}="):
+            text = str(argument).partition("=")[2]
+        if text is not None:
+            try:
+                rate = float(text)
+            except ValueError:
+                rate = math.nan
+            if math.isfinite(rate) and rate > 0:
+                return rate
+            raise ConfigError(f"--lr-argument {name}: {text!r} is not a positive number")
+    raise ConfigError(
+        f"--lr-argument {name}: the script's arguments do not set it: add it after --, as in "
+        f"-- {name} 0.1"
+    )
+
+
+def _with_argument(arguments: Any, name: str, rate: float) -> list[str]:
+    """Return the arguments with another number after this one."""
+    found = [str(each) for each in arguments]
+    for place, argument in enumerate(found):
+        if argument == name:
+            found[place + 1] = repr(rate)
+        elif argument.startswith(f"{name}="):
+            found[place] = f"{name}={rate!r}"
+    return found
+
+
+def _short(whole: Any, given: Any) -> Any:
+    """Return the given keys with their values in the whole configuration."""
+    if isinstance(given, Mapping) and isinstance(whole, Mapping):
+        return {key: _short(whole.get(key), value) for key, value in given.items()}
+    if isinstance(given, list | tuple) and isinstance(whole, list) and len(given) == len(whole):
+        return [_short(one, other) for one, other in zip(whole, given, strict=True)]
+    return given if whole is None else whole

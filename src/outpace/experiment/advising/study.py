@@ -1,0 +1,334 @@
+"""One study: a pilot, the search, fresh seeds, and what would change the advice."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from outpace.errors import RunError
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
+from outpace.experiment.advising.curves import Bound, Curve, Trial
+from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.runner import PoolRunner
+from outpace.experiment.advising.scenarios import Scenario, scenarios
+from outpace.experiment.advising.search import SEEDS, Search, Space, carry_out
+from outpace.experiment.trials import Pool
+from outpace.support.estimates import TimeTo
+
+WHOLE: Final = 2  # fresh seeds whose runs go on after the target, for the final accuracy
+_POINTS: Final = 20  # evaluations of BSP until the target, in the search
+_LEAST_POINTS: Final = 10  # of the fastest trial so far, in the search
+_FRESH_POINTS: Final = 25  # of the fastest strategy, on fresh seeds
+_APART: Final = 1_000_000  # from the fresh seeds to those of the search
+_LONGEST: Final = 3.0  # horizon of a fresh run, in times of BSP
+_FURTHER: Final = 1.25  # of BSP's time, where the final accuracy is compared
+_SEARCH, _FRESH = 0.5, 0.85  # shares of the budget after which search and fresh seeds end
+_FIRST_ANSWER_S: Final = 20.0
+_NEXT_ANSWER_S: Final = 30.0
+_SCENARIO_SEEDS: Final = 3
+_PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
+
+
+@dataclass(slots=True)
+class Found:
+    """What a study knows so far.
+
+    Attributes:
+        fresh: curves of the finalists and the references on the fresh seeds that all of them have.
+        changed: scenarios with the times of their strategies, or without them and the reason.
+        ended: `complete`; `budget` if its time was over before; or `interrupted`.
+        folder: of BSP's run on the first fresh seed, if it was written.
+    """
+
+    search: Search
+    horizon_s: float
+    fresh: dict[str, list[Curve]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    horizon_fresh_s: float = math.inf
+    every_s: float | None = None
+    whole_s: float = 0.0
+    changed: list[tuple[Scenario, dict[str, list[TimeTo]]]] = field(default_factory=list)
+    ended: str = "budget"
+    cost_s: float = 0.0
+    cost_of_finalists_s: float = 0.0
+    elapsed_s: float = 0.0
+    folder: Path | None = None
+
+    def times(self, level: float) -> dict[str, list[TimeTo]]:
+        """Return the times to the target on the fresh seeds."""
+        return {
+            name: [_time_to(curve, level, self.horizon_fresh_s) for curve in curves]
+            for name, curves in self.fresh.items()
+        }
+
+
+class Study:
+    """Carries out a study.
+
+    Attributes:
+        problem: with settings that follow from the pilot's run times.
+
+    Args:
+        seeds: number of fresh seeds.
+        budget_s: seconds; None: until the study is complete.
+        folder: for the trace of BSP; None: it is not kept.
+        say: called with provisional answers.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        pool: Pool,
+        *,
+        seeds: int,
+        budget_s: float | None = None,
+        folder: Path | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.problem, self._pool, self._seeds = problem, pool, seeds
+        self._budget_s, self._folder, self._say = budget_s, folder, say
+        self._started_s = time.monotonic()
+        self._said_s, self._said = -math.inf, ""
+        self._runner = PoolRunner(problem, pool)
+        self.found: Found | None = None  # None until the pilot has ended
+
+    def run(self) -> Found:
+        """Carry the study out.
+
+        Raises:
+            RunError: if the budget is too small for one run, or no run reached the target.
+            KeyboardInterrupt: `found` has what is known by then.
+        """
+        pilot = self._pilot()
+        found = self._begin(pilot)
+        try:
+            self._until(_SEARCH)
+            carry_out(found.search, self._runner, self._news)
+            self._require_reached(found)
+            self._until(_FRESH)
+            self._fresh(found)
+            self._until(1.0)
+            for scenario in scenarios(self.problem):
+                self._scenario(found, scenario)
+            found.ended = "budget" if self._runner.over else "complete"
+        except KeyboardInterrupt:
+            found.ended = "interrupted"
+            raise
+        finally:
+            found.cost_s = self._runner.cost_s
+            found.elapsed_s = time.monotonic() - self._started_s
+        return found
+
+    # -- the search --------------------------------------------------------------------
+
+    def _until(self, share: float) -> None:
+        """Give trials time until this share of the budget is used."""
+        if self._budget_s is not None:
+            self._runner.deadline_s = self._started_s + share * self._budget_s
+
+    def _pilot(self) -> Curve:
+        """Return a run of BSP as configured, which shows how long runs take."""
+        problem = self.problem
+        bound = Bound(math.inf, problem.goal.level)
+        trial = Trial(BSP, problem.rate or 1.0, problem.seed + _APART, bound)
+        self._until(1.0)
+        for _, curve in self._runner.run([trial]):
+            return curve
+        raise RunError(
+            f"the budget of {self._budget_s:g} s is too small for one run of BSP: give more time "
+            "with --budget, or a target that is reached sooner"
+        )
+
+    def _begin(self, pilot: Curve) -> Found:
+        problem, level = self.problem, self.problem.goal.level
+        reached = pilot.time_to(level)
+        horizon_s = self._horizon_s(pilot, reached)
+        period_s = (reached.time_s if reached.reached else horizon_s / 2) / _POINTS
+        done = pilot.totals.get("iterations", 0.0)
+        if done and pilot.end_s:
+            self.problem = problem.with_patience(_rounded(_PATIENCE * pilot.end_s / done))
+            self._runner.problem = self.problem
+        names = [each.name for each in problem.candidates]
+        references = tuple(name for name in (BSP, ALL_REDUCE) if name in names)
+        seeds = tuple(problem.seed + _APART + k for k in range(SEEDS))
+        space = Space(tuple(names), references, problem.rate, seeds, horizon_s, problem.goal)
+        search = Search(space)
+        if not problem.is_script:
+            self._runner.every_s = lambda: self._period_s(search, period_s)
+        self.found = Found(search, horizon_s)
+        return self.found
+
+    def _period_s(self, search: Search, most_s: float, points: int = _LEAST_POINTS) -> float:
+        """Return the time from one evaluation to the next, by the fastest trial so far."""
+        best, level = search.best_curve, self.problem.goal.level
+        fastest_s = math.inf if best is None else (best.crossing_s(level) or math.inf)
+        return _rounded(max(1e-6, min(most_s, fastest_s / points)))
+
+    def _horizon_s(self, pilot: Curve, reached: TimeTo) -> float:
+        """Return the virtual time at which trials end that have not reached the target."""
+        stop = self.problem.data.get("stop") or {}
+        if (limit_s := stop.get("virtual_time_s")) is not None:
+            return float(limit_s)
+        if pilot.ended == "failed":
+            raise RunError(
+                f"BSP failed with the configured learning rate: {pilot.error}; configure one with "
+                "which it runs, or give stop.virtual_time_s"
+            )
+        if not reached.reached:
+            return pilot.end_s
+        done, iterations = pilot.totals.get("iterations", 0.0), stop.get("iterations")
+        if iterations and done:
+            return max(pilot.end_s, pilot.end_s * float(iterations) / done)
+        return _LONGEST * reached.time_s
+
+    def _require_reached(self, found: Found) -> None:
+        search, goal = found.search, self.problem.goal
+        if search.best_curve is not None:
+            return
+        curves = [
+            (curve.best, trial)
+            for known in search.known.values()
+            for trial, curve in known.trials.items()
+            if curve.times_s
+        ]
+        if not curves:
+            errors = [e for name in search.space.names if (e := search.failure(name))]
+            raise RunError(f"every run failed; the first: {errors[0] if errors else 'no run'}")
+        best, trial = max(curves, key=lambda pair: pair[0])
+        rate = f" with learning rate {trial.rate:g}" if self.problem.rate is not None else ""
+        raise RunError(
+            f"no run reached {goal.in_words} within {found.horizon_s:.6g} s of virtual time; the "
+            f"best reached {goal.words(best)}, {trial.candidate}{rate}: choose another target, or "
+            "a longer stop"
+        )
+
+    def _news(self, search: Search) -> None:
+        """Say the answer so far, the first time within half a minute."""
+        now_s = time.monotonic()
+        whole = all(known.trials for known in search.known.values())
+        due = _FIRST_ANSWER_S if self._said == "" else _NEXT_ANSWER_S
+        since = now_s - (self._started_s if self._said == "" else self._said_s)
+        if search.best_curve is None or (since < due and not (whole and self._said == "")):
+            return
+        text = provisional(search)
+        if text != self._said:
+            self._say(f"after {now_s - self._started_s:.0f} s: {text}")
+            self._said, self._said_s = text, now_s
+
+    # -- fresh seeds -------------------------------------------------------------------
+
+    def _fresh(self, found: Found) -> None:
+        """Run the finalists and the references on the fresh seeds."""
+        search, level = found.search, self.problem.goal.level
+        names = [*search.space.references, *search.finalists()]
+        bsp_s = math.exp(search.log_time(BSP, search.best_rate(BSP)))
+        if not math.isfinite(bsp_s):
+            bsp_s = found.horizon_s
+        horizon_s = min(found.horizon_s, _LONGEST * bsp_s)
+        found.whole_s = min(horizon_s, _FURTHER * bsp_s)
+        found.horizon_fresh_s = horizon_s
+        if not self.problem.is_script:
+            period_s = self._period_s(search, math.inf, _FRESH_POINTS)
+            found.every_s = period_s
+            self._runner.every_s = lambda: period_s
+        seeds = [self.problem.seed + k for k in range(self._seeds)]
+        bound = Bound(horizon_s, level)
+        trials = [
+            Trial(name, search.best_rate(name), seed, bound, found.whole_s * (place < WHOLE))
+            for place, seed in enumerate(seeds)
+            for name in names
+        ]
+        curves: dict[Trial, Curve] = {}
+        self._say(f"on {self._seeds} fresh seeds: {', '.join(names)}")
+        try:
+            for trial, curve in self._runner.run(trials, self._folder_of):
+                curves[trial] = curve
+        finally:
+            self._keep(found, names, trials, curves)
+
+    def _keep(
+        self,
+        found: Found,
+        names: Sequence[str],
+        trials: Sequence[Trial],
+        curves: dict[Trial, Curve],
+    ) -> None:
+        """Keep the seeds on which all strategies were run."""
+        ran = {
+            seed
+            for seed in {trial.seed for trial in trials}
+            if all(trial in curves for trial in trials if trial.seed == seed)
+        }
+        found.seeds = tuple(sorted(ran))
+        if found.seeds:
+            found.fresh = {
+                name: [curves[t] for t in trials if t.candidate == name and t.seed in ran]
+                for name in names
+            }
+        finalists = [name for name in names if name not in found.search.space.references]
+        found.cost_of_finalists_s = found.search.cost_s(finalists) + sum(
+            curve.cost_s for trial, curve in curves.items() if trial.candidate in finalists
+        )
+        if self._folder is not None and (self._folder / "summary.json").is_file():
+            found.folder = self._folder
+
+    def _folder_of(self, trial: Trial) -> Path | None:
+        """Return a folder for BSP's run on the first fresh seed, whose trace says who waits."""
+        is_first = trial.candidate == BSP and trial.seed == self.problem.seed
+        return self._folder if is_first else None
+
+    # -- what would change the advice ----------------------------------------------------
+
+    def _scenario(self, found: Found, scenario: Scenario) -> None:
+        """Run the finalists and BSP on a changed cluster."""
+        if scenario.problem is None or not found.fresh:
+            found.changed.append((scenario, {}))
+            return
+        names = [BSP, *found.search.finalists()]
+        names = [n for n in names if any(each.name == n for each in scenario.problem.candidates)]
+        level = self.problem.goal.level
+        bound = Bound(_LONGEST * found.horizon_fresh_s, level)
+        seeds = [self.problem.seed + k for k in range(min(_SCENARIO_SEEDS, self._seeds))]
+        rate = found.search.best_rate
+        trials = [Trial(name, rate(name), seed, bound) for seed in seeds for name in names]
+        runner = PoolRunner(scenario.problem, self._pool, self._runner.deadline_s)
+        runner.every_s = self._runner.every_s
+        curves = dict(runner.run(trials))
+        self._runner.cost_s += runner.cost_s
+        found.cost_of_finalists_s += sum(c.cost_s for t, c in curves.items() if t.candidate != BSP)
+        if len(curves) < len(trials):
+            return  # its time was over
+        horizon_s = bound.horizon_s
+        times = {
+            name: [_time_to(curves[t], level, horizon_s) for t in trials if t.candidate == name]
+            for name in names
+        }
+        found.changed.append((scenario, times))
+
+
+def provisional(search: Search) -> str:
+    """Return the answer of the search so far, without an interval."""
+    name = search.ranked()[0]
+    rate = search.best_rate(name)
+    own, bsp = search.log_time(name, rate), search.log_time(BSP, search.best_rate(BSP))
+    with_rate = "" if search.space.rate is None else f" with learning rate {rate:g}"
+    if name == BSP or not math.isfinite(bsp):
+        return f"{name}{with_rate} is ahead"
+    return f"{name}{with_rate} is ahead, about {math.exp(bsp - own):.2f} times as fast as BSP"
+
+
+def _time_to(curve: Curve, level: float, horizon_s: float) -> TimeTo:
+    """Return the time to the target; a run that failed has missed it at its horizon."""
+    found = curve.time_to(level)
+    if found.reached or (curve.ended != "failed" and found.time_s > 0):
+        return found
+    return TimeTo(horizon_s, False)
+
+
+def _rounded(value: float) -> float:
+    """Return the value with two significant digits."""
+    return float(f"{value:.2g}")

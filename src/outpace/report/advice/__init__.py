@@ -1,0 +1,1 @@
+"""The page about advice, and its sentences, from the content of advice.json."""

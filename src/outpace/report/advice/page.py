@@ -1,0 +1,251 @@
+"""The page about advice: one self-contained HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from outpace.report.advice.words import estimate, gain, in_order, rows, sentences, target_words
+from outpace.report.figures.figure import (
+    PHASES,
+    Figure,
+    FigureView,
+    Plot,
+    axis,
+    axis_from_0,
+    bars,
+    colour,
+    rounded,
+)
+from outpace.report.frame import Section, table, tiles, write_page
+from outpace.report.words import escaped, percent, plural, seconds
+from outpace.support.yaml_files import write_yaml
+
+
+def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
+    """Write the page to `path`. Raises ConfigError if the file cannot be written."""
+    sections = [_recommendation(advice), _times(advice)]
+    if any(advice["time_goes"].values()):
+        sections.append(_where_time_goes(advice))
+    if advice["front"]["points"]:
+        sections.append(_front(advice))
+    if advice["sensitivity"]:
+        sections.append(_changes(advice))
+    if advice.get("verified"):
+        sections.append(_verified(advice))
+    sections.append(_table(advice))
+    if advice["left_out"]:
+        left = "".join(
+            f"<li>{escaped(name)}: {escaped(why)}</li>" for name, why in advice["left_out"].items()
+        )
+        lead = "These strategies cannot be run with this configuration."
+        sections.append(Section("left-out", "Left out", [f"<ul>{left}</ul>"], lead))
+    sections.append(_method(advice))
+    name = Path(str(advice["configuration"])).name
+    write_page(
+        path,
+        title=f"Outpace: advice for {name}",
+        heading=f"Advice: {name}",
+        what=f"{plural(advice['workers'], 'worker')}, {target_words(advice)}, "
+        f"{plural(len(advice['candidates']), 'candidate')}, in virtual time",
+        findings=sentences(advice),
+        sections=sections,
+    )
+
+
+def _recommendation(advice: Mapping[str, Any]) -> Section:
+    text = write_yaml(advice["recommendation"])
+    numbers = {
+        "strategy": escaped(advice["name"]),
+        "as fast as BSP": escaped(gain(estimate(advice["speedup_over_bsp"]))),
+    }
+    to_all = estimate(advice["speedup_over_all_reduce"])
+    if to_all.mean is not None:
+        numbers["as fast as all-reduce"] = escaped(gain(to_all))
+    probability = advice["probability_best"].get(advice["name"])
+    if probability is not None:
+        numbers["probability of being the fastest"] = percent(probability, 0)
+    both = estimate(advice["one_run"]["both"])
+    if both.low is not None and both.high is not None:
+        numbers["one run (90 %)"] = f"{seconds(both.low)} to {seconds(both.high)}"
+    command = f"<pre><code>{escaped(advice['command'])}</code></pre>" if advice["command"] else ""
+    shown = f"<pre><code>{escaped(text)}</code></pre>"
+    return Section("recommendation", "Recommendation", [tiles(numbers, {}), "<br>", command, shown])
+
+
+def _fresh(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in in_order(advice) if each["fresh"]]
+
+
+def _colour(advice: Mapping[str, Any], name: str) -> str:
+    """Return the colour of a strategy, the same in all figures."""
+    return colour([each["name"] for each in _fresh(advice)].index(name))
+
+
+def _times(advice: Mapping[str, Any]) -> Section:
+    """Return the times to the target with their intervals."""
+    found = _fresh(advice)
+    traces: list[Plot] = []
+    for each in found:
+        time = estimate(each["time_to_target_s"])
+        if time.mean is None:
+            continue
+        low = 0.0 if time.low is None else time.mean - time.low
+        high = 0.0 if time.high is None else time.high - time.mean
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": escaped(each["name"]),
+                "x": rounded([time.mean]),
+                "y": [escaped(each["name"])],
+                "marker": {"size": 11, "color": _colour(advice, each["name"])},
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": rounded([high]),
+                    "arrayminus": rounded([low]),
+                },
+                "showlegend": False,
+            }
+        )
+    layout = {
+        "xaxis": axis_from_0(f"virtual time to {target_words(advice)} (s)"),
+        "yaxis": axis("", autorange="reversed"),
+        "hovermode": "closest",
+    }
+    figure = Figure(
+        "figure-times",
+        "Time to the target of the finalists",
+        {(): FigureView(traces, layout)} if traces else {},
+        height=120 + 45 * len(found),
+    )
+    return Section(
+        "times",
+        "Time to the target",
+        [figure],
+        "Finalists, BSP and all-reduce on fresh seeds, which had no part in the search: mean and "
+        "95 % interval of the mean. All strategies have the same seeds.",
+    )
+
+
+def _where_time_goes(advice: Mapping[str, Any]) -> Section:
+    goes = {name: shares for name, shares in advice["time_goes"].items() if shares}
+    traces = [
+        bars(
+            phase,
+            [escaped(name) for name in goes],
+            rounded([100 * shares[phase] for shares in goes.values()]),
+            [f"{phase} {percent(shares[phase])}" for shares in goes.values()],
+            {"color": look},
+        )
+        for phase, look in PHASES.items()
+    ]
+    layout = {
+        "barmode": "stack",
+        "xaxis": axis(""),
+        "yaxis": axis("share of a worker's time (%)", range=[0, 100]),
+        "hovermode": "closest",
+    }
+    return Section(
+        "why",
+        "Where the time goes",
+        [Figure("figure-why", "Shares of a worker's time", {(): FigureView(traces, layout)})],
+        "Mean over workers and fresh seeds. Waiting under BSP is what stragglers cost.",
+    )
+
+
+def _front(advice: Mapping[str, Any]) -> Section:
+    is_accuracy = "accuracy" in advice["target"]
+    traces: list[Plot] = []
+    for point in advice["front"]["points"]:
+        time, final = estimate(point["time_s"]), estimate(point["final"])
+        if time.mean is None or final.mean is None:
+            continue
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": escaped(point["name"]),
+                "x": rounded([time.mean]),
+                "y": rounded([final.mean]),
+                "marker": {"size": 11, "color": _colour(advice, point["name"])},
+            }
+        )
+    layout = {
+        "xaxis": axis_from_0(f"virtual time to {target_words(advice)} (s)"),
+        "yaxis": axis("accuracy later" if is_accuracy else "training loss later"),
+        "hovermode": "closest",
+    }
+    later = seconds(advice["front"]["time_s"])
+    return Section(
+        "front",
+        "Time to the target against the final quality",
+        [Figure("figure-front", "Time against quality", {(): FigureView(traces, layout)})],
+        f"The quality after {later} of virtual time, mean of two seeds: a strategy may be first at "
+        "the target and behind later.",
+    )
+
+
+def _changes(advice: Mapping[str, Any]) -> Section:
+    """Return what would change the advice."""
+    lines = []
+    for each in advice["sensitivity"]:
+        if "best" not in each:
+            lines.append([escaped(each["change"]), "-", escaped(each["reason"] or "no time left")])
+            continue
+        factors = [
+            f"{escaped(name)} {escaped(gain(estimate(found)))}"
+            for name, found in each["speedup_over_bsp"].items()
+        ]
+        lines.append([escaped(each["change"]), escaped(each["best"]), "<br>".join(factors)])
+    return Section(
+        "changes",
+        "What would change the advice",
+        [table("changes-table", ["change", "first", "as fast as BSP"], lines)],
+        "The finalists and BSP on a changed cluster, on the first three fresh seeds, with the "
+        "learning rates of the unchanged one.",
+    )
+
+
+def _verified(advice: Mapping[str, Any]) -> Section:
+    lines = [
+        [escaped(str(cell)) for cell in (each["name"], each["predicted"], each["measured"])]
+        for each in advice["verified"]
+    ]
+    return Section(
+        "verified",
+        "On real processes",
+        [table("verified-table", ["strategy", "predicted", "for real"], lines)],
+        "Runs on this machine, and what virtual time predicted for them.",
+    )
+
+
+def _table(advice: Mapping[str, Any]) -> Section:
+    head, *cells = [[escaped(cell) for cell in row] for row in rows(advice)]
+    return Section(
+        "candidates",
+        "All candidates",
+        [table("candidates-table", head, cells)],
+        "A run that was stopped because it could not win, or missed the target, counts with the "
+        "time that it ran: a lower bound. Times of the search alone are of the learning rate that "
+        "did best on it, so they flatter.",
+    )
+
+
+def _method(advice: Mapping[str, Any]) -> Section:
+    effort = advice["effort"]
+    share = effort["processor_s_of_finalists"] / max(1e-9, effort["processor_s"])
+    every = advice["evaluated_every_s"]
+    text = (
+        f"<p>{plural(effort['trials'], 'trial')} of the search, {effort['processor_s']:.0f}"
+        f"&nbsp;s of processor time in {effort['elapsed_s']:.0f}&nbsp;s, of which "
+        f"{percent(share, 0)} for the finalists.</p>"
+        "<p>Learning rates and finalists are chosen on other seeds than those of the report. The "
+        "lower ends of speed-ups hold for all finalists at once, so choosing the best of them does "
+        "not flatter it. BSP and all-reduce have as many trials as the finalists.</p>"
+    )
+    if every is not None:
+        text += f"<p>Models are evaluated every {seconds(every)} of virtual time.</p>"
+    return Section("method", "How it was found", [text])

@@ -1,0 +1,203 @@
+"""Sentences about advice, from the content of advice.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from outpace.report.words import factor, listed, percent, plural, seconds, times
+from outpace.support.estimates import Estimate
+
+BSP: Final = "BSP"
+ALL_REDUCE: Final = "all-reduce"
+_ENDED: Final = {
+    "budget": "The budget was over before the study was complete: this is the answer so far.",
+    "interrupted": "The study was interrupted: this is the answer so far.",
+}
+
+
+def estimate(found: Mapping[str, Any] | None) -> Estimate:
+    return Estimate(**found) if found else Estimate(None)
+
+
+def target_words(advice: Mapping[str, Any]) -> str:
+    target = advice["target"]
+    if "accuracy" in target:
+        return f"accuracy {target['accuracy']:g}"
+    return f"a training loss of {target['loss']:g}"
+
+
+def gain(found: Estimate) -> str:
+    """Return a speed-up with its interval: `1.9× as soon [1.7, 2.2]`."""
+    if found.mean is None:
+        return "unknown"
+    if found.high is None and found.low is not None:
+        return f"at least {times(found.mean)} [from {factor(found.low)}]"
+    if found.low is None and found.high is not None:
+        return f"at most {times(found.mean)} [up to {factor(found.high)}]"
+    if found.low is None or found.high is None:
+        return times(found.mean)
+    return f"{times(found.mean)} [{factor(found.low)}, {factor(found.high)}]"
+
+
+def sentences(advice: Mapping[str, Any]) -> list[str]:
+    """Return what the advice says, the main thing first."""
+    said = [_main(advice), *_alternatives(advice), *_one_run(advice), *_why(advice)]
+    said += _sensitivity(advice)
+    if advice["status"] in _ENDED:
+        said.insert(0, _ENDED[advice["status"]])
+    return said
+
+
+def _main(advice: Mapping[str, Any]) -> str:
+    target, seeds = target_words(advice), len(advice["seeds"])
+    rate = advice["learning_rate"]
+    with_rate = "" if rate is None else f" with learning rate {rate:g}"
+    if seeds < 2:
+        return (
+            f"There were no two fresh seeds for all finalists, so no strategy can be told apart "
+            f"from BSP yet: use BSP{with_rate}, or give more time."
+        )
+    if not advice["distinguishable"]:
+        best = advice["best"]
+        more = ""
+        if best != BSP:
+            found = estimate(_candidate(advice, best)["speedup_over_bsp"])
+            more = f" To {target}, {best} was {gain(found)} as fast, which may be chance."
+        return f"Nothing is reliably better than BSP here: use BSP{with_rate}.{more}"
+    over = estimate(advice["speedup_over_bsp"])
+    text = f"Use {advice['name']}{with_rate}: to {target} it is {gain(over)} as fast as BSP"
+    to_all = estimate(advice["speedup_over_all_reduce"])
+    if to_all.mean is not None and advice["name"] != ALL_REDUCE:
+        text += f", and {gain(to_all)} as fast as all-reduce"
+    ends = f"95 % intervals over {plural(seeds, 'fresh seed')}, for the choice among "
+    others = sum(each["fresh"] for each in advice["candidates"]) - 1
+    return f"{text} ({ends}{plural(others, 'strategy').replace('strategys', 'strategies')})."
+
+
+def _alternatives(advice: Mapping[str, Any]) -> list[str]:
+    known = {n: p for n, p in advice["probability_best"].items() if p is not None and p >= 0.01}
+    if not known:
+        return []
+    order = sorted(known, key=lambda name: -known[name])
+    parts = [f"{name} {percent(known[name], 0)}" for name in order]
+    return [f"Probability of being the fastest: {listed(parts)}."]
+
+
+def _one_run(advice: Mapping[str, Any]) -> list[str]:
+    """Say how long one run may take."""
+    found = advice["one_run"]
+    both, own, alone = (estimate(found[key]) for key in ("both", "seeds", "prediction"))
+    if both.low is None or both.high is None or own.low is None or own.high is None:
+        return []
+    text = (
+        f"One run takes from {seconds(both.low)} to {seconds(both.high)} until then, with a "
+        f"probability of 90 %"
+    )
+    if alone.low is None or alone.high is None:
+        why = found["no_error"] or "it is not known"
+        return [
+            f"{text}: this is the spread over seeds alone, without the prediction error ({why})."
+        ]
+    return [
+        f"{text}: from {seconds(own.low)} to {seconds(own.high)} by the spread over seeds, and "
+        f"from {seconds(alone.low)} to {seconds(alone.high)} by the error of the calibration."
+    ]
+
+
+def _why(advice: Mapping[str, Any]) -> list[str]:
+    """Say where the time goes."""
+    goes, said = advice["time_goes"], []
+    if goes.get(BSP):
+        own = goes[BSP]
+        took = estimate(_candidate(advice, BSP)["time_to_target_s"]).mean
+        text = f"Under BSP a worker waits {percent(own['wait'])} of the time for others"
+        if took is not None:
+            text += f", {seconds(own['wait'] * took)} of the {seconds(took)} until the target"
+        text += f", and communicates {percent(own['communicate'])}"
+        said.append(f"{text}.")
+    name = advice["name"]
+    if name != BSP and goes.get(name):
+        own = goes[name]
+        said.append(
+            f"Under {name} it waits {percent(own['wait'])} and communicates "
+            f"{percent(own['communicate'])}."
+        )
+    return said + list(advice.get("explanation", ()))
+
+
+def _sensitivity(advice: Mapping[str, Any]) -> list[str]:
+    """Say what would change the advice."""
+    same, other = [], []
+    for each in advice["sensitivity"]:
+        if "best" not in each:
+            continue
+        if each["best"] == advice["name"]:
+            same.append(each["change"])
+        else:
+            found = estimate(each["speedup_over_bsp"].get(each["best"]))
+            shown = "" if found.mean is None else f" ({gain(found)} as fast as BSP)"
+            other.append(f"{each['change']}: {each['best']}{shown}")
+    said = []
+    if same:
+        said.append(f"{advice['name']} stays first with {listed(same)}.")
+    if other:
+        said.append(f"Another strategy comes first with {'; '.join(other)}.")
+    return said
+
+
+def _candidate(advice: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next(each for each in advice["candidates"] if each["name"] == name)
+
+
+def rows(advice: Mapping[str, Any]) -> list[list[str]]:
+    """Return the table of the candidates as text; the first row has the titles."""
+    tuned = advice["learning_rate"] is not None
+    head = ["", *(["learning rate"] if tuned else []), "runs", "time to target s", "BSP / it", ""]
+    found = [head]
+    for each in in_order(advice):
+        if not each["runs"]:
+            notes = "no time for it"
+        elif each["error"]:
+            notes = f"failed: {each['error'].splitlines()[0][:60]}"
+        elif each["fresh"]:
+            notes = f"{each['missed']} missed" if each["missed"] else ""
+        else:
+            notes = "search only" + (", stopped: cannot win" if not each["reached"] else "")
+        rate = each["learning_rate"]
+        found.append(
+            [
+                each["name"],
+                *(["-" if rate is None else f"{rate:g}"] if tuned else []),
+                str(each["runs"]),
+                _time(each),
+                gain(estimate(each["speedup_over_bsp"]))
+                if each["fresh"]
+                and each["name"] != BSP
+                and estimate(each["speedup_over_bsp"]).mean is not None
+                else "",
+                notes,
+            ]
+        )
+    return found
+
+
+def in_order(advice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the candidates: those on fresh seeds first, then by their time."""
+
+    def key(each: Mapping[str, Any]) -> tuple[Any, ...]:
+        mean = each["time_to_target_s"]["mean"]
+        return not each["fresh"], not each["reached"], mean is None, mean or 0.0
+
+    return sorted(advice["candidates"], key=key)
+
+
+def _time(each: Mapping[str, Any]) -> str:
+    found = estimate(each["time_to_target_s"])
+    if found.mean is None or each["error"]:
+        return "-"
+    if not each["reached"]:
+        return f"at least {found.mean:.4g}"
+    if found.low is None or found.high is None or not each["fresh"]:
+        return f"{found.mean:.4g}"
+    return f"{found.mean:.4g} [{found.low:.4g}, {found.high:.4g}]"

@@ -1,0 +1,159 @@
+"""Advice on real runs in virtual time: its files, its pairs of runs, and what it refuses."""
+
+import dataclasses
+import json
+
+import pytest
+
+import outpace
+from outpace.cli import main
+from outpace.experiment.advising.curves import Bound, Goal, Trial
+from outpace.experiment.advising.problem import problem_of
+from outpace.experiment.advising.scenarios import scenarios, slower_network, worse_stragglers
+from outpace.experiment.sources import source_of
+from outpace.support.yaml_files import read_yaml
+
+CONFIG = {
+    "task": {"kind": "quadratic", "eigenvalues": [1.0, 0.3], "noise": 0.02},
+    "workers": 4,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 1.0, 1.0, 5.0]},
+    "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e8},
+    "optimizer": {"lr": 0.1},
+    "stop": {"virtual_time_s": 20.0},
+}
+ONLY = ["drop-stragglers"]
+
+
+@pytest.fixture(scope="module")
+def advice(tmp_path_factory):
+    return outpace.advise(
+        CONFIG, tmp_path_factory.mktemp("advice") / "out", target_loss=0.05, seeds=3, only=ONLY
+    )
+
+
+def test_the_advice_says_which_strategy_and_how_sure(advice):
+    data = json.loads((advice.folder / "advice.json").read_text())
+    assert data["strategy"] in ONLY  # one worker is five times slower
+    assert data["distinguishable"] is True
+    assert 1 < data["speedup_over_bsp"]["low"] <= data["speedup_over_bsp"]["mean"]
+    assert data["speedup_over_all_reduce"]["low"] > 1
+    assert data["status"] == "complete"
+    assert data["seeds"] == [0, 1, 2]
+    names = [each["name"] for each in data["candidates"]]
+    assert names[:2] == ["BSP", "all-reduce"]
+    for each in data["candidates"]:
+        assert set(each["time_to_target_s"]) == {"mean", "low", "high"}
+        assert isinstance(each["reached"], bool)
+        assert each["sync"]["kind"]
+    assert sum(p or 0 for p in data["probability_best"].values()) == pytest.approx(1.0)
+    assert {each["change"] for each in data["sensitivity"]} == {
+        "stragglers twice as bad",
+        "network half as fast",
+        "twice the workers",
+    }
+    assert (advice.folder / "report.html").is_file()
+    assert data["time_goes"]["BSP"]["wait"] > 0.4  # three of four workers wait 80 % of the time
+
+
+def test_the_recommended_configuration_can_be_run_and_keeps_the_promise(advice):
+    path = advice.folder / "recommended.yaml"
+    assert read_yaml(path) == json.loads(json.dumps(advice.recommendation))
+    short = {"virtual_time_s": 5.0}
+    runs = [outpace.simulate(path, seed=seed, stop=short).summary for seed in (0, 1, 2)]
+    taken = [run["time_to_target_s"] for run in runs]
+    (promised,) = [e for e in advice.data["candidates"] if e["name"] == advice.data["name"]]
+    assert sum(taken) / 3 == pytest.approx(promised["time_to_target_s"]["mean"])
+
+
+def test_strategies_have_the_same_run_times_and_batches_on_a_seed():
+    data = {**CONFIG, "task": {"kind": "digits-mlp"}, "optimizer": {"lr": 1e-9}}
+    data["compute"] = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5}
+    problem = problem_of(source_of(data, None, {}), Goal(accuracy=0.9))
+    computed, losses = [], []
+    for name in ("BSP", "all-reduce"):
+        trial = Trial(name, 1e-9, 7, Bound(1.0, 0.9))
+        experiment = dataclasses.replace(
+            problem.experiment(trial, 0.5),
+            stop=outpace.Stop(iterations=2),
+            evaluate=outpace.Evaluate(),
+        )
+        run = outpace.simulate(experiment)
+        rows = [r for r in run.trace.to_pylist() if r["event"] == "iteration"]
+        durations = {(r["worker"], r["iteration"]): r["computed_ns"] - r["start_ns"] for r in rows}
+        computed.append(durations)
+        losses.append(run.metrics["batch_loss"].to_pylist()[-1])
+    assert computed[0] == computed[1]
+    assert len(computed[0]) == 8
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # the same batches, hardly any step
+
+
+def test_an_interrupted_study_keeps_the_answer_so_far(tmp_path):
+    def interrupt(text):
+        if text.startswith("on "):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        outpace.advise(
+            CONFIG, tmp_path / "out", target_loss=0.05, seeds=2, only=["asp"], say=interrupt
+        )
+    data = json.loads((tmp_path / "out" / "advice.json").read_text())
+    assert (data["status"], data["strategy"]) == ("interrupted", "bsp")
+    assert "interrupted" in (tmp_path / "out" / "recommended.yaml").read_text()
+
+
+def test_a_target_that_cannot_be_reached_says_what_was_reached(tmp_path):
+    stop = {"virtual_time_s": 2.0}
+    with pytest.raises(outpace.RunError, match=r"no run reached loss 1e-12 .* the best reached lo"):
+        outpace.advise(CONFIG, target_loss=1e-12, stop=stop, only=["asp"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give exactly one target"),
+        (["--target-accuracy", "0.9"], "the task 'quadratic' has no accuracy"),
+        (["--target-loss", "0.05", "--seeds", "1"], "seeds must be from 2"),
+        (["--target-loss", "0.05", "--budget", "x"], "--budget x: give a time such as 60s"),
+        (["--target-loss", "0.05", "--budget", "0.01s"], "too small for one run of BSP"),
+        (["--target-loss", "0.05", "--only", "sps"], "unknown kind 'sps'. Did you mean"),
+        (["--target-loss", "0.05", "--lr-argument", "--lr"], "only a script has arguments"),
+        (
+            ["--target-loss", "0.05", "workers=1", "compute.factors=[1]", "--only", "gossip"],
+            "there is nothing to choose from",
+        ),
+    ],
+)
+def test_what_is_refused_in_one_line(tmp_path, capfd, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.yaml").write_text(json.dumps(CONFIG))
+    with pytest.raises(SystemExit) as ended:
+        main(["advise", "x.yaml", *arguments])
+    assert ended.value.code in (1, 2)
+    error = capfd.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_the_folder_of_another_study_is_refused(advice):
+    with pytest.raises(outpace.ConfigError, match="has the advice of another study"):
+        outpace.advise(CONFIG, advice.folder, target_loss=0.06, seeds=3, only=ONLY)
+
+
+def test_changed_clusters():
+    law = {"kind": "lognormal", "cv": 0.2, "factors": [1.0, 1.5], "slow": [{"factor": 3.0}]}
+    assert worse_stragglers(law) == {
+        "kind": "lognormal",
+        "cv": 0.4,
+        "factors": [1.0, 2.0],
+        "slow": [{"factor": 5.0}],
+    }
+    assert worse_stragglers({"kind": "constant", "mean_s": 1.0}) is None
+    assert slower_network({"latency_s": 1.0, "nodes": {"a": {"bandwidth_bytes_per_s": 4.0}}}) == {
+        "latency_s": 2.0,
+        "nodes": {"a": {"bandwidth_bytes_per_s": 2.0}},
+    }
+    found = scenarios(problem_of(source_of(CONFIG, None, {}), Goal(loss=0.1)))
+    assert [each.problem.workers for each in found] == [4, 4, 8]
+    assert found[2].problem.data["compute"]["factors"] == [1.0, 1.0, 1.0, 5.0] * 2
