@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from outpace.experiment.advising.advise import Advice, advise
     from outpace.experiment.compared import Comparison, Row, Variant
     from outpace.experiment.comparison import compare, variants_from
+    from outpace.experiment.explaining import explain
     from outpace.experiment.results import Result
     from outpace.experiment.running import run, simulate
     from outpace.script import (
@@ -51,6 +52,7 @@ _NAMES = {  # by module
     "experiment.advising.advise": ["Advice", "advise"],
     "experiment.compared": ["Comparison", "Row", "Variant"],
     "experiment.comparison": ["compare", "variants_from"],
+    "experiment.explaining": ["explain"],
     "experiment.results": ["Result"],
     "experiment.running": ["run", "simulate"],
     "script": [
@@ -106,6 +108,7 @@ __all__ = [
     "attach",
     "compare",
     "experiment_from",
+    "explain",
     "finish",
     "log",
     "output_dir",

@@ -1,5 +1,5 @@
-"""The command line: outpace simulate | compare | run | serve | advise | calibrate | report |
-export | runtimes | examples.
+"""The command line: outpace simulate | compare | run | serve | advise | calibrate | explain |
+report | export | runtimes | examples.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
 130 after Ctrl-C; the folder is then complete and marked partial.
@@ -12,11 +12,21 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from outpace.cli import advise, calibrate, examples, reports, runs, runtimes
+from outpace.cli import advise, calibrate, examples, explain, reports, runs, runtimes
 from outpace.cli.base import app, say
 from outpace.support.notices import warnings_to
 
-__all__ = ["advise", "app", "calibrate", "examples", "main", "reports", "runs", "runtimes"]
+__all__ = [
+    "advise",
+    "app",
+    "calibrate",
+    "examples",
+    "explain",
+    "main",
+    "reports",
+    "runs",
+    "runtimes",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from outpace.config.experiment import Experiment
+from outpace.real.slow import SlowWorkers
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import seconds
@@ -52,11 +53,13 @@ def watch(run: RealRun, console: Console | None = None) -> None:
             redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
         live.start()
-        drawing = _draw(run.coordinator, run.metrics, live)
+        slow = SlowWorkers(run.coordinator.experiment)
+        run.coordinator.reports.when_traced = slow.add
+        drawing = _draw(run.coordinator, run.metrics, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
 
-async def _draw(coordinator: Coordinator, metrics: Metrics, live: Live) -> None:
+async def _draw(coordinator: Coordinator, metrics: Metrics, live: Live, slow: SlowWorkers) -> None:
     names, reports = coordinator.servers + coordinator.workers, coordinator.reports
     samples = [Sample(0.0, {})]
     try:
@@ -66,7 +69,7 @@ async def _draw(coordinator: Coordinator, metrics: Metrics, live: Live) -> None:
                 time_s, totals = seconds(coordinator.clock.now), dict(reports.totals_of)
                 samples.append(Sample(time_s, totals, dict(metrics.last)))
                 del samples[: -_WINDOW - 1]
-                drawn = picture(coordinator.experiment, samples[-1], samples[0])
+                drawn = picture(coordinator.experiment, samples[-1], samples[0], slow.line())
             live.update(drawn, refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
     finally:
@@ -81,13 +84,18 @@ def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:
     return Text(f"{len(joined)} of {len(names)} processes have joined{waiting}")
 
 
-def picture(experiment: Experiment, now: Sample, before: Sample) -> RenderableType:
-    """Return the picture of the run; rates are averages since `before`."""
+def picture(experiment: Experiment, now: Sample, before: Sample, slow: str = "") -> RenderableType:
+    """Return the picture of the run; rates are averages since `before`.
+
+    Args:
+        slow: The line about slow workers; empty: there is none.
+    """
     whole = Table.grid(padding=(0, 1))
     done = share_done(experiment, now)
     if done is not None:
         whole.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{100 * done:.0f} %")
-    return Group(whole, Text(overview(experiment, now, before)), _table(experiment, now, before))
+    lines = [Text(overview(experiment, now, before)), *([Text(f"slow: {slow}")] if slow else [])]
+    return Group(whole, *lines, _table(experiment, now, before))
 
 
 def share_done(experiment: Experiment, now: Sample) -> float | None:

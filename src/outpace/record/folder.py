@@ -9,6 +9,7 @@
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
     report.html        the report
+    explain.json       what slows the run, if `outpace explain` was asked
     files/worker-N     what the script of worker N writes to outpace.output_dir(); in a comparison
                        also what it prints, as output.txt
 
@@ -47,6 +48,7 @@ MESSAGES: Final = "messages.parquet"
 MODEL: Final = "model.safetensors"
 RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
+EXPLANATION: Final = "explain.json"
 COMPARISON: Final = "comparison.json"
 SCRIPT_FILES: Final = "files"
 SCRIPT_OUTPUT: Final = "output.txt"

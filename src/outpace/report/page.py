@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from outpace.report.columns import NOTHING, columns
+from outpace.report.explaining.card import explaining
 from outpace.report.figures.cut_offs import cut_offs
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
@@ -104,6 +105,7 @@ def _sections(
             "push ended a wait (dot) to the workers that could then go on (arrow heads). Point at "
             f"a bar, or tap it, for details.{of_traces}",
         ),
+        *([] if (slow := explaining(traced)) is None else [slow]),
         Section("staleness", "Staleness", [staleness(runs)], of_all),
         *([_runs(runs, target)] if runs[0].seeds else []),
         Section("configuration", "Configuration", [_configuration(traced)]),

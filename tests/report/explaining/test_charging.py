@@ -45,6 +45,7 @@ def test_a_hold_is_charged_by_what_the_worker_has_needed_longer_since_the_last_o
     holds = Holds(
         np.array([0, 0, 1]), np.array([1, 1, 0]), np.array([1.0, 3.0, 2.5]), np.array([0.2, 0.9, 1])
     )
-    charged = held_because_of(excess, computed, holds)
+    charged, of_held = held_because_of(excess, computed, holds)
+    assert of_held == pytest.approx([0.8, 0])
     assert charged.sum(axis=0) == pytest.approx([0, 0.8])
     assert charged[:, 1] == pytest.approx([0.2, 0, 0.6])

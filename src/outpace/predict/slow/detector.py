@@ -113,6 +113,11 @@ class Detector:
             self._measure(residuals, compared)
         return named
 
+    @property
+    def slow_now(self) -> list[SlowPeriod]:
+        """The periods that have not ended."""
+        return [opened.period for opened in self._open.values()]
+
     def _scale(self, others: int) -> float:
         """Return the standard deviation of a difference to the median of so many others."""
         return max(self._deviation, _LEAST_DEVIATION) * (2 if others == 1 else 1)

@@ -42,7 +42,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
 from outpace.record.timing import WIDTH, Timing, require_own
 from outpace.record.totals import Totals
-from outpace.record.trace import SCHEMA, Trace
+from outpace.record.trace import SCHEMA, Table, Trace
 from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
@@ -77,6 +77,7 @@ class Reports:
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
         self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
+        self.when_traced: Callable[[Table], None] = lambda rows: None
         names = map(worker_name, range(workers))
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
@@ -206,6 +207,7 @@ class Reports:
                 assert isinstance(block, torch.Tensor)
                 table: np.ndarray[Any, Any] = block.numpy().reshape(-1, len(SCHEMA))
                 self._trace.add(table)
+                self.when_traced(table)
         except ValueError as error:
             self._listener.refuse(name, f"its trace cannot be read: {error}")
             return

@@ -19,10 +19,11 @@ While they arrived, worker 0 waited for 0.6 s and worker 1 for 0.5 s.
 
 So the seconds of an iteration are never more than every worker that is not slow has waited in it.
 
-Elsewhere a slow worker delays others only if a server holds their pulls for it. The run loses the
-mean over its workers of the seconds that its slow workers need longer, and that others were
-held because of them: of each hold at most what the worker that ended it has needed longer since the
-hold before.
+Elsewhere a slow worker delays others only if a server holds their pulls for it: of each hold by at
+most what the worker that ended it has needed longer since the hold before. If the run ended when
+all workers had done a number of iterations, it lost what its last worker was later than without its
+own excess and these holds. If it ended at a time, it lost the mean over its workers of both, which
+is time in which they computed nothing.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def excess_of(seconds: Floats, factors: Floats) -> Floats:
     return np.nan_to_num(seconds * (1 - 1 / factors))
 
 
-def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> Floats:
-    """Return the seconds that pulls were held because of slow workers, by worker and iteration.
+def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> tuple[Floats, Floats]:
+    """Return the seconds that pulls were held because of slow workers.
 
     A hold is charged to the worker that ended it, at its last iteration before: by what this worker
     has needed longer than the others since the held worker's hold before, at most.
@@ -93,9 +94,9 @@ def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> Floats:
         computed: When they were computed, in s, shape (T, N).
 
     Returns:
-        Shape (T, N).
+        By iteration and worker that ended the hold, shape (T, N); by held worker, shape (N,).
     """
-    found = np.zeros_like(excess)
+    found, of_held = np.zeros_like(excess), np.zeros(excess.shape[1])
     for worker in np.unique(holds.ended_by).tolist():
         if not 0 <= worker < excess.shape[1] or not excess[:, worker].any():
             continue
@@ -109,4 +110,15 @@ def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> Floats:
         before = np.where(same, np.concatenate([[0.0], so_far[:-1]]), 0.0)
         charged = np.minimum(holds.seconds[mine], so_far - before)
         np.add.at(found[:, worker], np.maximum(at, 0), charged)
-    return found
+        np.add.at(of_held, holds.held[mine], charged)
+    return found, of_held
+
+
+def at_the_end(ended: Floats, delayed: Floats) -> float:
+    """Return by how many seconds the last worker ended a run later.
+
+    Args:
+        ended: When each worker was done, in s, shape (N,).
+        delayed: Seconds by which each was delayed, shape (N,).
+    """
+    return float(ended.max() - (ended - delayed).max())

@@ -11,7 +11,7 @@ import numpy as np
 
 from outpace.predict.slow import FAMILY_ERROR, LEAST_FACTOR, detected, pattern_of
 from outpace.predict.slow.period import SlowPeriod
-from outpace.report.explaining.charging import Floats, held_because_of, shared
+from outpace.report.explaining.charging import Floats, at_the_end, held_because_of, shared
 from outpace.report.explaining.explanation import Cause, Explanation, Kind, Period
 from outpace.report.explaining.messages import (
     Transits,
@@ -37,7 +37,25 @@ def explained(folder: str | Path, most: int | None = None) -> Explanation:
         ConfigError: with one line, if the folder is not that of a run, has no times, or has fewer
             than 8 iterations.
     """
-    tables = read_tables(Path(folder), most)
+    return examined(Path(folder), most).explanation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Examined:
+    """An explanation, and the tables behind it.
+
+    Args:
+        excess: Seconds that each worker computed longer than the others, shape (T, N).
+    """
+
+    explanation: Explanation
+    tables: Tables
+    excess: Floats
+
+
+def examined(folder: Path, most: int | None = None) -> Examined:
+    """Return what slows a run, as `explained`."""
+    tables = read_tables(folder, most)
     notes = list(tables.notes)
     workers = _slow(tables.seconds, LEAST_FACTOR) if tables.workers > 1 else _none(tables.seconds)
     if tables.workers == 1:
@@ -52,9 +70,9 @@ def explained(folder: str | Path, most: int | None = None) -> Explanation:
         times = served(tables) if tables.servers > 1 else None
         if times is not None:
             compared.append("server")
-            servers = _slow(times, _LEAST_OF_OTHERS)
+            servers = _slow(times, _LEAST_OF_OTHERS), times
         elif tables.servers > 1:
-            notes.append("servers are not compared: the run did not record how long they needed")
+            notes.append("servers are not compared: only real runs record how long they need")
     elif tables.servers:
         notes.append(
             f"messages took less than {100 * _COMMUNICATING:.0f} % of the time: servers and links "
@@ -64,12 +82,12 @@ def explained(folder: str | Path, most: int | None = None) -> Explanation:
         notes.append("without servers, links are not compared: an all-reduce uses all at once")
     causes = _of_workers(tables, workers, links, transits if links else None)
     if servers is not None:
-        causes += _of_servers(tables, servers)
+        causes += _of_servers(tables, *servers)
     if tables.recorded > len(tables.started):
         notes.append(
             f"the first {len(tables.started):,} of {tables.recorded:,} iterations were compared"
         )
-    return Explanation(
+    explanation = Explanation(
         str(folder),
         "wall" if tables.is_real else "virtual",
         tables.time_s,
@@ -82,6 +100,7 @@ def explained(folder: str | Path, most: int | None = None) -> Explanation:
         tuple(compared),
         tuple(notes),
     )
+    return Examined(explanation, tables, workers.excess)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,10 +233,14 @@ def _of_workers(
 def _charged(tables: Tables, excess: Floats, arrivals: Floats) -> Floats:
     """Return the seconds that each worker is charged for in each iteration or all-reduce."""
     if not tables.barrier:
-        charged = excess.copy()
+        charged, of_held = excess, np.zeros(tables.workers)
         if tables.servers:
-            charged += held_because_of(excess, tables.computed, pulls_held(tables))
-        return charged / tables.workers
+            held, of_held = held_because_of(excess, tables.computed, pulls_held(tables))
+            charged = excess + held
+        if not tables.ends_with_iterations:
+            return np.asarray(charged / tables.workers)
+        lost = at_the_end(np.nanmax(arrivals, axis=0), excess.sum(axis=0) + of_held)
+        return np.asarray(charged * (lost / charged.sum()))
     until, late = tables.ended, excess
     if tables.joins is not None:
         at = np.maximum(tables.joins, 0), np.arange(tables.workers)
@@ -233,16 +256,19 @@ def _charged(tables: Tables, excess: Floats, arrivals: Floats) -> Floats:
     return shared(arrivals, late, over)
 
 
-def _of_servers(tables: Tables, servers: _Slow) -> list[Cause]:
-    """Return the slow servers, with the seconds that workers waited for their answers longer."""
-    times = servers.excess
+def _of_servers(tables: Tables, servers: _Slow, needed: Floats) -> list[Cause]:
+    """Return the slow servers, with the seconds that workers waited for their answers longer.
+
+    A worker waits for the last answer, so at barriers the slowest server counts; elsewhere the mean
+    over the workers of the requests that the server answered last.
+    """
     if tables.barrier:
-        needed = served(tables)
-        assert needed is not None
-        lost = shared(needed, times).sum(axis=0)
+        lost = shared(needed, servers.excess).sum(axis=0)
     else:
         last = tables.shard[:, :, None] == np.arange(tables.servers)
-        lost = (last * times[:, None, :]).sum(axis=(0, 1)) / tables.workers
+        lost = (last * servers.excess[:, None, :]).sum(axis=(0, 1)) / tables.workers
+    recorded = max(int((~np.isnan(needed)).any(axis=1).sum()), 1)
+    lost = lost * (len(needed) / recorded)  # of long runs some iterations are left out
     found = [
         _cause(tables, "server", None, server, servers.of(server), float(lost[server]))
         for server in servers.units

@@ -52,20 +52,12 @@ def _last(times: Floats) -> Floats:
 
 
 def served(tables: Tables) -> Floats | None:
-    """Return how long each server needed in each iteration (s), shape (T, M).
+    """Return how long each server needed for a request without waiting (s), shape (T, M).
 
-    With a barrier: from the arrival of the last push until the first pull is answered. Without one,
-    in a real run: for a request, without waiting, mean of the workers. None: it is unknown.
+    The mean over the workers: from the begin of handling the request until it is handled, with the
+    update if it has caused one, and from the begin of the answer until it is given to the
+    socket. None: the run did not record it.
     """
-    if tables.barrier:
-        last, _ = tables.matrix("push", "start_ns")
-        answered, _ = tables.matrix("pull", "end_ns")
-        with np.errstate(invalid="ignore"):
-            last = np.where(np.isnan(last), -np.inf, last).max(axis=2)
-            first = np.where(np.isnan(answered), np.inf, answered).min(axis=2)
-            times = np.where(np.isfinite(last) & np.isfinite(first), first - last, np.nan)
-        found = _positive(times.T)
-        return found if (~np.isnan(found)).any() else None
     timing = tables.timing()
     if timing is None:
         return None
@@ -74,7 +66,7 @@ def served(tables: Tables) -> Floats | None:
     each = _placed(tables, timing, spans)
     known = ~np.isnan(each)
     mean = np.where(known, each, 0.0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
-    return np.where(known.any(axis=2), mean, np.nan).T
+    return _positive(np.where(known.any(axis=2), mean, np.nan).T)
 
 
 def pulls_held(tables: Tables) -> Holds:

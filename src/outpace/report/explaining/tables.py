@@ -60,6 +60,13 @@ class Tables:
         return np.asarray(self.computed - self.started)
 
     @property
+    def ends_with_iterations(self) -> bool:
+        """True if the run ended when all workers had done the same number of iterations."""
+        stop = self.config.get("stop")
+        limited = isinstance(stop, Mapping) and stop.get("iterations") is not None
+        return limited and not np.isnan(self.computed[-1]).any()
+
+    @property
     def strategy(self) -> str:
         return _kind(self.config)
 

@@ -1,0 +1,96 @@
+"""outpace explain: which worker, server or link slows a run, and what its repair would gain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from outpace.cli.base import app, echo, print_rows, say
+from outpace.cli.options import Quiet
+from outpace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from outpace.report.explaining import Cause, Explanation
+
+_TITLES: Final = ["", "how", "factor", "costs s", "of the run", "named after"]
+
+
+@app.command()
+def explain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Also say what the run would take with these keys, as in sync.kind=asp.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file to write. Default: explain.json in RUN."),
+    ] = None,
+    gains: Annotated[bool, typer.Option(help="Simulate the run again, without each cause.")] = True,
+    quiet: Quiet = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the content of explain.json, and nothing else.")
+    ] = False,
+) -> None:
+    """Say which worker, server or link slows a run, and how many seconds that costs.
+
+    RUN is real or simulated. The run is simulated again with its recorded run times to say what a
+    repair would gain.
+    """
+    import json
+
+    from outpace.experiment.explaining import explain as explain_run
+    from outpace.record.folder import EXPLANATION, write_json
+    from outpace.support.yaml_files import with_overrides
+
+    path = run / EXPLANATION if out is None else out
+    if path.suffix != ".json":
+        raise ConfigError(f"--out {path}: an explanation is written as .json; name such a file")
+    if out is not None and not path.parent.is_dir():
+        raise ConfigError(f"{path}: there is no folder {path.parent}")
+    found = explain_run(run, with_overrides({}, overrides or []), gains=gains)
+    data = found.to_plain()
+    try:
+        write_json(path, data)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror}; name a file with --out"
+        ) from error
+    if as_json:
+        echo(json.dumps(data, indent=2, allow_nan=False))
+    elif not quiet:
+        _print(found)
+        say("note", found.notes)
+        echo(f"explanation: {path}")
+
+
+def _print(found: Explanation) -> None:
+    from outpace.report.explaining.words import gain_words, sentences
+    from outpace.report.words import SPACE
+
+    for sentence in sentences(found):
+        echo(sentence.replace(SPACE, " "))
+    if found.causes:
+        echo("")
+        print_rows([_TITLES, *(_row(cause) for cause in found.causes)])
+    if found.gains:
+        echo("")
+        echo(f"The run took {found.time_s:.4g} s. As many gradients would take, by simulation:")
+        for gain in found.gains:
+            echo(f"  {gain_words(gain)}".replace(SPACE, " "))
+
+
+def _row(cause: Cause) -> list[str]:
+    return [
+        cause.name,
+        cause.pattern,
+        f"{cause.factor:.3g}",
+        f"{cause.lost_s:.3g}",
+        f"{100 * cause.share:.1f} %",
+        f"iteration {cause.named}",
+    ]

@@ -1,0 +1,5 @@
+"""What slows a run, and what its repair would gain."""
+
+from outpace.experiment.explaining.explain import explain
+
+__all__ = ["explain"]

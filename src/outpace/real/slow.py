@@ -1,0 +1,78 @@
+"""Names slow workers of a real run while it goes on, for the picture in the terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from outpace.config.experiment import Experiment
+from outpace.config.reading import to_plain
+from outpace.predict.slow import Detector, Rows, SlowPeriod
+from outpace.record.run_times.run_folder import is_lockstep
+from outpace.record.trace import ITERATION, SCHEMA, Table
+from outpace.report.explaining.charging import shared
+
+_EVENT, _WORKER, _ITERATION, _STARTED, _COMPUTED = (
+    SCHEMA.names.index(name) for name in ("event", "worker", "iteration", "start_ns", "computed_ns")
+)
+_MOST: Final = 3  # workers that are named
+
+
+class SlowWorkers:
+    """Takes the rows of the trace as they come, and says which workers are slow.
+
+    It costs some 100 microseconds per iteration of all workers, in the coordinator's process.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        workers = experiment.workers
+        self._rows, self._detector = Rows(workers), Detector(workers)
+        kind = "" if experiment.peers is None else experiment.peers.kind
+        self._is_lockstep = kind == "ssgd" or (not kind and is_lockstep(to_plain(experiment)))
+        self._seen = 0  # complete iterations
+        self._lost_s = np.zeros(workers)
+        self._slow = np.zeros(workers, np.int64)  # iterations that `_lost_s` is about
+
+    def add(self, table: Table) -> None:
+        """Take rows of `outpace.record.trace`."""
+        # A worker may have written anything into its rows.
+        fits = (table[:, _WORKER] < len(self._lost_s)) & (table[:, _ITERATION] >= 0)
+        mine = table[(table[:, _EVENT] == ITERATION) & (table[:, _WORKER] >= 0) & fits]
+        if not len(mine):
+            return
+        seconds = (mine[:, _COMPUTED] - mine[:, _STARTED]) * 1e-9
+        for iteration, row in self._rows.add(mine[:, _WORKER], mine[:, _ITERATION], seconds):
+            self._seen += 1
+            self._detector.step(iteration, row)
+            self._charge(row)
+
+    def line(self) -> str:
+        """Return such as `worker 3: 1.31 times as slow, cost 2.1 s`; empty if none is slow."""
+        before = [each for each in self._detector.periods[-_MOST:] if each.last is not None]
+        shown = (self._detector.slow_now + before[::-1])[:_MOST]
+        return "  ·  ".join(self._words(period) for period in shown)
+
+    def _words(self, period: SlowPeriod) -> str:
+        text = f"worker {period.unit}: {period.factor:.3g} times as slow as the others"
+        if period.last == period.first:
+            return f"{text} in iteration {period.first}"
+        if period.last is not None:
+            return f"{text} in iterations {period.first} to {period.last}"
+        since = f" since iteration {period.first}" if period.first else ""
+        if not self._is_lockstep:
+            return f"{text}{since}"
+        count = max(int(self._slow[period.unit]), 1)
+        lost_s = self._lost_s[period.unit] / count * (self._seen - period.first)
+        return f"{text}{since}, costs about {lost_s:.2g} s"
+
+    def _charge(self, row: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        """Add what workers that are slow at present have cost in an iteration."""
+        now = self._detector.slow_now
+        if not now or not self._is_lockstep:
+            return
+        excess = np.zeros(len(row))
+        for period in now:
+            excess[period.unit] = row[period.unit] * (1 - 1 / period.factor)
+            self._slow[period.unit] += 1
+        self._lost_s += shared(row[None], np.nan_to_num(excess)[None])[0]

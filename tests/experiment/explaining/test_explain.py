@@ -1,0 +1,108 @@
+"""Tests of `outpace explain`, and of the gains that it promises."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import outpace
+from outpace.cli import app
+from outpace.errors import ConfigError
+
+EVEN = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
+SLOW = {**EVEN, "factors": [1, 1, 1.3, 1]}
+
+
+def run(folder, **changes):
+    """Return the virtual seconds of a run of 4 workers, of which worker 2 is slow."""
+    data = {
+        "task": {"kind": "timing", "parameters": 1000},
+        "workers": 4,
+        "sync": {"kind": "bsp"},
+        "compute": SLOW,
+        "stop": {"iterations": 40},
+        **changes,
+    }
+    return outpace.simulate(data, folder).summary["virtual_time_s"]
+
+
+def explain(*arguments):
+    return CliRunner().invoke(app, ["explain", *map(str, arguments)])
+
+
+def test_the_promised_time_is_that_of_the_run_with_an_even_worker(tmp_path):
+    slow, even = run(tmp_path / "slow"), run(None, compute=EVEN)
+    asynchronous = run(None, sync={"kind": "asp"})
+    found = outpace.explain(tmp_path / "slow", {"sync": {"kind": "asp"}})
+    by_change = {gain.change: gain for gain in found.gains}
+    repaired = by_change["worker 2 as fast as the others"]
+    assert repaired.run_s == pytest.approx(even, rel=0.02)
+    assert repaired.saved_s == pytest.approx(slow - repaired.run_s)
+    assert by_change["with sync.kind=asp"].run_s == pytest.approx(asynchronous, rel=0.01)
+    three = run(None, workers=3, compute=EVEN) * 4 / 3  # as many gradients
+    assert by_change["without worker 2"].run_s == pytest.approx(three, rel=0.03)
+
+
+def test_a_slow_link_is_repaired_in_the_network(tmp_path):
+    slow = {"latency_s": 0.001, "nodes": {"worker-1": {"latency_s": 0.05}}}
+    run(tmp_path / "slow", compute=EVEN, network=slow)
+    even = run(None, compute=EVEN, network={"latency_s": 0.001})
+    (gain,) = outpace.explain(tmp_path / "slow").gains
+    assert gain.change == "link of worker 1 as fast as the others"
+    assert gain.run_s == pytest.approx(even, rel=0.01)
+
+
+def test_the_command_says_who_slows_the_run_and_writes_it(tmp_path):
+    run(tmp_path / "run")
+    result = explain(tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Worker 2 costs ")
+    assert "steady, 1.29 times as slow as the others; if it were as fast" in result.output
+    assert "without worker 2: about " in result.output
+    printed = json.loads(explain(tmp_path / "run", "--json", "--no-gains").stdout)
+    assert printed == json.loads((tmp_path / "run" / "explain.json").read_text())
+    assert printed["gains"] == []
+    assert printed["causes"][0]["name"] == "worker 2"
+
+
+def test_a_run_without_slow_workers_gets_one_line(tmp_path):
+    run(tmp_path / "even", compute=EVEN)
+    result = explain(tmp_path / "even", "--out", tmp_path / "other.json")
+    words = "In 40 iterations no worker was slower than the others."
+    assert result.output.splitlines()[0] == words
+    assert (tmp_path / "other.json").exists()
+    assert not (tmp_path / "even" / "explain.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{run}", "sync.kind=nothing"], "sync.kind"),
+        (["{run}", "--out", "{run}/a.txt"], "name such a file"),
+        (["{run}", "--out", "{run}/none/a.json"], "there is no folder"),
+        (["{run}/none"], "there is no such folder of a run"),
+    ],
+)
+def test_wrong_input_is_one_error_and_writes_nothing(tmp_path, arguments, words):
+    run(tmp_path / "run")
+    before = sorted(tmp_path.rglob("*"))
+    result = explain(*(part.format(run=tmp_path / "run") for part in arguments))
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_cannot_be_simulated_is_said(tmp_path):
+    run(tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").write_text(
+        (tmp_path / "run" / "config.yaml").read_text().replace("kind: bsp", "kind: cutoff")
+    )
+    found = outpace.explain(tmp_path / "run")
+    assert found.causes
+    assert found.gains == ()
+    assert "its workers were cut off" in found.notes[-1]
+    with pytest.raises(ConfigError, match="its workers were cut off"):
+        outpace.explain(tmp_path / "run", {"sync": {"kind": "asp"}})
