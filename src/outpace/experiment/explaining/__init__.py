@@ -1,5 +1,5 @@
 """What slows a run, and what its repair would gain."""
 
-from outpace.experiment.explaining.explain import explain
+from outpace.experiment.explaining.explanation import explain
 
 __all__ = ["explain"]
