@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from outpace.experiment.explaining import explain
     from outpace.experiment.results import Result
     from outpace.experiment.running import run, simulate
+    from outpace.experiment.sweeping.sweep import Sweep, sweep
     from outpace.script import (
         abortable,
         attach,
@@ -55,6 +56,7 @@ _NAMES = {  # by module
     "experiment.explaining": ["explain"],
     "experiment.results": ["Result"],
     "experiment.running": ["run", "simulate"],
+    "experiment.sweeping.sweep": ["Sweep", "sweep"],
     "script": [
         "abortable",
         "attach",
@@ -98,6 +100,7 @@ __all__ = [
     "RunError",
     "Simulator",
     "Stop",
+    "Sweep",
     "Target",
     "Task",
     "Variant",
@@ -116,6 +119,7 @@ __all__ = [
     "run",
     "sampler",
     "simulate",
+    "sweep",
     "theory",
     "untimed",
     "variants_from",

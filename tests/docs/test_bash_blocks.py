@@ -21,6 +21,10 @@ from tests.support.profiles import gloo
 
 import outpace
 from outpace.experiment.compared import Row
+from outpace.experiment.sweeping.candidate import Candidate
+from outpace.experiment.sweeping.checking import first_valid
+from outpace.experiment.sweeping.objective import Objective
+from outpace.experiment.sweeping.space import applied
 from outpace.record.folder import read_summary
 
 EXPERIMENT = """
@@ -62,7 +66,31 @@ def instead(monkeypatch, tmp_path, small_run):
                 rows.append(Row(variant, seed, result.summary, None))
         return rows
 
+    def sweeping(source, space, out, **_):
+        def make(values):
+            data = {k: v for k, v in source.data.items() if k not in ("variants", "seeds")}
+            return source._replace(data=applied(data, values)).experiment()
+
+        experiment = first_valid(make, space)
+        best = Candidate(0, {each.key: each.ends[0] for each in space}, "complete", 1.0)
+        return outpace.Sweep(
+            source.name,
+            Objective("time", None),
+            space,
+            (best,),
+            best,
+            experiment,
+            (0,),
+            "all 1",
+            "complete",
+            1.0,
+            1.0,
+            None,
+            out,
+        )
+
     for target, function in {
+        "outpace.experiment.sweeping.sweep.sweep_source": sweeping,
         "outpace.experiment.running.simulate": one,
         "outpace.experiment.running.run": one,
         "outpace.experiment.comparison.compare": several,

@@ -1,5 +1,5 @@
-"""The command line: outpace simulate | compare | run | serve | advise | calibrate | explain |
-report | export | runtimes | examples.
+"""The command line: outpace simulate | compare | sweep | advise | run | serve | calibrate |
+explain | report | export | runtimes | examples.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
 130 after Ctrl-C; the folder is then complete and marked partial.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from outpace.cli import advise, calibrate, examples, explain, reports, runs, runtimes
+from outpace.cli import advise, calibrate, examples, explain, reports, runs, runtimes, sweeps
 from outpace.cli.base import app, say
 from outpace.support.notices import warnings_to
 
@@ -26,6 +26,7 @@ __all__ = [
     "reports",
     "runs",
     "runtimes",
+    "sweeps",
 ]
 
 
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ["simulate"],
         ["compare"],
         ["advise"],
+        ["sweep"],
     ):
         given = given[:cut] + given[cut + 1 :]  # -- means nothing special to other commands
         cut = len(given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import Annotated
@@ -22,16 +21,13 @@ from outpace.cli.options import (
     with_options,
 )
 from outpace.cli.output import Output
-from outpace.cli.runs import _ConfigOrScript, _source
-from outpace.errors import ConfigError
-
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
 
 
 @app.command()
 def advise(
     context: typer.Context,
-    config: _ConfigOrScript,
+    config: ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
@@ -89,7 +85,7 @@ def advise(
     from outpace.support.yaml_files import with_overrides, write_yaml
 
     given = with_options(overrides, workers, servers, seed)
-    data, base = _source("advise", config, context.obj, given)
+    data, base = source_data("advise", config, context.obj, given)
     data = with_overrides(data, given)
     goal = goal_of(target_accuracy, target_loss)
     output = Output(quiet, as_json)
@@ -101,7 +97,7 @@ def advise(
                     Source(data, str(config), base, None),
                     folder,
                     goal=goal,
-                    budget_s=None if budget is None else _seconds(budget),
+                    budget_s=None if budget is None else seconds_of(budget),
                     seeds=seeds,
                     cluster=cluster,
                     lr_argument=lr_argument,
@@ -129,11 +125,3 @@ def advise(
         output.result(json.loads(json.dumps(found)), show)
         output.note(f"this took {time.monotonic() - started_s:.0f} s")
         output.where(folder)
-
-
-def _seconds(text: str) -> float:
-    """Return a duration such as `60s`, `10m` or `1h` in seconds. Raises ConfigError."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", text)
-    if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
-        raise ConfigError(f"--budget {text}: give a time such as 60s, 10m or 1h")
-    return float(found[1]) * _UNITS[found[2]]

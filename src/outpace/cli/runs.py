@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from outpace.cli.options import (
     with_options,
 )
 from outpace.cli.output import Output
+from outpace.cli.sources import ConfigOrScript, script_data, source_data, with_cluster_file
 from outpace.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from outpace.real.run import Outside
 
 _Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
-_ConfigOrScript = Annotated[
-    Path, typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script.")
-]
 _Insecure = Annotated[
     bool, typer.Option("--insecure", help="Without encryption; on the loopback interface only.")
 ]
@@ -40,7 +38,7 @@ _Insecure = Annotated[
 @app.command()
 def simulate(
     context: typer.Context,
-    config: _ConfigOrScript,
+    config: ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
@@ -58,8 +56,8 @@ def simulate(
     from outpace.experiment.running import simulate as simulate_one
 
     given = with_options(overrides, workers, servers, seed)
-    data, base = _source("simulate", config, context.obj, given)
-    experiment = _experiment(_with_cluster(data, cluster), given, str(config), base)
+    data, base = source_data("simulate", config, context.obj, given)
+    experiment = _experiment(with_cluster_file(data, cluster), given, str(config), base)
     output = Output(quiet, as_json)
     with folder_for(out, config) as folder:
         with _said_on_failure(output, folder), output.of_run(), output.progress_bars() as bar:
@@ -71,7 +69,7 @@ def simulate(
 @app.command()
 def compare(
     context: typer.Context,
-    config: _ConfigOrScript,
+    config: ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
@@ -112,8 +110,8 @@ def compare(
     from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
-    data, base = _source("compare", config, context.obj, given)
-    data = with_overrides(_with_cluster(data, cluster), given)
+    data, base = source_data("compare", config, context.obj, given)
+    data = with_overrides(with_cluster_file(data, cluster), given)
     if variants_of is not None:
         data, base = {**data, "variants": _variants(variants_of)}, variants_of.parent
     elif config.suffix == ".py":
@@ -166,7 +164,7 @@ def compare(
 @app.command()
 def run(
     context: typer.Context,
-    config: _ConfigOrScript,
+    config: ConfigOrScript,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
@@ -185,7 +183,7 @@ def run(
 
     output = Output(quiet, as_json)
     given = with_options(overrides, workers, servers, seed)
-    data, base = _source("run", config, context.obj, given)
+    data, base = source_data("run", config, context.obj, given)
     experiment = _experiment(without_include(data, output.log), given, str(config), base)
     _run(experiment, str(config), out, insecure, output)
 
@@ -215,38 +213,9 @@ def serve(
     from outpace.real.run import Outside
 
     experiment = _experiment(
-        _script("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
+        script_data("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
     )
     _run(experiment, "serve", out, insecure, Output(quiet, as_json), Outside(host, connect))
-
-
-def _source(
-    command: str, config: Path, arguments: Sequence[str] | None, overrides: Sequence[str]
-) -> tuple[dict[str, Any], Path]:
-    """Return the data of a YAML file or for a script, and the folder that paths in it start from.
-
-    Args:
-        arguments: those after --, for a script.
-
-    Raises:
-        ConfigError: if the file cannot be read, or the script's workers are not counted.
-    """
-    from outpace.support.yaml_files import read_yaml
-
-    if config.suffix != ".py":
-        if arguments:
-            raise ConfigError(
-                f"arguments after -- are for a script, and {config} is not a script (.py); remove "
-                "them"
-            )
-        return read_yaml(config), config.parent
-    if not config.is_file():
-        raise ConfigError(f"{config}: there is no such script")
-    if not any(override.startswith("workers=") for override in overrides):
-        raise ConfigError(
-            f"{config}: the number of workers is missing: outpace {command} {config} --workers N"
-        )
-    return _script(str(config.absolute()), arguments or ()), Path.cwd()
 
 
 def _variants(path: Path) -> Any:
@@ -260,11 +229,6 @@ def _variants(path: Path) -> Any:
             "bsp}}, {name: ASP, sync: {kind: asp}}]"
         )
     return data["variants"]
-
-
-def _script(path: str, arguments: Sequence[str]) -> dict[str, Any]:
-    task = {"kind": "script", "path": path, "arguments": list(arguments)}
-    return {"task": task, "sync": {"kind": "bsp"}}
 
 
 def _run(
@@ -307,12 +271,6 @@ def _said_on_failure(output: Output, folder: Path) -> Iterator[None]:
             output.result(read_summary(folder))
             output.where(folder)
         raise
-
-
-def _with_cluster(data: dict[str, Any], cluster: Path | None) -> dict[str, Any]:
-    from outpace.config.cluster_files import with_cluster
-
-    return data if cluster is None else with_cluster(data, cluster)
 
 
 def _experiment(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -184,7 +184,14 @@ def with_overrides(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, 
     Raises:
         ConfigError: if an override is not of this form, or its path leads through a value.
     """
-    pairs = [_pair(override) for override in overrides]
+    return with_values(data, [_pair(override) for override in overrides])
+
+
+def with_values(
+    data: Mapping[str, Any], values: Iterable[tuple[Sequence[str], Any]]
+) -> dict[str, Any]:
+    """Return the data with each value at its path, as `with_overrides` does. Raises ConfigError."""
+    pairs = list(values)
     pairs.sort(key=lambda pair: pair[0][-1] != "kind")  # stable: kinds first
     result: dict[str, Any] = _copied(data)
     for path, value in pairs:

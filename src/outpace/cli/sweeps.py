@@ -1,0 +1,196 @@
+"""outpace sweep: values of some keys, tried in virtual time."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from outpace.cli.base import app, echo, folder_for, print_rows, say
+from outpace.cli.options import (
+    Cluster,
+    Json,
+    Out,
+    Overrides,
+    Quiet,
+    Seed,
+    Servers,
+    Workers,
+    with_options,
+)
+from outpace.cli.output import Output
+from outpace.cli.sources import ConfigOrScript, seconds_of, source_data, with_cluster_file
+from outpace.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from outpace.experiment.sweeping.candidate import Candidate
+    from outpace.experiment.sweeping.sweep import Sweep
+
+_SHOWN: Final = 10  # candidates in the terminal
+
+
+@app.command()
+def sweep(
+    context: typer.Context,
+    config: ConfigOrScript,
+    overrides: Overrides = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--over",
+            metavar="KEY=VALUES",
+            help="A key and its values: 1,2,4 or log(a,b), uniform(a,b), int(a,b). Several times. "
+            "args.NAME is the argument --NAME of a script.",
+        ),
+    ] = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    seed: Seed = None,
+    cluster: Cluster = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials",
+            help="Most candidates. Default: 32, or until the budget is spent; all combinations of "
+            "lists if there are at most 64.",
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", help="Time after which no candidate goes on, as in 60s or 10m."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", help="Runs of each candidate, with different seeds.")
+    ] = 1,
+    target_accuracy: Annotated[
+        float | None,
+        typer.Option("--target-accuracy", help="Look for the shortest time to this accuracy."),
+    ] = None,
+    target_loss: Annotated[
+        float | None,
+        typer.Option("--target-loss", help="Look for the shortest time to this training loss."),
+    ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune/--no-prune",
+            help="End candidates that are behind others at the same virtual time.",
+        ),
+    ] = True,
+    out: Out = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the study in --out.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Try values of some keys in virtual time, and find those that reach the target first.
+
+    outpace sweep experiment.yaml --over sync.staleness=1,2,4,8 --over "optimizer.lr=log(0.01,1)"
+
+    A script (.py) needs --workers and a target; its own arguments come after --.
+    """
+    from outpace.experiment.sources import Source
+    from outpace.experiment.sweeping.space import dimensions_of
+    from outpace.experiment.sweeping.sweep import sweep_source
+    from outpace.support.yaml_files import with_overrides
+
+    space = dimensions_of(over or [])
+    budget_s = None if budget is None else seconds_of(budget)
+    given = with_options(overrides, workers, servers, seed)
+    data, base = source_data("sweep", config, context.obj, [*given, *(over or ())])
+    data = with_overrides(with_cluster_file(data, cluster), given)
+    if resume and out is None:
+        raise ConfigError("--resume needs --out, the folder of the study to go on with")
+    output = Output(quiet, as_json)
+    if data.get("variants"):
+        output.note("the variants of the file are ignored: a sweep makes its own")
+    with folder_for(out, config) as folder:
+        watch = _Watch(output, budget_s)
+        try:
+            with output.of_run(), output.progress_bars() as bar:
+                watch.bar = bar("candidates")
+                found = sweep_source(
+                    Source(data, str(config), base, None),
+                    space,
+                    folder,
+                    trials=trials,
+                    budget_s=budget_s,
+                    seeds=seeds,
+                    target={"accuracy": target_accuracy, "loss": target_loss},
+                    prune=prune,
+                    resume=resume,
+                    on_end=watch.ended,
+                    on_begin=watch.begun,
+                )
+        except KeyboardInterrupt:
+            if any(folder.glob("*")):
+                output.where(folder)
+                say("note", [f"to go on, repeat the command with --out {folder} --resume"])
+            raise
+        _show(found, folder, output)
+
+
+class _Watch:
+    """Shows how a sweep goes on."""
+
+    def __init__(self, output: Output, budget_s: float | None) -> None:
+        self._output, self._budget_s = output, budget_s
+        self._most: int | None = None
+        self._count = 0
+        self.bar: Any = None
+
+    def begun(self, method: str, most: int | None) -> None:
+        self._most = most
+        self._output.log(method)
+
+    def ended(self, candidate: Candidate) -> None:
+        from outpace.experiment.sweeping.space import in_words
+
+        self._count += 1
+        if self._most:
+            self.bar(self._count / self._most)
+        values = ", ".join(f"{key}={in_words(v)}" for key, v in candidate.values.items())
+        result = candidate.status if candidate.value is None else f"{candidate.value:.4g}"
+        self._output.log(f"{candidate.number:4d}  {result:>9}  {values}")
+
+
+def _show(found: Sweep, folder: Path, output: Output) -> None:
+    """Print the result. Raises RunError if there is no best candidate."""
+    from outpace.experiment.sweeping.outputs import BEST, content, sentences
+    from outpace.experiment.sweeping.study import JOURNAL
+
+    output.result(content(found), lambda: _print_best(found))
+    first, *others = sentences(found)
+    if found.best is None:
+        output.where(folder)
+        advice = "Give it more with --budget; --resume goes on." if found.status == "budget" else ""
+        raise RunError(f"{first} {advice}".strip())
+    for sentence in (first, *others):
+        output.log(sentence)
+    if found.status == "budget":
+        output.log("the budget was spent before all candidates were tried; --resume goes on")
+    output.log(f"run the best one: outpace simulate {shlex.quote(str(folder / BEST))}")
+    output.log(f"look at the study: optuna-dashboard {shlex.quote(str(folder / JOURNAL))}")
+    output.where(folder)
+
+
+def _print_best(found: Sweep) -> None:
+    from outpace.experiment.sweeping.driving import in_order
+    from outpace.experiment.sweeping.space import in_words
+
+    rows = [["", *(each.key for each in found.space), found.objective.words, "status"]]
+    for each in in_order(found.candidates, found.objective)[:_SHOWN]:
+        values = [
+            f"{value:.4g}" if isinstance(value, float) else in_words(value)
+            for value in each.values.values()
+        ]
+        value = "-" if each.value is None else f"{each.value:.4g}"
+        if each.low is not None and each.high is not None:
+            value += f" [{each.low:.4g}, {each.high:.4g}]"
+        rows.append([str(each.number), *values, value, each.status])
+    print_rows(rows)
+    if len(found.candidates) > _SHOWN:
+        echo(f"and {len(found.candidates) - _SHOWN} more")

@@ -1,0 +1,197 @@
+"""The space of a sweep: the keys that candidates differ in, and their values.
+
+Each key has a list of values, or a range: `log(a, b)` and `uniform(a, b)` for numbers, `int(a, b)`
+for whole numbers. A key is a dotted path of the configuration, such as `sync.staleness`; for a
+script also `args.NAME`, which becomes its argument `--NAME`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from outpace.errors import ConfigError
+from outpace.support.yaml_files import parse_yaml, with_values
+
+_RANGE: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
+_RANGES: Final = ("log", "uniform", "int")
+_ARGUMENT: Final = re.compile(r"args\.([A-Za-z][\w-]*)")
+_WORD: Final = re.compile(r"(?!(?:true|false|null|yes|no)$)[A-Za-z_/.][\w.:/+-]*")
+_FORM: Final = "as in sync.staleness=1,2,4,8 or optimizer.lr=log(0.01,1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A list of values, each of them plain data."""
+
+    key: str
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(in_words(value) for value in self.values)
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """The values that decide whether the key can be swept."""
+        return self.values
+
+    def draw(self, generator: random.Random) -> Any:
+        return generator.choice(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` to `high`; law: `log`, `uniform` or `int`, see the head of this file."""
+
+    key: str
+    law: str
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.law}({in_words(self.low)}, {in_words(self.high)})"
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        return self.low, self.high
+
+    def draw(self, generator: random.Random) -> Any:
+        if self.law == "int":
+            return generator.randint(int(self.low), int(self.high))
+        if self.law == "log":
+            return math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
+        return generator.uniform(self.low, self.high)
+
+
+Dimension: TypeAlias = Choice | Range
+
+
+def dimensions_of(over: Sequence[str] | Mapping[str, Any]) -> tuple[Dimension, ...]:
+    """Return the space.
+
+    Args:
+        over: texts KEY=VALUES, or VALUES by key, each a text or a list of values.
+
+    Raises:
+        ConfigError: if there is no key, or the values of a key cannot be read.
+    """
+    pairs = list(over.items()) if isinstance(over, Mapping) else [_pair(text) for text in over]
+    if not pairs:
+        raise ConfigError(f"the space is empty: name keys and their values with --over, {_FORM}")
+    found: list[Dimension] = []
+    for key, values in pairs:
+        for other in found:
+            longer, shorter = sorted((key, other.key), key=len, reverse=True)
+            if longer == shorter:
+                raise ConfigError(f"--over {key} is given twice: list all its values once")
+            if longer.startswith(f"{shorter}."):
+                raise ConfigError(f"--over {longer} is a part of --over {shorter}: leave one out")
+        found.append(_dimension(key, values))
+    return tuple(found)
+
+
+def combinations(space: Sequence[Dimension]) -> int | None:
+    """Return how many candidates there are; None if they cannot be counted."""
+    if all(isinstance(each, Choice) for each in space):
+        return math.prod(len(each.ends) for each in space)
+    return None
+
+
+def all_of(space: Sequence[Dimension]) -> Iterator[dict[str, Any]]:
+    """Yield each combination of a space of lists, as values by key."""
+    keys = [each.key for each in space]
+    for values in itertools.product(*(each.ends for each in space)):
+        yield dict(zip(keys, values, strict=True))
+
+
+def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a configuration with the values of a candidate.
+
+    Raises ConfigError if a path leads through a value, or arguments are given to a task that is no
+    script.
+    """
+    arguments: list[str] = []
+    pairs = []
+    for key, value in values.items():
+        if argument := _ARGUMENT.fullmatch(key):
+            arguments += [f"--{argument[1]}", value if isinstance(value, str) else in_words(value)]
+        else:
+            pairs.append((key.split("."), value))
+    found = with_values(data, pairs)
+    if arguments:
+        task = found.get("task")
+        if not isinstance(task, dict) or task.get("kind") != "script":
+            raise ConfigError(
+                "args: only a script has arguments of its own; name a key of the configuration"
+            )
+        task["arguments"] = [*task.get("arguments", ()), *arguments]
+    return found
+
+
+def in_words(value: Any) -> str:
+    """Return a value as YAML in one line."""
+    match value:
+        case Mapping():
+            return f"{{{', '.join(f'{key}: {in_words(each)}' for key, each in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(in_words, value))}]"
+        case str() if _WORD.fullmatch(value):
+            return value
+        case float() if math.isfinite(value):
+            return f"{value:.15g}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, values = text.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--over {text!r} must have the form KEY=VALUES, {_FORM}")
+    return key.strip(), values
+
+
+def _dimension(key: str, given: Any) -> Dimension:
+    where = f"--over {key}"
+    if not all(key.split(".")):
+        raise ConfigError(f"{where}: a key is a dotted path such as sync.staleness")
+    if key == "seed":
+        raise ConfigError(
+            f"{where}: the seed is no setting to choose: run each candidate on several with --seeds"
+        )
+    if isinstance(given, str):
+        if found := _RANGE.fullmatch(given):
+            return _range(key, found[1], found[2])
+        given = parse_yaml(f"[{given}]", where)
+    if not isinstance(given, list | tuple):
+        given = [given]
+    if not given:
+        raise ConfigError(f"{where} has no values: list some, {_FORM}")
+    return Choice(key, tuple({in_words(value): value for value in given}.values()))
+
+
+def _range(key: str, law: str, ends: str) -> Range:
+    where = f"--over {key}={law}({ends})"
+    if law not in _RANGES:
+        raise ConfigError(
+            f"{where}: unknown range {law!r}. Known: log(a,b), uniform(a,b), int(a,b); or a list"
+        )
+    numbers = parse_yaml(f"[{ends}]", where)
+    kinds = (int,) if law == "int" else (int, float)
+    if len(numbers) != 2 or not all(
+        type(number) in kinds and math.isfinite(number) for number in numbers
+    ):
+        raise ConfigError(
+            f"{where}: a range has two {'whole ' if law == 'int' else ''}numbers, as in "
+            f"{law}({'1,64' if law == 'int' else '0.01,1'})"
+        )
+    low, high = numbers
+    if low >= high:
+        raise ConfigError(f"{where}: the first number must be below the second")
+    if law == "log" and low <= 0:
+        raise ConfigError(f"{where}: the numbers of log(a,b) must be positive")
+    return Range(key, law, *(numbers if law == "int" else map(float, numbers)))

@@ -1,0 +1,311 @@
+"""Sweeps: which values of some keys reach the target first?"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from, to_plain
+from outpace.errors import ConfigError
+from outpace.experiment import display
+from outpace.experiment.simulating import check
+from outpace.experiment.sources import ExperimentLike, Source, TaskLike, source_of
+from outpace.experiment.sweeping.candidate import Candidate
+from outpace.experiment.sweeping.checking import first_valid
+from outpace.experiment.sweeping.driving import Drive, best_of
+from outpace.experiment.sweeping.objective import Objective, objective_of
+from outpace.experiment.sweeping.outputs import write_outputs
+from outpace.experiment.sweeping.space import (
+    Dimension,
+    applied,
+    combinations,
+    dimensions_of,
+    in_words,
+)
+from outpace.experiment.sweeping.study import JOURNAL, Study, quiet
+from outpace.record import folder as files
+from outpace.simulation.virtual import one_thread_own_randomness
+from outpace.support.notices import warn
+from outpace.tasks import GivenTask, Script
+
+if TYPE_CHECKING:
+    from optuna import Study as OptunaStudy
+
+_GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
+_TRIALS: Final = 32  # candidates of a larger space, without a budget
+_MOST_SEEDS: Final = 1000
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The result of a sweep.
+
+    Attributes:
+        objective: what was looked for.
+        source: names the configuration.
+        space: the keys and their values.
+        candidates: those that have ended, by number.
+        best: None if no candidate is complete.
+        experiment: of the best candidate.
+        seeds: of the runs of each candidate.
+        method: how candidates were chosen and ended, in words.
+        status: `complete`; `budget`, if it was spent before all candidates were tried; or
+            `interrupted`.
+        wall_s: seconds that the sweep took, without earlier sessions.
+        cpu_s: processor time of the runs in these seconds.
+        study: the study in Optuna.
+        folder: None if the sweep was kept in memory.
+    """
+
+    source: str
+    objective: Objective
+    space: tuple[Dimension, ...]
+    candidates: tuple[Candidate, ...]
+    best: Candidate | None
+    experiment: Experiment | None
+    seeds: tuple[int, ...]
+    method: str
+    status: str
+    wall_s: float
+    cpu_s: float
+    study: OptunaStudy
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        found = "no complete candidate" if self.best is None else in_words(self.best.values)
+        return f"<Sweep of {len(self.candidates)} candidates, {self.objective.words}: {found}>"
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with a row per candidate. Raises ConfigError without pandas."""
+        rows = [
+            {**each.values, **{k: v for k, v in each.plain().items() if k in _COLUMNS}}
+            for each in self.candidates
+        ]
+        return display.pandas().DataFrame(rows)
+
+
+_COLUMNS: Final = ("number", "status", "value", "low", "high", "ended_at_s", "error")
+
+
+def sweep(
+    experiment: ExperimentLike,
+    over: Mapping[str, Any],
+    /,
+    out: str | Path | None = None,
+    *,
+    trials: int | None = None,
+    budget_s: float | None = None,
+    seeds: int = 1,
+    target_accuracy: float | None = None,
+    target_loss: float | None = None,
+    prune: bool = True,
+    resume: bool = False,
+    processes: int | None = None,
+    on_end: Callable[[Candidate], None] = lambda _: None,
+    task: TaskLike | None = None,
+    **changes: Any,
+) -> Sweep:
+    """Try values of some keys in virtual time, and find the best ones.
+
+        outpace.sweep(
+            "experiment.yaml",
+            {"sync.staleness": [1, 2, 4, 8], "optimizer.lr": "log(0.01, 1)"},
+            target_accuracy=0.95,
+        )
+
+    All combinations of lists are tried if there are at most 64 (or `trials`); otherwise Optuna's
+    TPE sampler proposes candidates. Runs go on side by side, one per core, and candidates that
+    cannot win are ended early; see `outpace.experiment.sweeping.driving`.
+
+    Args:
+        experiment: as for `simulate`; `variants` and `seeds` of a comparison are ignored.
+        over: values by key of the configuration, such as `sync.staleness`: a list, or a text:
+            `log(a, b)`, `uniform(a, b)` or `int(a, b)`. For a script also `args.NAME`.
+        out: a new or empty folder for the study, `sweep.json`, `best.yaml` and `report.html`.
+        trials: most candidates; None: 32, or until the budget is spent, or all combinations.
+        budget_s: seconds after which no candidate goes on.
+        seeds: runs of each candidate, with the seeds s, s+1, ... of the configuration.
+        target_accuracy, target_loss: look for the shortest virtual time to this value; None: what
+            the configuration says, or else the best accuracy (or training loss) at the end.
+        prune: False to end no candidate because others were better at the same virtual time.
+        resume: go on with the study in `out`.
+        processes: most runs at a time; None: one for each core.
+        on_end: called with each candidate that has ended.
+        task, changes: as for `simulate`.
+
+    Raises:
+        ConfigError: before anything is run, if the space or the configuration is invalid, or the
+            study to be resumed is one of another configuration.
+        KeyboardInterrupt: after the study and the report were written.
+    """
+    source = source_of(experiment, task, changes)
+    return sweep_source(
+        source,
+        dimensions_of(over),
+        None if out is None else Path(out),
+        trials=trials,
+        budget_s=budget_s,
+        seeds=seeds,
+        target={"accuracy": target_accuracy, "loss": target_loss},
+        prune=prune,
+        resume=resume,
+        processes=processes,
+        on_end=on_end,
+    )
+
+
+def sweep_source(
+    source: Source,
+    space: Sequence[Dimension],
+    out: Path | None,
+    *,
+    trials: int | None,
+    budget_s: float | None,
+    seeds: int,
+    target: Mapping[str, float | None],
+    prune: bool,
+    resume: bool,
+    processes: int | None = None,
+    on_end: Callable[[Candidate], None] = lambda _: None,
+    on_begin: Callable[[str, int | None], None] = lambda _, __: None,
+) -> Sweep:
+    """Sweep; see `sweep`.
+
+    Args:
+        target: by `accuracy` and `loss`.
+        on_begin: called with the method in words, and the number of candidates if it is known.
+    """
+    _check_numbers(trials, budget_s, seeds)
+    if resume and out is None:
+        raise ConfigError("resume needs the folder of the study to go on with")
+    data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
+    given = {key: value for key, value in target.items() if value is not None}
+    if given:
+        data["target"] = given
+
+    def make(values: dict[str, Any]) -> Experiment:
+        made = experiment_from(applied(data, values), source.name, source.folder or Path.cwd())
+        return source.with_given(made)
+
+    reference = first_valid(make, space)
+    if reference.seed + seeds > 2**63:
+        raise ConfigError(f"seed {reference.seed} leaves no room for {seeds} seeds below 2^63")
+    check(reference)
+    objective = objective_of(reference, _has_accuracy(reference))
+    count = combinations(space)
+    grid = count is not None and count <= (_GRID if trials is None else trials)
+    most = trials if trials is not None or budget_s is not None else _TRIALS
+    if grid:
+        most = count
+    method = _method(count if grid else None, objective, prune)
+    configuration = {
+        "experiment": to_plain(reference),
+        "over": {each.key: str(each) for each in space},
+        "objective": objective.plain(),
+        "seeds": seeds,
+        "pruning": prune,
+    }
+    if out is not None and not resume:
+        files.new_folder(out)
+    run_seeds = tuple(reference.seed + later for later in range(seeds))
+    if isinstance(reference.task, Script | GivenTask):
+        processes = 1
+    started_s = time.monotonic()
+    interrupted = True
+    with quiet():
+        study = Study(
+            space,
+            objective,
+            path=None if out is None else out / JOURNAL,
+            prune=prune,
+            grid=grid,
+            seed=reference.seed % 2**32,
+            configuration=configuration,
+            resume=resume,
+        )
+        on_begin(method, most)
+        drive = Drive(
+            study,
+            objective,
+            make,
+            seeds=run_seeds,
+            most=most,
+            budget_s=budget_s,
+            processes=processes,
+            on_end=on_end,
+            on_warning=_Once(warn),
+        )
+        try:
+            drive.run()
+            interrupted = False
+        finally:
+            best = best_of(drive.ended, objective)
+            found = Sweep(
+                source.name,
+                objective,
+                tuple(space),
+                tuple(sorted(drive.ended, key=lambda each: each.number)),
+                best,
+                None if best is None else make(best.values),
+                run_seeds,
+                method,
+                "interrupted" if interrupted else "budget" if drive.spent else "complete",
+                time.monotonic() - started_s,
+                drive.cpu_s,
+                study.optuna,
+                out,
+            )
+            if out is not None:
+                write_outputs(found, out)
+    return found
+
+
+class _Once:
+    """Says each text once."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = set[str]()
+
+    def __call__(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
+
+
+def _check_numbers(trials: int | None, budget_s: float | None, seeds: int) -> None:
+    if trials is not None and (type(trials) is not int or trials < 1):
+        raise ConfigError(f"trials must be a whole number, at least 1, not {trials!r}")
+    if type(seeds) is not int or not 1 <= seeds <= _MOST_SEEDS:
+        raise ConfigError(f"seeds must be from 1 to {_MOST_SEEDS}, not {seeds!r}")
+    if budget_s is not None and not (budget_s > 0 and math.isfinite(budget_s)):
+        raise ConfigError(f"the budget must be a positive number of seconds, not {budget_s!r}")
+
+
+def _has_accuracy(experiment: Experiment) -> bool | None:
+    if isinstance(experiment.task, Script):
+        return None
+    with one_thread_own_randomness():
+        task = experiment.task
+        return task.workload(
+            experiment.workers, experiment.batch_size, experiment.seed
+        ).has_accuracy
+
+
+def _method(grid: int | None, objective: Objective, prune: bool) -> str:
+    """Say how candidates are chosen and ended."""
+    if grid is None:
+        chosen = "Optuna's TPE sampler proposes candidates"
+    else:
+        chosen = f"all {grid} combinations are tried" if grid > 1 else "one combination is tried"
+    ended = []
+    if objective.kind == "time-to-target":
+        ended.append("its time is longer than the best time to the target")
+    if prune and objective.quantity is not None:
+        ended.append("it is worse than three quarters of the others at the same virtual time")
+    return chosen + (f"; a candidate is ended early if {', or if '.join(ended)}" if ended else "")

@@ -1,0 +1,254 @@
+"""Writes the page about a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.report.frame import Section, table, write_page
+from outpace.report.sweeps.figures import courses, search, slices
+from outpace.report.sweeps.reading import WORDS, Dimension, Shown, SweepData, shown
+from outpace.report.words import escaped, listed, number, percent, plural, seconds
+from outpace.support.estimates import TimeTo, difference_of, ratio_of
+
+_NAMED: Final = 5  # candidates in a sentence
+_NEAR: Final = 0.05  # of a range: a best value so near to its end asks for a wider range
+_ORDER: Final = ("complete", "missed", "too-slow", "pruned", "interrupted", "failed", "invalid")
+_MEANING: Final = {
+    "too-slow": "too slow: the mean of its times was already larger than the best time to the "
+    "target",
+    "pruned": "pruned: worse than three quarters of the others at the same virtual time",
+    "missed": "missed the target: a run ended without it",
+    "interrupted": "interrupted: by Ctrl-C, or the budget was spent",
+    "failed": "failed: a run ended with an error",
+    "invalid": "invalid: the values make no configuration",
+}
+
+
+def write_sweep_page(plain: Mapping[str, Any], path: Path, best_yaml: str) -> None:
+    """Write the page to `path`.
+
+    Args:
+        plain: the content of `sweep.json`.
+        best_yaml: the best configuration; empty if there is none.
+
+    Raises:
+        ConfigError: if the file cannot be written.
+    """
+    data = SweepData.of(plain)
+    sections = [
+        Section("courses", "Courses of the candidates", [courses(data)], _courses_lead(data)),
+        Section(
+            "slices",
+            "Slices",
+            [slices(data)],
+            "Each candidate against one of its values; the other values differ, too. A candidate "
+            "without a value is shown where it was ended.",
+        ),
+        Section("search", "The search", [search(data)], f"{escaped(_sentence(data.method))}"),
+        Section("all", "Candidates", [_table(data), _errors(data)], escaped(_meanings(data))),
+    ]
+    if best_yaml:
+        content = [
+            f"<pre><code>outpace simulate {escaped(path.parent / 'best.yaml')}\n"
+            f"outpace run {escaped(path.parent / 'best.yaml')}</code></pre>",
+            f"<details><summary>best.yaml</summary><pre><code>{escaped(best_yaml)}</code></pre>"
+            "</details>",
+        ]
+        sections.insert(0, Section("best", "Run the best one", content))
+    seeds = (
+        f"seeds {data.seeds[0]} to {data.seeds[-1]}"
+        if len(data.seeds) > 1
+        else (f"seed {data.seeds[0]}")
+    )
+    write_page(
+        path,
+        title=f"Outpace: sweep of {data.source}",
+        heading=f"Sweep: {listed([each.key for each in data.space])}",
+        what=f"{Path(data.source).name} · {data.wanted} · {seeds}",
+        findings=findings(data),
+        sections=sections,
+        notices=""
+        if data.status == "complete"
+        else f'<p class="notice">{escaped(_notice(data))}</p>',
+    )
+
+
+def findings(data: SweepData) -> list[str]:
+    """Return what the sweep has found in sentences, the most important one first."""
+    found = [_best(data)]
+    parts = [
+        f"{count} {WORDS.get(status, status)}"
+        for status in _ORDER
+        if (count := data.counted(status))
+    ]
+    candidates = plural(len(data.candidates), "candidate")
+    found.append(
+        f"{candidates} in {seconds(data.wall_s)}: {', '.join(parts)}."
+        if parts
+        else "No candidate has ended."
+    )
+    if data.best is not None:
+        found += [_at_an_end(each, data.best.values[each.key]) for each in data.space]
+        found.append(_alike(data))
+        if data.counted("complete") > 1:
+            found.append(
+                "The best of several candidates looks better than it is: run it with other seeds "
+                "before you rely on the number."
+            )
+    return [sentence for sentence in found if sentence]
+
+
+def _alike(data: SweepData) -> str:
+    """Say which other candidates are not reliably worse than the best one."""
+    if data.best is None or len(data.seeds) < 2:
+        return ""
+    alike = []
+    for each in data.candidates:
+        if each.status != "complete" or each is data.best:
+            continue
+        one, best = data.results(each), data.results(data.best)
+        if data.of_time:
+            times, first = ([TimeTo(value, True) for value in found] for found in (one, best))
+            apart = ratio_of(times, first).excludes(1.0)
+        else:
+            apart = difference_of(one, best).excludes(0.0)
+        if not apart:
+            alike.append(str(each.number))
+    if not alike:
+        return ""
+    several = len(alike) > _NAMED
+    names = (
+        f"{len(alike)} other candidates"
+        if several
+        else (f"{'candidates' if len(alike) > 1 else 'candidate'} {listed(alike)}")
+    )
+    return f"On these {len(data.seeds)} seeds it cannot be told apart from {names}."
+
+
+def _best(data: SweepData) -> str:
+    if data.best is None or data.best.value is None:
+        return _nothing(data)
+    value = data.show(data.best.value)
+    if data.best.low is not None and data.best.high is not None:
+        value += f" (95 % interval of the mean: {data.show(data.best.low)} to "
+        value += f"{data.show(data.best.high)})"
+    with_values = f"with {data.best.words} (candidate {data.best.number})"
+    if data.kind == "time-to-target":
+        return (
+            f"{data.goal[:1].upper()}{data.goal[1:]} is reached first {with_values}: after {value}."
+        )
+    what = {"accuracy": "highest accuracy", "train_loss": "lowest training loss"}
+    return f"The {what.get(data.kind, 'shortest run')} is {value}, {with_values}."
+
+
+def _nothing(data: SweepData) -> str:
+    """Say why there is no best candidate."""
+    if not data.candidates:
+        return "No candidate has ended."
+    failed = [each for each in data.candidates if each.status in ("failed", "invalid")]
+    if len(failed) == len(data.candidates):
+        first = (failed[0].error or "").partition("\n")[0]
+        return f"All {plural(len(failed), 'candidate')} failed, the first one: {first}"
+    if data.counted("interrupted") and not data.counted("missed"):
+        why = "the budget was spent" if data.status == "budget" else "the sweep was interrupted"
+        return f"No candidate has come to its end before {why}."
+    if data.kind != "time-to-target":
+        return "No candidate has come to its end."
+    share = data.quantity == "accuracy"
+    reached = [
+        (value, each.number, each.words) for each in data.candidates for _, value in each.curve
+    ]
+    if not reached:
+        return f"No candidate reached {data.goal}, and none was evaluated."
+    value, at, words = max(reached) if share else min(reached)
+    best = percent(value, 2) if share else number(value)
+    return (
+        f"No candidate reached {data.goal}: the best was {best}, of candidate {at} ({words}). "
+        "Lower the target, or give the runs more time (stop)."
+    )
+
+
+def _at_an_end(dimension: Dimension, value: Any) -> str:
+    """Say that a range should be wider, if the best value is at its end."""
+    if not dimension.law:
+        return ""
+    low, high = dimension.values
+    if dimension.law == "log":
+        share = math.log(value / low) / math.log(high / low)
+    else:
+        share = (value - low) / (high - low)
+    if _NEAR < share < 1 - _NEAR:
+        return ""
+    end = "lower" if share <= _NEAR else "upper"
+    return (
+        f"The best {dimension.key}, {shown(value)}, is at the {end} end of its range: a wider "
+        "range may have a better one."
+    )
+
+
+def _courses_lead(data: SweepData) -> str:
+    first = " Shown is the first seed of each candidate." if len(data.seeds) > 1 else ""
+    return (
+        "Each line is a candidate; it ends where its run reached the target or was ended. The "
+        f"front is the best value that any candidate had by that time.{first}"
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _notice(data: SweepData) -> str:
+    if data.status == "budget":
+        return "The budget was spent before all candidates were tried."
+    return "The sweep was interrupted; the study is kept and can be resumed."
+
+
+def _meanings(data: SweepData) -> str:
+    there = [words for status, words in _MEANING.items() if data.counted(status)]
+    return _sentence("; ".join(there)) if there else ""
+
+
+def _table(data: SweepData) -> str:
+    """Return the table of the candidates, the best first."""
+
+    def key(each: Shown) -> tuple[int, float, int]:
+        value = 0.0 if each.value is None else each.value
+        return _ORDER.index(each.status), -value if data.maximized else value, each.number
+
+    head = ["Candidate", *(escaped(each.key) for each in data.space), "Status"]
+    head += [escaped(data.wanted), "ended at (s)", "accuracy", "training loss"]
+    rows = []
+    for each in sorted(data.candidates, key=key):
+        interval = ""
+        if each.low is not None and each.high is not None:
+            interval = f"<small>{data.show(each.low)} to {data.show(each.high)}</small>"
+        accuracy, loss = each.mean("accuracy"), each.mean("train_loss")
+        status = escaped(WORDS.get(each.status, each.status))
+        style = each.status if each.status in ("complete", "failed") else ""
+        rows.append(
+            [
+                f"{each.number}{' ★' if each is data.best else ''}",
+                *(escaped(shown(each.values[dimension.key])) for dimension in data.space),
+                f'<span class="status {style}">{status}</span>',
+                f"{'' if each.value is None else data.show(each.value)}{interval}",
+                "" if each.ended_at_s is None else number(each.ended_at_s),
+                "" if accuracy is None else percent(accuracy, 2),
+                "" if loss is None else number(loss),
+            ]
+        )
+    return table("candidates", head, rows)
+
+
+def _errors(data: SweepData) -> str:
+    lines = [
+        f"<li>{each.number} ({escaped(each.words)}): {escaped(each.error)}</li>"
+        for each in data.candidates
+        if each.error is not None
+    ]
+    if not lines:
+        return ""
+    return f"<details><summary>Errors of candidates</summary><ul>{''.join(lines)}</ul></details>"
