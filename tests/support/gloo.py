@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from outpace.support import forking
+from outpace.support.processes import forking
 
 
 def run_with_gloo(

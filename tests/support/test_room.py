@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.command import refused
 
-from outpace.support import room
+from outpace.support.processes import room
 
 CONFIG = {
     "task": {"kind": "timing"},

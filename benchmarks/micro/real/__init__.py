@@ -32,7 +32,7 @@ SMALL = 1024  # 4 KB
 
 def measure(quick: bool) -> list[Measurement]:
     # A process that has to import torch and this package first takes seconds to start.
-    multiprocessing.set_forkserver_preload(["outpace.support.preload", __name__])
+    multiprocessing.set_forkserver_preload(["outpace.support.processes.preload", __name__])
     forkserver.ensure_running()
     repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
     size, steps = (1, 4) if quick else (25, 30)

@@ -9,7 +9,7 @@ import tempfile
 from benchmarks.micro.real.processes import laps, measuring, started, value_of
 from benchmarks.micro.steps import GivenModel
 
-from outpace.support import forking
+from outpace.support.processes import forking
 
 
 def ddp(elements: int, steps: int) -> float:

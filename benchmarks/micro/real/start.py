@@ -13,7 +13,7 @@ from benchmarks.micro.real.processes import between
 
 from outpace.experiment.running import run
 from outpace.real.run import RealRun
-from outpace.support import forking
+from outpace.support.processes import forking
 
 PHASES = ("task, fork server", "forks", "servers join", "workers join", "ready")
 

@@ -29,7 +29,7 @@ from outpace.real.net.messages import WirePush, WireReply
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.run import LEASE_S
-from outpace.support import forking
+from outpace.support.processes import forking
 from outpace.sync.messages import WireMessage
 
 SESSION = Session(run=1, epoch=0, lease_s=LEASE_S, keys=None)

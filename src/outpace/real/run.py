@@ -44,7 +44,7 @@ from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
-from outpace.support.room import require_room
+from outpace.support.processes.room import require_room
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation, Script

@@ -17,7 +17,7 @@ from outpace.engine.scripts.layout import state_dict_of
 from outpace.errors import ConfigError
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
-from outpace.support.forking import preload
+from outpace.support.processes.forking import preload
 from outpace.tasks import (
     Evaluation,
     Script,

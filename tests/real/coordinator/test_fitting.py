@@ -8,7 +8,7 @@ from tests.support.tables import table
 from outpace.errors import ConfigError
 from outpace.predict.models import MODELS, Kind
 from outpace.real.coordinator.fitting import FittingBeside
-from outpace.support import forking
+from outpace.support.processes import forking
 
 
 class Ended:

@@ -22,7 +22,7 @@ from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
 from outpace.real.node.script.attach import attached
-from outpace.support.forking import is_ending
+from outpace.support.processes.forking import is_ending
 
 pytestmark = pytest.mark.slow
 FEATURES = runpy.run_path(str(SCRIPTS / "features.py"))

@@ -21,7 +21,7 @@ from outpace.experiment.trials.one import End, carry_out
 from outpace.experiment.trials.orders import Ended, Order, Point
 from outpace.experiment.trials.process import Begin, Evaluated, Said, Stop, serve
 from outpace.simulation.executors.processes import cores
-from outpace.support import forking
+from outpace.support.processes import forking
 from outpace.tasks import GivenTask, Script
 
 KILLED: Final = "the process of the run "  # begin of the error if a process is killed

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from outpace.experiment.tracking import Tracking
 from outpace.experiment.trials.one import End, Stopped, carry_out
 from outpace.experiment.trials.orders import Order
-from outpace.support import forking
+from outpace.support.processes import forking
 
 _STEP: Final = 0.01  # of a run, between two messages about its progress
 

@@ -13,7 +13,7 @@ from typing import Final
 from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Model
 from outpace.predict.recorded.table import RunTimes
-from outpace.support import forking
+from outpace.support.processes import forking
 
 _NICE: Final = 10
 

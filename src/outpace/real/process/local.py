@@ -16,7 +16,7 @@ from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import OnExit, Role
-from outpace.support import forking
+from outpace.support.processes import forking
 
 _LEFT_ALONE_S: Final = 1.0
 _GRACE_S: Final = 2.0

@@ -34,7 +34,7 @@ from outpace.errors import RunError
 from outpace.simulation.executors.arena import Arena
 from outpace.simulation.executors.child import NO_TASK, serve
 from outpace.simulation.executors.job import EVALUATION, GradientJob, Job, JobQueue, Outcome
-from outpace.support import forking
+from outpace.support.processes import forking
 from outpace.tasks import Workload, gradient_of
 
 _ORDERS: Final = 2  # per process at a time

@@ -49,8 +49,8 @@ from outpace.simulation.scripts.messages import (
     send,
 )
 from outpace.simulation.scripts.slots import Slots, fill
-from outpace.support import forking
 from outpace.support.notices import warn
+from outpace.support.processes import forking
 from outpace.sync.messages import worker_name
 
 LIMIT_REACHED: Final = "stop.iterations is reached"

@@ -17,7 +17,7 @@ from outpace.simulation.scripts.memory import free_bytes, own_bytes
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.output import OutputThread
 from outpace.simulation.scripts.process import ScriptProcess, end_scripts
-from outpace.support.forking import preload, require_forking
+from outpace.support.processes.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name
 

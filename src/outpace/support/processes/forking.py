@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.errors import ConfigError
-from outpace.support.room import require_short_temporary_folder
+from outpace.support.processes.room import require_short_temporary_folder
 
-_PRELOAD: Final = "outpace.support.preload"
+_PRELOAD: Final = "outpace.support.processes.preload"
 _PR_SET_PDEATHSIG: Final = 1
 _PF_EXITING: Final = 0x4  # a flag in /proc/PID/stat
 _PR_SET_NAME: Final = 15

@@ -4,7 +4,7 @@ import gc
 import importlib
 import os
 
-from outpace.support.forking import die_with_parent
+from outpace.support.processes.forking import die_with_parent
 
 die_with_parent()
 os.setsid()  # away from the terminal's Ctrl-C
