@@ -100,7 +100,7 @@ class GlooCollectives:
     ) -> None:
         self.rank, self.size = rank, size
         self.observer: Observer | None = None
-        self._follows, self._timeout_s = follows, timeout_s
+        self.follows, self._timeout_s = follows, timeout_s
         kept = self._kept = GroupStore(store, timeout_s)  # torch keeps no reference to it
         self.store = dist.PrefixStore(f"script {number}", kept)
         self._group: Any = None
@@ -135,7 +135,7 @@ class GlooCollectives:
             pending.begin(self._group, self.size)
         except RuntimeError as error:
             self.failed(call, error, time.monotonic_ns())
-        if bucket is not None and bucket.is_last and self._follows:
+        if bucket is not None and bucket.is_last and self.follows:
             self._begin_agreeing()
         return pending
 
@@ -273,10 +273,10 @@ class _Pending:
         return int(self._work._source_rank())
 
     def future(self) -> torch.futures.Future[Any]:
-        if self._work is not None and self._then is None:
+        if self._work is not None and self._then is None and self._owner.follows:
             found: torch.futures.Future[Any] = self._work.get_future()
             return found
-        self.wait()
+        self.wait()  # where it is seen that the script waits
         done: torch.futures.Future[Any] = torch.futures.Future()
         done.set_result(list(self.call.outputs))
         return done
