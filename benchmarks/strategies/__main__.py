@@ -100,7 +100,7 @@ def show(chosen: Sequence[Cell]) -> None:
 
 
 def regrets(chosen: Sequence[Cell], budget: str, processes: int) -> int:
-    """Ask `outpace advise` about each complete cell; return 0 if the goal is met."""
+    """Ask `outpace advise` about each complete cell; return 1 if the goal is missed."""
     complete = [each for each in results(chosen) if each.complete]
     if not complete:
         raise ConfigError("--regret: no complete result; record the cells first")
@@ -113,7 +113,7 @@ def regrets(chosen: Sequence[Cell], budget: str, processes: int) -> int:
                 found.append(regret(each, recommended, cell, pool))
             print(found[-1].line, file=sys.stderr)
     print(judged(found))
-    return int(not goal_met(found))
+    return int(goal_met(found) is False)
 
 
 def write_tables() -> None:

@@ -34,13 +34,15 @@ class Regret:
     """The advice for a cell beside the suite's best strategy.
 
     Attributes:
-        ratio: the advised strategy's time to the target over the best one's, by pairs of seeds.
+        times: of the advised strategy, on the fresh seeds.
+        best_times: of the best one, on the same seeds.
     """
 
     cell: Cell
     best: Measured
     advised: Mapping[str, Any]
-    ratio: Estimate
+    times: tuple[TimeTo, ...]
+    best_times: tuple[TimeTo, ...]
 
     @property
     def line(self) -> str:
@@ -48,12 +50,7 @@ class Regret:
         best = f"{self.best.name}, rate {self.best.tuned.rate:g}"
         sync = ", ".join(f"{key} {value}" for key, value in self.advised["sync"].items())
         advised = f"{sync}, rate {self.advised['optimizer']['lr']:g}"
-        if self.ratio.mean is None:
-            return f"| {self.cell.name} | {best} | {advised} | not known |"
-        ends = [end for end in (self.ratio.low, self.ratio.high) if end is not None]
-        between = " to ".join(f"{100 * (end - 1):+.1f}" for end in ends)
-        mean = f"{100 * (self.ratio.mean - 1):+.1f} % ({between})"
-        return f"| {self.cell.name} | {best} | {advised} | {mean} |"
+        return f"| {self.cell.name} | {best} | {advised} | {percent(overall([self]))} |"
 
 
 HEAD: Final = "| cell | best of the suite | advised | regret |\n|---|---|---|---|"
@@ -114,25 +111,36 @@ def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, pool: R
             if isinstance(run, Ended):
                 require_complete(run, f"{cell.name}, {run.key}")
                 found[run.key] = time_to(run, cell.target, limit_s)
-    times = {who: [found[who, seed] for seed in _FRESH] for who in ("best", "advised")}
-    return Regret(cell, best, recommended, ratio_of(times["advised"], times["best"]))
+    advised, first = ([found[who, seed] for seed in _FRESH] for who in ("advised", "best"))
+    return Regret(cell, best, recommended, tuple(advised), tuple(first))
+
+
+def overall(found: Sequence[Regret]) -> Estimate:
+    """Return the time of the advised strategies over that of the best ones, by pairs of seeds."""
+    times = [time for each in found for time in each.times]
+    return ratio_of(times, [time for each in found for time in each.best_times])
+
+
+def goal_met(found: Sequence[Regret]) -> bool | None:
+    """True if the regret is at most the goal, False if it is more, None if the seeds cannot say."""
+    ratio = overall(found)
+    if ratio.high is not None and ratio.high <= 1 + GOAL:
+        return True
+    return False if ratio.low is not None and ratio.low > 1 + GOAL else None
 
 
 def judged(found: Sequence[Regret]) -> str:
-    """Return all regrets as a table, with their mean."""
-    lines = [HEAD, *(each.line for each in found), ""]
-    known = _known(found)
-    if known:
-        lines.append(f"Mean regret {100 * sum(known) / len(known):+.1f} %.")
-    lines.append(f"Goal {100 * GOAL:.0f} %: {'met' if goal_met(found) else 'missed'}.")
-    return "\n".join(lines)
+    """Return all regrets as a table, with that of all cells together."""
+    verdict = {True: "met", False: "missed", None: "not decided by the seeds"}[goal_met(found)]
+    whole = f"Together {percent(overall(found))}; goal {100 * GOAL:.0f} %: {verdict}."
+    return "\n".join([HEAD, *(each.line for each in found), "", whole])
 
 
-def goal_met(found: Sequence[Regret]) -> bool:
-    """True if the mean regret is within the goal, and the regret of every cell is known."""
-    known = _known(found)
-    return len(known) == len(found) and sum(known) <= GOAL * len(known)
-
-
-def _known(found: Sequence[Regret]) -> list[float]:
-    return [each.ratio.mean - 1 for each in found if each.ratio.mean is not None]
+def percent(ratio: Estimate) -> str:
+    """Return by how much a ratio is above 1, such as `+3.2 % (-7.8 to +15.5)`."""
+    if ratio.mean is None:
+        return "not known"
+    low, high = (
+        "?" if end is None else f"{100 * (end - 1):+.1f}" for end in (ratio.low, ratio.high)
+    )
+    return f"{100 * (ratio.mean - 1):+.1f} % ({low} to {high})"

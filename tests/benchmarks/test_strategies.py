@@ -218,9 +218,9 @@ def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(fo
     data = {**cell.data, "sync": {"kind": "hpsgd"}, "servers": 1}
     found = regret.regret(read(cell, tmp_path), data, cell, TimesByFormula())
     expected = math.prod((3 + k / 10) / (2 + k / 10) for k in range(8)) ** (1 / 8)
-    assert found.ratio.mean == pytest.approx(expected)
+    assert regret.overall([found]).mean == pytest.approx(expected)
     assert found.line.startswith("| digits-cnn/even | SSP 4, rate 0.4 | kind hpsgd, rate 0.4 | +")
-    assert not regret.goal_met([found])
+    assert regret.goal_met([found]) is False
     same = regret.regret(
         read(cell, tmp_path),
         {**cell.data, "sync": {"kind": "ssp", "staleness": 4}},
@@ -228,7 +228,10 @@ def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(fo
         TimesByFormula(),
     )
     assert regret.goal_met([same])
-    assert "Goal 3 %: met." in regret.judged([same])
+    assert "Together +0.0 % (+0.0 to +0.0); goal 3 %: met." in regret.judged([same])
+    sooner, later = TimeTo(2.0, True), TimeTo(2.4, True)
+    mixed = replace(same, times=(sooner, later), best_times=(later, sooner))
+    assert regret.goal_met([mixed]) is None
 
 
 def test_the_recorded_job_needs_its_file(monkeypatch, tmp_path):
