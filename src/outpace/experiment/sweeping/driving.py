@@ -98,6 +98,8 @@ class Drive:
         self._repeated = 0
         self._nothing_new = False
         self.ended: list[Candidate] = list(study.ended)
+        self._known = {in_words(each.values): each for each in self.ended}
+        self._best = best_of(self.ended, objective)
         self.spent = False  # the budget
         self.cpu_s = 0.0  # of the runs that have ended
 
@@ -120,16 +122,11 @@ class Drive:
                 if not each.settled:
                     self._settle(each, "interrupted")
 
-    @property
-    def best(self) -> Candidate | None:
-        return best_of(self.ended, self._objective)
-
     def _begin(self) -> None:
         """Begin candidates as long as there is room for their runs."""
         while self._pool.room and not self._nothing_new and self._wanted():
             trial, values = self._study.ask()
-            known = {_key(each.values): each for each in self.ended}
-            if (same := known.get(_key(values))) is not None:
+            if (same := self._known.get(in_words(values))) is not None:
                 self._study.tell_again(trial, same)
                 self._repeated += 1
                 self._nothing_new = self._repeated >= _REPEATED
@@ -193,7 +190,7 @@ class Drive:
             self._start(candidate, self._seeds[1:])
 
     def _is_too_slow(self, candidate: _UnderWay) -> bool:
-        best = self.best
+        best = self._best
         if self._objective.kind != "time-to-target" or best is None or best.value is None:
             return False
         return bound_s(self._runs(candidate), len(self._seeds)) > best.value
@@ -248,6 +245,9 @@ class Drive:
     def _end(self, trial: Trial, found: Candidate) -> None:
         self._study.tell(trial, found)
         self.ended.append(found)
+        if found.status != "interrupted":
+            self._known[in_words(found.values)] = found
+        self._best = best_of([each for each in (self._best, found) if each], self._objective)
         self._on_end(found)
 
 
@@ -269,7 +269,3 @@ def best_of(candidates: Sequence[Candidate], objective: Objective) -> Candidate 
 
 def _finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
-
-
-def _key(values: dict[str, Any]) -> str:
-    return in_words(values)

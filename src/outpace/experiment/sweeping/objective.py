@@ -78,12 +78,17 @@ def objective_of(experiment: Experiment, has_accuracy: bool | None) -> Objective
         has_accuracy: of the task; None: not known, for a script.
 
     Raises:
-        ConfigError: if a script has no target, or the task `timing` has one.
+        ConfigError: if a script has no target, or the task `timing` has one or no iterations.
     """
     accuracy, loss = experiment.goal
     if isinstance(experiment.task, Timing):
         if loss is not None:
             raise ConfigError("target.loss: the task timing has no loss; leave the target out")
+        if experiment.stop.iterations is None:
+            raise ConfigError(
+                "stop.iterations is missing: with the task timing the virtual time of the run is "
+                "compared, and a run that ends at a given time always takes as long"
+            )
         return Objective("time", None)
     if loss is not None:
         return Objective("time-to-target", "train_loss", loss)

@@ -204,9 +204,11 @@ class Pool:
 
     def _idle(self) -> tuple[Connection, _Process]:
         """Return the first process without a run; measured run times are kept in it."""
-        for pipe, process in self._processes.items():
+        for pipe, process in list(self._processes.items()):
             if process.order is None:
-                return pipe, process
+                if process.process.is_alive():
+                    return pipe, process
+                self._remove(pipe)
         ours, theirs = Pipe()
         with theirs:
             started = forking.start(f"run-{len(self._processes)}", serve, theirs)
@@ -224,9 +226,7 @@ class Pool:
             process.process.join()
             error = f"{KILLED}{forking.how_it_ended(process.process)}"
             said = End("failed", error, {"status": "failed", "error": error})
-            pipe.close()
-            process.process.close()
-            del self._processes[pipe]
+            self._remove(pipe)
         match said:
             case float():
                 self._progress(order.key, said)
@@ -239,6 +239,13 @@ class Pool:
             case End():
                 process.order = None
                 self._end(order, said, process.points)
+
+    def _remove(self, pipe: Connection) -> None:
+        """Forget a process that has ended."""
+        process = self._processes.pop(pipe).process
+        pipe.close()
+        process.join()
+        process.close()
 
     def _end(self, order: Order, end: End, points: Sequence[Point]) -> None:
         self._events.append(

@@ -55,13 +55,11 @@ def serve(pipe: Connection) -> None:
     """
     process = _Process(pipe)
     signal.signal(signal.SIGTERM, process.terminate)
-    while True:
-        try:
+    with contextlib.suppress(EOFError, OSError, Stopped):
+        while True:
             told = pipe.recv()
-        except EOFError:
-            return
-        if isinstance(told, Begin):  # a Stop was for a run that had ended
-            process.carry_out(told)
+            if isinstance(told, Begin):  # a Stop was for a run that had ended
+                process.carry_out(told)
 
 
 class _Process:

@@ -38,8 +38,9 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best_yaml: str) -> No
         ConfigError: if the file cannot be written.
     """
     data = SweepData.of(plain)
+    evaluated = any(each.curve for each in data.candidates)
     sections = [
-        Section("courses", "Courses of the candidates", [courses(data)], _courses_lead(data)),
+        *([_courses(data)] if evaluated else []),
         Section(
             "slices",
             "Slices",
@@ -78,7 +79,7 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best_yaml: str) -> No
 
 def findings(data: SweepData) -> list[str]:
     """Return what the sweep has found in sentences, the most important one first."""
-    found = [_best(data)]
+    found = [_best(data), _alike(data)]
     parts = [
         f"{count} {WORDS.get(status, status)}"
         for status in _ORDER
@@ -92,7 +93,6 @@ def findings(data: SweepData) -> list[str]:
     )
     if data.best is not None:
         found += [_at_an_end(each, data.best.values[each.key]) for each in data.space]
-        found.append(_alike(data))
         if data.counted("complete") > 1:
             found.append(
                 "The best of several candidates looks better than it is: run it with other seeds "
@@ -125,7 +125,7 @@ def _alike(data: SweepData) -> str:
         if several
         else (f"{'candidates' if len(alike) > 1 else 'candidate'} {listed(alike)}")
     )
-    return f"On these {len(data.seeds)} seeds it cannot be told apart from {names}."
+    return f"On these {len(data.seeds)} seeds the best one cannot be told apart from {names}."
 
 
 def _best(data: SweepData) -> str:
@@ -189,12 +189,13 @@ def _at_an_end(dimension: Dimension, value: Any) -> str:
     )
 
 
-def _courses_lead(data: SweepData) -> str:
+def _courses(data: SweepData) -> Section:
     first = " Shown is the first seed of each candidate." if len(data.seeds) > 1 else ""
-    return (
+    lead = (
         "Each line is a candidate; it ends where its run reached the target or was ended. The "
         f"front is the best value that any candidate had by that time.{first}"
     )
+    return Section("courses", "Courses of the candidates", [courses(data)], lead)
 
 
 def _sentence(text: str) -> str:
