@@ -29,13 +29,23 @@ def table(outcomes: Sequence[Outcome], cells: Sequence[str]) -> str:
     left = [name for name in cells if name not in known]
     lines = [_dated(complete)] if complete else ["Nothing is recorded yet."]
     if left:
-        lines += ["", f"Without a complete result: {', '.join(left)}."]
+        lines += ["", f"Without a complete result: {_grouped(left, cells)}."]
     if complete:
         lines += ["", *best(complete)]
     for task in dict.fromkeys(each.cell.task for each in complete):
         of_task = {each.cell.cluster: each for each in complete if each.cell.task == task}
         lines += ["", f"`{task}`, time to the target relative to BSP:", "", *_of_task(of_task)]
     return "\n".join(lines)
+
+
+def _grouped(names: Sequence[str], cells: Sequence[str]) -> str:
+    """Return names TASK/CLUSTER by task; a task of which all cells are named, by itself."""
+    groups = []
+    for task in dict.fromkeys(name.partition("/")[0] for name in names):
+        clusters = [name.partition("/")[2] for name in names if name.startswith(f"{task}/")]
+        everything = len(clusters) == sum(name.startswith(f"{task}/") for name in cells)
+        groups.append(f"all of {task}" if everything else f"{task} on {', '.join(clusters)}")
+    return "; ".join(groups)
 
 
 def front(outcomes: Sequence[Outcome]) -> str:

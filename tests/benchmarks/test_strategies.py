@@ -179,9 +179,9 @@ def test_a_recorded_cell_has_times_ratios_and_bounds(formula, tmp_path):
     assert found.relative(times["SSP 4"]).mean == pytest.approx(ratio)
     # 7 runs for the rate on one seed, 2 on the other, 5 that count.
     assert [each.cpu_s for each in found.strategies] == [7.0] * 4
-    text = table([found], [cell.name, "digits-cnn/bursts"])
+    text = table([found], [cell.name, "digits-cnn/bursts", "char-gpt/even", "char-gpt/bursts"])
     assert "2026-01-02, commit abc1234: 1 cell" in text
-    assert "Without a complete result: digits-cnn/bursts." in text
+    assert "Without a complete result: digits-cnn on bursts; all of char-gpt." in text
     assert f"| even | SSP 4: {ratio:.2f} (" in text
     assert found.alike == []
     assert "| BSP | 4.20 s (4.00 to 4.40) |" in text
