@@ -137,7 +137,7 @@ def test_what_only_ssgd_can_do_is_refused_with_other_strategies(runtime, case, w
 QUORUM = {"kind": "drop-stragglers", "quorum": 1}
 CUT_OFF = {"kind": "cutoff", "model": "fixed", "share": 0.5}
 # In the time of worker 1's first step, worker 0 takes three and waits in the script's all-reduce.
-ONE_SLOW = {"kind": "constant", "mean_s": 0.03, "factors": [1, 5]}
+ONE_SLOW = {"kind": "constant", "mean_s": 0.03, "factors": [1, 8]}
 
 
 @pytest.mark.parametrize("sync", [QUORUM, CUT_OFF], ids=lambda sync: sync["kind"])
@@ -148,8 +148,8 @@ def test_workers_wait_in_collectives_of_the_script_where_late_workers_skip_itera
     result = RUNTIMES[runtime](configuration("evaluates", sync=sync, compute=ONE_SLOW))
     assert result.summary["iterations"] == [6, 6]
     waits = [row for row in result.trace.to_pylist() if row["event"] == "collective"]
-    # Before each of the two all-reduces, worker 1 takes at least two more steps of 150 ms alone.
-    long = [row for row in waits if row["end_ns"] - row["start_ns"] > 250e6]
+    # Before each of the two all-reduces, worker 1 takes at least two more steps of 240 ms alone.
+    long = [row for row in waits if row["end_ns"] - row["start_ns"] > 200e6]
     assert {row["worker"] for row in long} == {0}
     assert len(long) == result.summary["collectives"]["count"] == 2
 
@@ -159,6 +159,7 @@ def test_a_worker_at_the_last_iteration_ends_the_wait_for_it(runtime, capfd):
     changes = {"sync": QUORUM, "compute": ONE_SLOW, "stop": {"iterations": 4}}
     result = RUNTIMES[runtime](configuration("evaluates", **changes))
     assert result.summary["status"] == "complete"
-    # Worker 0 waits after iteration 2. The second step of worker 1 is iteration 3, the last.
-    assert result.summary["iterations"] == [3, 2]
+    # Worker 0 waits after iteration 2. The second step of worker 1 is iteration 3, the last; on a
+    # busy computer it may be the third.
+    assert result.summary["iterations"] in ([3, 2], [3, 3])
     assert capfd.readouterr().err.count("stop.iterations is reached") == 2
