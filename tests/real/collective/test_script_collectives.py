@@ -6,9 +6,11 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import pytest
 import torch
 
 from outpace.engine.distributed.call import Bucket, Call
+from outpace.errors import RunError
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.coordinator.key_values import KeyValues
 from outpace.real.node.script.follow import BackwardTimes
@@ -52,6 +54,73 @@ class Observer:
 
     def exchanged(self, computed, joined, arrived, over):
         self.joined = joined
+
+
+def call(kind: str, size: int, rank: int, dtype=torch.float32, **more) -> Call:
+    value = torch.ones(size, dtype=dtype)
+    given = (value,) if kind != "broadcast" or rank == more.get("root") else ()
+    taken = (value,) if kind != "barrier" else ()
+    return Call(0, kind, f"a.py:{rank}", given, taken, **more)
+
+
+REDUCE = "all_reduce sum of 3 elements float32"
+
+
+@pytest.mark.parametrize(
+    ("calls", "second", "waits"),
+    [
+        ([("all_reduce", 3), ("barrier", 0)], "barrier", True),
+        (
+            [("all_reduce", 3), ("all_reduce", 100_000)],
+            "all_reduce sum of 100,000 elements float32",
+            True,
+        ),
+        (
+            [("all_reduce", 3), ("all_reduce", 3, torch.float64)],
+            "all_reduce sum of 3 elements float64",
+            True,
+        ),
+        ([("all_reduce", 3), ("barrier", 0)], "barrier", False),
+    ],
+)
+def test_calls_that_differ_are_named_with_both_lines(calls, second, waits):
+    """Gloo alone would wait until the time-out, or end the process."""
+    store = Store()
+    limit_s = 60.0 if waits else 1.0  # a call that has begun is pending until its time-out
+
+    def join(rank: int) -> str:
+        collectives = GlooCollectives(store, "127.0.0.1", rank, 2, limit_s)
+        kind, size, *dtype = calls[rank]
+        with pytest.raises(RunError) as caught:
+            collectives.begin(call(kind, size, rank, *dtype, waits=waits, timeout_s=limit_s)).wait()
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, other = pool.map(join, range(2))
+    assert first == other
+    assert first.startswith(
+        f"a collective differs between workers: worker-0 called {REDUCE} at a.py:0, but worker-1 "
+        f"called {second} at a.py:1: call the same collectives in the same order"
+    )
+
+
+def test_a_receiver_of_a_broadcast_does_not_wait_for_the_others():
+    store, received = Store(), threading.Event()
+
+    def join(rank: int) -> list[float]:
+        collectives = GlooCollectives(store, "127.0.0.1", rank, 3, 10.0)
+        if rank == 2:
+            assert received.wait(10)
+        first = call("broadcast", 4, rank, root=0, timeout_s=10.0)
+        collectives.begin(first).wait()
+        if rank == 1:
+            received.set()
+        collectives.begin(call("all_reduce", 2, rank, waits=True, timeout_s=10.0)).wait()
+        collectives.end()
+        return first.outputs[0].tolist()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(join, range(3))) == [[1.0] * 4] * 3
 
 
 def test_workers_agree_on_the_run_time_of_the_latest_bucket():

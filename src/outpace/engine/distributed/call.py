@@ -82,6 +82,7 @@ class Call:
         tag: of send and recv.
         bucket: set if DistributedDataParallel all-reduces a gradient bucket.
         timeout_s: longest time for which this process waits for the others.
+        waits: the script waits for the end of the call before it does anything else.
         computed: share of the gradients of a backward pass that have been computed when a script
             without DistributedDataParallel makes the call; None if there is none.
     """
@@ -96,6 +97,7 @@ class Call:
     tag: int = 0
     bucket: Bucket | None = None
     timeout_s: float = 1800.0
+    waits: bool = False
     computed: float | None = None
 
     def __str__(self) -> str:

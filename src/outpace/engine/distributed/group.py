@@ -137,7 +137,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
             tag,
             bucket,
             self._timeout_of(opts),
-            None if bucket is not None else self._backward.computed(),
+            waits=not getattr(opts, "asyncOp", True),
+            computed=None if bucket is not None else self._backward.computed(),
         )
         if self._check is not None:
             self._check(call)

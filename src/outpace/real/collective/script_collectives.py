@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
 from outpace.engine.distributed.alone import copy_alone
 from outpace.engine.distributed.call import Call, Pending
+from outpace.engine.distributed.sameness import ROOTED
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
+from outpace.real.collective.checks import Check, Checks
 from outpace.real.collective.gloo_operations import begun
 from outpace.real.collective.group import dist, gloo_group
+from outpace.real.collective.observer import Observer
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.collective.waits import Waits
 from outpace.support.units import Time, seconds
@@ -23,54 +26,6 @@ c10d: Any = dist.distributed_c10d  # has all options of collectives
 
 _LOOK_S: Final = 0.001  # between two looks whether other workers want something
 _STORE_S: Final = 60.0  # for an answer of the store
-
-
-class Observer(Protocol):
-    """Is told when the collectives of a script happen.
-
-    Times are values of `time.monotonic_ns`, which differs between machines. Run time does not.
-    """
-
-    @property
-    def now(self) -> Time:
-        """The time of the run, which is nearly the same for all workers."""
-
-    def handing_over(self, call: Call) -> None:
-        """Called before a complete gradient bucket is given to Gloo; may wait."""
-
-    def computed(self) -> None:
-        """Called before a script that has no such model averages its gradients; may wait."""
-
-    def has_seen_end(self) -> bool:
-        """True if this worker knows that the run is over."""
-
-    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
-        """Called when all buckets of a backward pass have arrived.
-
-        Args:
-            computed: when this worker had handed the last bucket over, or its backward pass ended.
-            joined: run time at which the latest worker gave its last bucket to Gloo, by the
-                clock of that worker.
-            over: a worker knows that the run is over, the same answer for all workers.
-        """
-
-    def attend(self) -> bool:
-        """Handle what other workers want of this one while it waits; False if they want nothing."""
-
-    def waiting(self) -> None:
-        """The script begins to wait for another collective than those of buckets."""
-
-    def waited(self, call: Call, begun: int, ended: int) -> None:
-        """Called after the script has waited for a collective that is no gradient bucket."""
-
-    def broken(self, call: Call) -> None:
-        """Called when a collective has failed. Raises RunOver if the run has ended."""
-
-    def missed(self, call: Call, begun: int) -> None:
-        """The script has waited since `begun` for a worker that came to the end of the run.
-
-        Raises RunOver.
-        """
 
 
 class GlooCollectives:
@@ -106,7 +61,9 @@ class GlooCollectives:
         self._group: Any = None
         self._agreed: tuple[Any, torch.Tensor] | None = None  # see `_begin_agreeing`
         self._is_at_end = False  # see `end_run`
-        self._waits = Waits(GroupStore(store, _STORE_S), f"waits {number}", rank, size)
+        shared, prefix = GroupStore(store, _STORE_S), f"waits {number}"
+        self._waits = Waits(shared, prefix, rank, size)
+        self.checks = Checks(shared, prefix, rank, size, self._differs)
         if size == 1:
             return
         own = dist.PrefixStore("gloo", self.store)
@@ -134,7 +91,7 @@ class GlooCollectives:
         try:
             pending.begin(self._group, self.size)
         except RuntimeError as error:
-            self.failed(call, error, time.monotonic_ns())
+            self.failed(call, error, pending.begun)
         if bucket is not None and bucket.is_last and self.follows:
             self._begin_agreeing()
         return pending
@@ -166,6 +123,24 @@ class GlooCollectives:
         """Close the connections to the other workers."""
         self._waits.close()
         self._group = None
+
+    def check(self, call: Call) -> Check | None:
+        """Begin to check a call; the other buckets of a backward pass follow its first one."""
+        is_later_bucket = call.bucket is not None and call.bucket.index > 0
+        if is_later_bucket or call.kind in ("send", "recv"):
+            return None
+        ended = self.observer is not None and self.observer.has_seen_end()
+        return Check(self._group, call, ended=ended)
+
+    def settle(self, check: Check) -> None:
+        """Wait until all workers have joined. See `Checks.settle`."""
+        if self.checks.settle(check) and self.observer is not None:
+            self.observer.ends()
+
+    def _differs(self, call: Call) -> None:
+        """Raise RunOver if a check has found a difference because the run is over."""
+        if self.observer is not None:
+            self.observer.broken(call)
 
     # -- what the workers agree on ------------------------------------------------------------
 
@@ -227,6 +202,8 @@ class _Pending:
     def __init__(self, owner: GlooCollectives, call: Call) -> None:
         self._owner, self.call = owner, call
         self.begun = time.monotonic_ns()
+        self._check: Check | None = None  # to be settled
+        self._waits = False  # the observer knows that the script waits
         self._work: Any = None
         self._is_over = False
         self._then: Callable[[], None] | None = None  # makes the outputs from what has arrived
@@ -235,17 +212,15 @@ class _Pending:
         if group is None:
             copy_alone(self.call)
         else:
+            self._check = self._owner.check(self.call)
+            if self.call.waits:
+                self._settle()
             self._work, self._then = begun(group, self.call, size)
 
     def wait(self) -> None:
         if self._is_over:
             return
-        begun = time.monotonic_ns()
-        observer = self._owner.observer
-        if observer is not None and self._work is not None and not self._work.is_completed():
-            observer.waiting()
-            while not self._work.is_completed() and observer.attend():
-                time.sleep(_LOOK_S)
+        begun = self.begun if self.call.waits else time.monotonic_ns()
         self._wait()
         self._owner.ended(self.call, begun)
 
@@ -258,6 +233,8 @@ class _Pending:
     def _wait(self) -> None:
         if self._work is not None:
             try:
+                self._settle()
+                self._attend(self)
                 self._work.wait()
             except RuntimeError as error:
                 self._owner.failed(self.call, error, self.begun)
@@ -265,6 +242,31 @@ class _Pending:
             with torch.no_grad():
                 self._then()
         self._is_over = True
+
+    def _settle(self) -> None:
+        """Settle the check. The end of a rooted collective does not wait for all workers."""
+        check, self._check = self._check, None
+        if check is None:
+            return
+        if self._work is not None and self.call.kind in ROOTED:
+            self._attend(check, self)
+            check.wait_for_either(self._work)
+            if not check.is_done():
+                self._owner.checks.settle_later(check)
+                return
+        self._attend(check)
+        self._owner.settle(check)
+
+    def _attend(self, *works: Check | _Pending) -> None:
+        """Do what other workers want until one of these is done."""
+        observer = self._owner.observer
+        if observer is None or self.call.bucket is not None or any(w.is_done() for w in works):
+            return
+        if not self._waits:
+            self._waits = True
+            observer.waiting()
+        while not any(work.is_done() for work in works) and observer.attend():
+            time.sleep(_LOOK_S)
 
     def is_done(self) -> bool:
         return self._is_over or self._work is None or bool(self._work.is_completed())

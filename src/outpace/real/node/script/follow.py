@@ -191,6 +191,9 @@ class Followed(Attached):
     def has_seen_end(self) -> bool:
         return self.process.stopped is not None
 
+    def ends(self) -> None:
+        self._is_over = True
+
     def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
         known, process = self._pass, self.process
         if known is None or self._left:

@@ -37,6 +37,9 @@ class OwnCollectives:
     def has_seen_end(self) -> bool:
         return False
 
+    def ends(self) -> None:
+        """The strategy ends the run."""
+
     def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
         """Do nothing: there are no buckets."""
 

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from outpace.engine.distributed.sameness import REMEDY, difference, own_elements, words
 from outpace.errors import RunError
 from outpace.simulation.collective.values import results_of
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Joined
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
-
-_COMBINES: Final = ("all_reduce", "reduce", "reduce_scatter")
-_ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
-_REMEDY: Final = (
-    "call the same collectives in the same order in all workers; if they have different numbers "
-    "of batches, use DistributedDataParallel's join(), or a sampler that gives all workers the "
-    "same number"
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +156,7 @@ class Matching:
         if missing:
             raise RunError(
                 f"{_names(missing)} left the run before collective {found.number}; "
-                f"{_named(list(found.parts.values()))}: {_REMEDY}"
+                f"{_named(list(found.parts.values()))}: {REMEDY}"
             )
 
 
@@ -176,35 +169,16 @@ def _names(workers: Sequence[int]) -> str:
 
 
 def _own_elements(call: Joined) -> int:
-    """Return the number of elements of one member's tensors."""
-    given = sum(call.parts)
-    return call.elements if call.kind in ("broadcast", "scatter") else given
+    return own_elements(call.kind, sum(call.parts), call.elements)
 
 
 def _require_same(number: int, one: Part, other: Part) -> None:
     """Raise RunError unless two workers' calls are parts of the same collective."""
-    first, second = sorted((one, other), key=lambda part: part.worker)
-    words = [_words(part.call) for part in (first, second)]
-    if words[0] != words[1]:
-        calls = ", but ".join(
-            f"{worker_name(part.worker)} called {text} at {part.call.where}"
-            for part, text in zip((first, second), words, strict=True)
-        )
-        raise RunError(f"collective {number} differs between workers: {calls}: {_REMEDY}")
+    calls = {part.worker: (_words(part.call), part.call.where) for part in (one, other)}
+    if found := difference(calls):
+        raise RunError(f"collective {number} differs between workers: {found}: {REMEDY}")
 
 
 def _words(call: Joined) -> str:
-    """Describe what must be the same for all workers."""
-    if call.kind == "barrier":
-        return "barrier"
-    what = [call.kind]
-    if call.kind in _COMBINES:
-        what.append(call.operation)
-    if call.kind != "all_to_all":
-        what.append(f"of {_own_elements(call):,} elements")
-    what.append(str(call.dtype).removeprefix("torch."))
-    if call.kind in _ROOTED:
-        what.append(f"with root {call.root}")
-    if call.bucket is not None:
-        what.append(f"(gradient bucket {call.bucket.index})")
-    return " ".join(what)
+    elements = _own_elements(call)
+    return words(call.kind, call.operation, elements, call.dtype, call.root, call.bucket)

@@ -1,0 +1,59 @@
+"""Who is told about the collectives of a script in a real run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from outpace.engine.distributed.call import Call
+from outpace.support.units import Time
+
+
+class Observer(Protocol):
+    """Is told when the collectives of a script happen.
+
+    Times are values of `time.monotonic_ns`, which differs between machines. Run time does not.
+    """
+
+    @property
+    def now(self) -> Time:
+        """The time of the run, which is nearly the same for all workers."""
+
+    def handing_over(self, call: Call) -> None:
+        """Called before a complete gradient bucket is given to Gloo; may wait."""
+
+    def computed(self) -> None:
+        """Called before a script that has no such model averages its gradients; may wait."""
+
+    def has_seen_end(self) -> bool:
+        """True if this worker knows that the run is over."""
+
+    def ends(self) -> None:
+        """Called when all workers have learnt, in the same collective, that the run is over."""
+
+    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
+        """Called when all buckets of a backward pass have arrived.
+
+        Args:
+            computed: when this worker had handed the last bucket over, or its backward pass ended.
+            joined: run time at which the latest worker gave its last bucket to Gloo, by the
+                clock of that worker.
+            over: a worker knows that the run is over, the same answer for all workers.
+        """
+
+    def attend(self) -> bool:
+        """Handle what other workers want of this one while it waits; False if they want nothing."""
+
+    def waiting(self) -> None:
+        """The script begins to wait for another collective than those of buckets."""
+
+    def waited(self, call: Call, begun: int, ended: int) -> None:
+        """Called after the script has waited for a collective that is no gradient bucket."""
+
+    def broken(self, call: Call) -> None:
+        """Called when a collective has failed. Raises RunOver if the run has ended."""
+
+    def missed(self, call: Call, begun: int) -> None:
+        """The script has waited since `begun` for a worker that came to the end of the run.
+
+        Raises RunOver.
+        """
