@@ -157,3 +157,43 @@ def test_changed_clusters():
     found = scenarios(problem_of(source_of(CONFIG, None, {}), Goal(loss=0.1)))
     assert [each.problem.workers for each in found] == [4, 4, 8]
     assert found[2].problem.data["compute"]["factors"] == [1.0, 1.0, 1.0, 5.0] * 2
+
+
+FAST = {"latency_s": 1e-5, "bandwidth_bytes_per_s": 1e10}
+BURSTS = [{"factor": 1.0, "dwell_s": 1.6}, {"factor": 8.0, "dwell_s": 0.4}]
+KNOWN = {
+    # No stragglers, and messages that take no time: nothing can be gained over a barrier.
+    "even": ({"kind": "constant", "mean_s": 0.1}, FAST, {"bsp", "ssgd"}),
+    # A machine in eight is eight times slower for a fifth of the time: nobody should wait for it.
+    "bursts": (
+        {"kind": "regimes", "mean_s": 0.1, "cv": 0.01, "regimes": BURSTS},
+        FAST,
+        {"asp", "ssp", "drop-stragglers"},
+    ),
+    # Each message takes as long as a step: it must be sent rarely.
+    "network": (
+        {"kind": "constant", "mean_s": 0.1},
+        {"latency_s": 0.1, "bandwidth_bytes_per_s": 1e9},
+        {"local-sgd"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", KNOWN)
+def test_the_advice_names_the_family_that_is_best_by_construction(cluster):
+    compute, network, families = KNOWN[cluster]
+    found = outpace.advise(
+        {
+            **CONFIG,
+            "task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5, 0.1], "noise": 0.01},
+            "workers": 8,
+            "servers": 1,
+            "compute": compute,
+            "network": network,
+        },
+        target_loss=0.01,
+        seeds=6,
+        only=["asp", "ssp", "drop-stragglers", "local-sgd"],
+    )
+    assert found.strategy in families

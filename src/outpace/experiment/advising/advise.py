@@ -25,6 +25,7 @@ from outpace.experiment.trials import Pool
 from outpace.record import folder as files
 from outpace.report.advice.page import write_advice_page
 from outpace.report.advice.words import sentences
+from outpace.report.explaining.explained import explained
 from outpace.support.checks import positive
 from outpace.support.estimates import Estimate
 from outpace.support.notices import warn
@@ -34,6 +35,7 @@ RECOMMENDED: Final = "recommended.yaml"
 ADVICE: Final = "advice.json"
 _BSP: Final = "bsp"  # folder of BSP's run, whose trace is kept
 _MOST_SEEDS: Final = 1000
+_MOST_CAUSES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,27 @@ def _data(
     verb = "run" if problem.is_script or problem.data.get("compute") is None else "simulate"
     command = f"outpace {verb} {(folder or Path()) / RECOMMENDED}"
     data = advice_of(problem, found, error=error, no_error=no_error, command=command)
-    return {**_finite(data), **asked}
+    return {**_finite({**data, "causes": _causes(found.folder)}), **asked}
+
+
+def _causes(folder: Path | None) -> list[dict[str, Any]]:
+    """Return what slows BSP, from its run on the first fresh seed."""
+    if folder is None:
+        return []
+    try:
+        causes = explained(folder).causes
+    except ConfigError:
+        return []
+    return [
+        {
+            "name": each.name,
+            "pattern": each.pattern,
+            "factor": each.factor,
+            "lost_s": each.lost_s,
+            "share": each.share,
+        }
+        for each in causes[:_MOST_CAUSES]
+    ]
 
 
 def _finite(value: Any) -> Any:

@@ -55,6 +55,7 @@ class PoolRunner:
         self.problem, self.deadline_s = problem, deadline_s
         self.every_s: Callable[[], float | None] = lambda: None
         self.cost_s = 0.0  # processor time of all trials
+        self.done = 0  # trials that have ended
         self._pool = pool
         self._ended_s = 0.0  # when the last trial ended
 
@@ -99,6 +100,7 @@ class PoolRunner:
                 del under_way[known.trial]
                 curve = self._curve(known, event)
                 self.cost_s += curve.cost_s
+                self.done += 1
                 if known.ended is not None or event.status != "stopped":
                     yield known.trial, curve
 

@@ -30,6 +30,7 @@ _SEARCH, _FRESH = 0.5, 0.85  # shares of the budget after which search and fresh
 _FIRST_ANSWER_S: Final = 20.0
 _NEXT_ANSWER_S: Final = 30.0
 _SCENARIO_SEEDS: Final = 3
+_LEAST_SEEDS: Final = 3  # fresh seeds for which there should be time
 _PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
 
 
@@ -103,8 +104,8 @@ class Study:
             RunError: if the budget is too small for one run, or no run reached the target.
             KeyboardInterrupt: `found` has what is known by then.
         """
-        pilot = self._pilot()
-        found = self._begin(pilot)
+        trial, pilot = self._pilot()
+        found = self._begin(trial, pilot)
         try:
             self._until(_SEARCH)
             carry_out(found.search, self._runner, self._news)
@@ -130,20 +131,20 @@ class Study:
         if self._budget_s is not None:
             self._runner.deadline_s = self._started_s + share * self._budget_s
 
-    def _pilot(self) -> Curve:
+    def _pilot(self) -> tuple[Trial, Curve]:
         """Return a run of BSP as configured, which shows how long runs take."""
         problem = self.problem
         bound = Bound(math.inf, problem.goal.level)
         trial = Trial(BSP, problem.rate or 1.0, problem.seed + _APART, bound)
         self._until(1.0)
         for _, curve in self._runner.run([trial]):
-            return curve
+            return trial, curve
         raise RunError(
             f"the budget of {self._budget_s:g} s is too small for one run of BSP: give more time "
             "with --budget, or a target that is reached sooner"
         )
 
-    def _begin(self, pilot: Curve) -> Found:
+    def _begin(self, trial: Trial, pilot: Curve) -> Found:
         problem, level = self.problem, self.problem.goal.level
         reached = pilot.time_to(level)
         horizon_s = self._horizon_s(pilot, reached)
@@ -157,7 +158,9 @@ class Study:
         seeds = tuple(problem.seed + _APART + k for k in range(SEEDS))
         space = Space(tuple(names), references, problem.rate, seeds, horizon_s, problem.goal)
         search = Search(space)
-        if not problem.is_script:
+        if problem.is_script:  # evaluates itself, so the pilot is like all other trials
+            search.note(trial, pilot)
+        else:
             self._runner.every_s = lambda: self._period_s(search, period_s)
         self.found = Found(search, horizon_s)
         return self.found
@@ -224,7 +227,7 @@ class Study:
     def _fresh(self, found: Found) -> None:
         """Run the finalists and the references on the fresh seeds."""
         search, level = found.search, self.problem.goal.level
-        names = [*search.space.references, *search.finalists()]
+        names = self._names(search)
         bsp_s = math.exp(search.log_time(BSP, search.best_rate(BSP)))
         if not math.isfinite(bsp_s):
             bsp_s = found.horizon_s
@@ -249,6 +252,20 @@ class Study:
                 curves[trial] = curve
         finally:
             self._keep(found, names, trials, curves)
+
+    def _names(self, search: Search) -> list[str]:
+        """Return what is run on fresh seeds: fewer strategies if there is little time left."""
+        references, finalists = [*search.space.references], search.finalists()
+        deadline_s, done = self._runner.deadline_s, self._runner.done
+        if deadline_s is None or not done:
+            return [*references, *finalists]
+        now_s = time.monotonic()
+        possible = (deadline_s - now_s) / ((now_s - self._started_s) / done)
+        while len(finalists) > 1 and possible < _LEAST_SEEDS * (len(references) + len(finalists)):
+            finalists = finalists[:-1]
+        if possible < _LEAST_SEEDS * (len(references) + len(finalists)):
+            references = [BSP]
+        return [*references, *finalists]
 
     def _keep(
         self,
@@ -288,7 +305,7 @@ class Study:
         if scenario.problem is None or not found.fresh:
             found.changed.append((scenario, {}))
             return
-        names = [BSP, *found.search.finalists()]
+        names = [name for name in found.fresh if name == BSP or name in found.search.finalists()]
         names = [n for n in names if any(each.name == n for each in scenario.problem.candidates)]
         level = self.problem.goal.level
         bound = Bound(_LONGEST * found.horizon_fresh_s, level)

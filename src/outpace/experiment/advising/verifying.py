@@ -24,7 +24,8 @@ def verified(
     """Return for the best three strategies and BSP what was predicted and what was measured.
 
     Each is run for real on the first fresh seed until the target, or VERIFY_S, and in virtual time
-    with the same configuration. Without the target, the iterations of a worker are compared.
+    with the same configuration. Without the target, the iterations of a worker are compared. A law
+    of run times in the configuration stretches real steps, one in a cluster file does not.
     """
     fresh = [each for each in advice["candidates"] if each["fresh"] and each["reached"]]
     fresh.sort(key=lambda each: each["time_to_target_s"]["mean"])
@@ -40,7 +41,9 @@ def _verified(
     trial = Trial(name, rate, problem.seed, Bound(horizon_s, problem.goal.level))
     experiment = problem.experiment(trial, found.every_s)
     try:
-        measured = run(dataclasses.replace(experiment, evaluation_time=None)).summary
+        own = experiment.compute if problem.data.get("compute") is not None else None
+        real = dataclasses.replace(experiment, compute=own, evaluation_time=None)
+        measured = run(real).summary
         predicted = simulate(experiment).summary
     except OutpaceError as error:
         reason = str(error).splitlines()[0]

@@ -14,6 +14,7 @@ _ENDED: Final = {
     "budget": "The budget was over before the study was complete: this is the answer so far.",
     "interrupted": "The study was interrupted: this is the answer so far.",
 }
+_PATTERNS: Final = {"steady": "always", "once": "once", "bursts": "in bursts"}
 
 
 def estimate(found: Mapping[str, Any] | None) -> Estimate:
@@ -123,7 +124,14 @@ def _why(advice: Mapping[str, Any]) -> list[str]:
             f"Under {name} it waits {percent(own['wait'])} and communicates "
             f"{percent(own['communicate'])}."
         )
-    return said + list(advice.get("explanation", ()))
+    causes = [
+        f"{each['name']} ({factor(each['factor'])} times slower, {_PATTERNS[each['pattern']]}) "
+        f"{seconds(each['lost_s'])}, {percent(each['share'])} of the run"
+        for each in advice.get("causes", ())
+    ]
+    if causes:
+        said.append(f"Slow under BSP, and what it cost: {'; '.join(causes)}.")
+    return said
 
 
 def _sensitivity(advice: Mapping[str, Any]) -> list[str]:
