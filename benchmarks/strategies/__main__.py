@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one cell, much reduced")
     parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN")
     parser.add_argument("--regret", action="store_true", help="how good outpace advise is")
-    parser.add_argument("--budget", default="60s", help="of outpace advise, for each cell")
+    parser.add_argument("--budget", help="of outpace advise for each cell; default: no limit")
     parser.add_argument("--processes", type=_positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
     try:
@@ -99,7 +99,7 @@ def show(chosen: Sequence[Cell]) -> None:
     print(f"{total:,} runs are missing")
 
 
-def regrets(chosen: Sequence[Cell], budget: str, processes: int) -> int:
+def regrets(chosen: Sequence[Cell], budget: str | None, processes: int) -> int:
     """Ask `outpace advise` about each complete cell; return 1 if the goal is missed."""
     complete = [each for each in results(chosen) if each.complete]
     if not complete:

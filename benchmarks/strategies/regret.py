@@ -56,13 +56,13 @@ class Regret:
 HEAD: Final = "| cell | best of the suite | advised | regret |\n|---|---|---|---|"
 
 
-def advised(cell: Cell, folder: Path, budget: str) -> dict[str, Any]:
+def advised(cell: Cell, folder: Path, budget: str | None) -> dict[str, Any]:
     """Return the configuration that `outpace advise` recommends for this cell.
 
     Args:
         cell: with the paths of its data.
         folder: a new folder, for the advice.
-        budget: of the advice, as on its command line.
+        budget: of the advice, as on its command line; None: until it is complete.
 
     Raises:
         RunError: if there is no advice.
@@ -76,8 +76,9 @@ def advised(cell: Cell, folder: Path, budget: str) -> dict[str, Any]:
         "stop": {"virtual_time_s": cell.limit_s},
     }
     configuration.write_text(write_yaml(data), "utf-8")
-    words = [sys.executable, "-m", "outpace", "advise", str(configuration), "--budget", budget]
-    words += ["--target-accuracy", str(cell.target), "--out", str(folder / "advice"), "--quiet"]
+    words = [sys.executable, "-m", "outpace", "advise", str(configuration), "--quiet"]
+    words += ["--target-accuracy", str(cell.target), "--out", str(folder / "advice")]
+    words += [] if budget is None else ["--budget", budget]
     ended = subprocess.run(words, check=False)
     recommended = folder / "advice" / "recommended.yaml"
     if ended.returncode or not recommended.is_file():
