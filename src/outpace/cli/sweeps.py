@@ -147,12 +147,10 @@ class _Watch:
         self._output.log(method)
 
     def ended(self, candidate: Candidate) -> None:
-        from outpace.experiment.sweeping.space import in_words
-
         self._count += 1
         if self._most:
             self.bar(self._count / self._most)
-        values = ", ".join(f"{key}={in_words(v)}" for key, v in candidate.values.items())
+        values = ", ".join(f"{key}={_short(value)}" for key, value in candidate.values.items())
         result = candidate.status if candidate.value is None else f"{candidate.value:.4g}"
         self._output.log(f"{candidate.number:4d}  {result:>9}  {values}")
 
@@ -179,14 +177,10 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
 
 def _print_best(found: Sweep) -> None:
     from outpace.experiment.sweeping.driving import in_order
-    from outpace.experiment.sweeping.space import in_words
 
     rows = [["", *(each.key for each in found.space), found.objective.words, "status"]]
     for each in in_order(found.candidates, found.objective)[:_SHOWN]:
-        values = [
-            f"{value:.4g}" if isinstance(value, float) else in_words(value)
-            for value in each.values.values()
-        ]
+        values = map(_short, each.values.values())
         value = "-" if each.value is None else f"{each.value:.4g}"
         if each.low is not None and each.high is not None:
             value += f" [{each.low:.4g}, {each.high:.4g}]"
@@ -194,3 +188,9 @@ def _print_best(found: Sweep) -> None:
     print_rows(rows)
     if len(found.candidates) > _SHOWN:
         echo(f"and {len(found.candidates) - _SHOWN} more")
+
+
+def _short(value: Any) -> str:
+    from outpace.experiment.sweeping.space import in_words
+
+    return f"{value:.4g}" if isinstance(value, float) else in_words(value)

@@ -94,11 +94,6 @@ def seed_run(seed: int, points: Sequence[Point], ended: Ended | None, to: Object
     )
 
 
-def bound_s(runs: Sequence[SeedRun], seeds: int) -> float:
-    """Return a lower bound of the mean time over so many seeds; a run not begun counts as 0."""
-    return math.fsum(run.time_s for run in runs) / seeds
-
-
 def completed(
     number: int, values: dict[str, Any], runs: Sequence[SeedRun], to: Objective
 ) -> Candidate:

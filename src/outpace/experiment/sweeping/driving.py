@@ -24,7 +24,6 @@ from outpace.experiment.sweeping.candidate import (
     Candidate,
     SeedRun,
     Status,
-    bound_s,
     completed,
     curve_of,
     seed_run,
@@ -43,7 +42,11 @@ _REPEATED: Final = 50  # proposals one after the other that are known already
 
 @dataclass(eq=False, slots=True)
 class _Seed:
+    """A run. points: until it reached the target; known: those whose quantity is finite."""
+
     points: list[Point] = field(default_factory=list)
+    known: list[Point] = field(default_factory=list)
+    reached: bool = False
     ended: Ended | None = None
 
 
@@ -92,6 +95,7 @@ class Drive:
     ) -> None:
         self._study, self._objective, self._make = study, objective, make
         self._seeds, self._most, self._budget_s = list(seeds), most, budget_s
+        self._deadline_s = math.inf
         self._on_end = on_end
         self._pool = Pool(processes, warning=lambda _, text: on_warning(text))
         self._under_way: dict[int, _UnderWay] = {}
@@ -105,18 +109,19 @@ class Drive:
 
     def run(self) -> None:
         """Carry the sweep out. After Ctrl-C all candidates have ended, as `interrupted`."""
-        deadline_s = math.inf if self._budget_s is None else time.monotonic() + self._budget_s
+        if self._budget_s is not None:
+            self._deadline_s = time.monotonic() + self._budget_s
         try:
             with self._pool:
                 while True:
-                    left_s = deadline_s - time.monotonic()
-                    self.spent = left_s <= 0
-                    if not self.spent:
-                        self._begin()
-                    if self.spent or not self._under_way:
+                    self._begin()
+                    left_s = self._deadline_s - time.monotonic()
+                    if left_s <= 0 or not self._under_way:
                         break
                     for event in self._pool.wait(left_s if left_s < math.inf else None):
                         self._take(event)
+            done = self._nothing_new or (self._most is not None and len(self.ended) >= self._most)
+            self.spent = left_s <= 0 and not done
         finally:
             for each in list(self._under_way.values()):
                 if not each.settled:
@@ -143,7 +148,8 @@ class Drive:
     def _wanted(self) -> bool:
         """True if another candidate is to begin."""
         begun = len(self.ended) + sum(not each.settled for each in self._under_way.values())
-        return self._most is None or begun < self._most
+        in_time = time.monotonic() < self._deadline_s
+        return in_time and (self._most is None or begun < self._most)
 
     def _start(self, candidate: _UnderWay, seeds: Sequence[int]) -> None:
         for seed in seeds:
@@ -165,10 +171,13 @@ class Drive:
             if candidate.settled and all(each.ended for each in candidate.seeds.values()):
                 del self._under_way[number]
             return
+        if candidate.settled or run.reached:
+            return  # it is about to end
         run.points.append(event)
-        if candidate.settled:
-            return
+        if _finite(self._objective.value_of(event)):
+            run.known.append(event)
         if self._objective.reached(event):
+            run.reached = True
             self._pool.stop(event.key, "it has reached the target")
         elif self._is_too_slow(candidate):
             self._settle(candidate, "too-slow")
@@ -193,21 +202,20 @@ class Drive:
         best = self._best
         if self._objective.kind != "time-to-target" or best is None or best.value is None:
             return False
-        return bound_s(self._runs(candidate), len(self._seeds)) > best.value
+        last_s = [run.points[-1].time_s for run in candidate.seeds.values() if run.points]
+        return math.fsum(last_s) > best.value * len(self._seeds)
 
     def _is_pruned(self, candidate: _UnderWay) -> bool:
         """Report the steps up to the last point; True if the candidate is to be pruned."""
         step_s, pruned = self._study.step_s, False
-        points = candidate.seeds[self._seeds[0]].points
-        known = [point for point in points if _finite(self._objective.value_of(point))]
-        if step_s is None or not known:
+        run = candidate.seeds[self._seeds[0]]
+        if step_s is None or not run.known:
             return False
-        while points[-1].time_s >= candidate.step * step_s * (1 - 1e-9):
+        while run.points[-1].time_s >= candidate.step * step_s * (1 - 1e-9):
             at_s = candidate.step * step_s * (1 + 1e-9)
-            before = [point for point in known if point.time_s <= at_s]
-            if before:
-                value = self._objective.value_of(before[-1])
-                assert value is not None
+            last = next((each for each in reversed(run.known) if each.time_s <= at_s), None)
+            value = None if last is None else self._objective.value_of(last)
+            if value is not None:
                 candidate.trial.report(self._objective.reported(value), candidate.step)
                 pruned = pruned or candidate.trial.should_prune()
             candidate.step += 1

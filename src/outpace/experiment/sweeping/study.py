@@ -115,13 +115,6 @@ class Study:
         return self._study
 
     @property
-    def waiting(self) -> int:
-        """Candidates in the queue: of a grid, or interrupted earlier."""
-        from optuna.trial import TrialState
-
-        return len(self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
-
-    @property
     def step_s(self) -> float | None:
         """Virtual time between two reports of a candidate, the same for all; None: not known."""
         step_s: float | None = self._study.user_attrs.get("step_s")
