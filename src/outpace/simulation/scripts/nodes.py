@@ -12,7 +12,8 @@ from outpace.blocks.block import Block, Deferred, StepSettings
 from outpace.simulation.nodes import Computing, WorkerNode
 from outpace.simulation.peers import SimulatedPeer
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
-from outpace.simulation.scripts.process import ScriptProcess, Step, StepGradient
+from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.step import Step, StepGradient
 from outpace.simulation.scripts.without_servers.blocks import Tail
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Push

@@ -6,8 +6,6 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -16,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 
 import torch
 
-from outpace.blocks.block import Block, Deferred, parts
+from outpace.blocks.block import Block, parts
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
 from outpace.engine.scripts.misuse import with_name
@@ -49,6 +47,7 @@ from outpace.simulation.scripts.messages import (
     send,
 )
 from outpace.simulation.scripts.slots import Slots, fill
+from outpace.simulation.scripts.step import Step, StepGradient
 from outpace.support.notices import warn
 from outpace.support.processes import forking
 from outpace.sync.messages import worker_name
@@ -78,52 +77,6 @@ class Host(Protocol):
 
         None: another worker has come to the end of the run and never joins it.
         """
-
-
-class StepGradient:
-    """The gradient of a step. It lies in the slot of the process until it is read.
-
-    Args:
-        slot: the gradient; overwritten in the next step.
-    """
-
-    def __init__(self, slot: torch.Tensor) -> None:
-        self._slot: torch.Tensor | None = slot
-        self._flat: torch.Tensor
-        self.dtype = slot.dtype
-
-    def take(self) -> None:
-        """Copy the gradient out of the slot, which is about to be overwritten."""
-        if self._slot is not None:
-            self._flat, self._slot = self._slot.clone(), None
-
-    def blocks(self, slices: Sequence[slice]) -> list[Block]:
-        """Return a block for each slice, to be read at most once."""
-        return [
-            Deferred(part.stop - part.start, self.dtype, partial(self._part, part))
-            for part in slices
-        ]
-
-    def read(self) -> torch.Tensor:
-        """Return the whole content of the slot."""
-        self.take()
-        return self._flat
-
-    def look(self) -> torch.Tensor:
-        """Return the whole content of the slot, to be copied before the script continues."""
-        return self._flat if self._slot is None else self._slot
-
-    def _part(self, part: slice) -> torch.Tensor:
-        return self.read()[part]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the script, at its end. gradient: None if the script has none that can be used."""
-
-    what: Stepped
-    gradient: StepGradient | None
-    slot: torch.Tensor  # of the gradient; the model buffers behind it are there in any case
 
 
 class ScriptProcess:

@@ -1,0 +1,58 @@
+"""A step of a script, with the gradient that its process hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from outpace.blocks.block import Block, Deferred
+from outpace.simulation.scripts.messages import Stepped
+
+
+class StepGradient:
+    """The gradient of a step. It lies in the slot of the process until it is read.
+
+    Args:
+        slot: the gradient; overwritten in the next step.
+    """
+
+    def __init__(self, slot: torch.Tensor) -> None:
+        self._slot: torch.Tensor | None = slot
+        self._flat: torch.Tensor
+        self.dtype = slot.dtype
+
+    def take(self) -> None:
+        """Copy the gradient out of the slot, which is about to be overwritten."""
+        if self._slot is not None:
+            self._flat, self._slot = self._slot.clone(), None
+
+    def blocks(self, slices: Sequence[slice]) -> list[Block]:
+        """Return a block for each slice, to be read at most once."""
+        return [
+            Deferred(part.stop - part.start, self.dtype, partial(self._part, part))
+            for part in slices
+        ]
+
+    def read(self) -> torch.Tensor:
+        """Return the whole content of the slot."""
+        self.take()
+        return self._flat
+
+    def look(self) -> torch.Tensor:
+        """Return the whole content of the slot, to be copied before the script continues."""
+        return self._flat if self._slot is None else self._slot
+
+    def _part(self, part: slice) -> torch.Tensor:
+        return self.read()[part]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the script, at its end. gradient: None if the script has none that can be used."""
+
+    what: Stepped
+    gradient: StepGradient | None
+    slot: torch.Tensor  # of the gradient; the model buffers behind it are there in any case
