@@ -16,8 +16,8 @@ from outpace.support.estimates import TimeTo
 
 # A trial is stopped when it is this many times slower than the best one.
 MARGIN: Final = 1.3
-_EARLY: Final = 1.2  # more margin at the beginning, when a curve says little; in shares of MARGIN
-_FIRST: Final = 0.25  # share of the best time from which on trials are judged
+_EARLY: Final = 2.0  # more margin at the beginning, when a curve says little; in shares of MARGIN
+_FIRST: Final = 0.3  # share of the best time from which on trials are judged
 
 Ended = Literal["reached", "stopped", "end", "failed"]
 
@@ -128,7 +128,7 @@ class Bound:
 
     A trial is compared with a reference curve that reached the target after T. At time t it has
     the score that the reference had at t'. It is stopped if t / t' exceeds MARGIN, with more room
-    while t < T, and not before T/4.
+    while t < T, and not before 0.3 T.
 
     Attributes:
         horizon_s: virtual time at which every trial ends.

@@ -3,7 +3,8 @@
 Successive halving (Jamieson and Talwalkar, AISTATS 2016) over virtual time and seeds. All
 candidates are tried with three learning rates. In each further round the better half gets two more
 trials each, on another seed or beyond the edge of the rates tried so far, and in the last round
-each finalist gets four. Trials that cannot win are stopped. The two references, BSP and all-reduce,
+each finalist gets four. Where learning rates cannot be set, the better half is tried on a second
+seed, and that is all. Trials that cannot win are stopped. The two references, BSP and all-reduce,
 take part in every round, so they have as many trials as the finalists; they are compared with their
 own best curve only.
 
@@ -177,7 +178,7 @@ class Search:
         the second seed. Otherwise the two best rates on the next seed.
         """
         rates, best = self.known[name].rates, self.best_rate(name)
-        if self.space.rate is None or best not in (rates[0], rates[-1]):
+        if best not in (rates[0], rates[-1]):
             yield from self._repeated(name, 2)
             return
         beyond = best / STEP if best == rates[0] else best * STEP
@@ -200,16 +201,20 @@ class Search:
         others = [name for name in space.names if name not in space.references]
         yield [self._trial(name, rate) for name in space.references]
         yield [self._trial(name, rate) for name in others]
-        if space.rate is not None:
-            tried = [name for name in space.names if self.known[name].trials]
-            yield [self._trial(name, r) for name in tried for r in (rate / STEP, rate * STEP)]
+        if space.rate is None:
+            self._left = tuple(self._best(_widths(len(others))[0]))
+            kept = (*space.references, *self._left)
+            yield [t for name in kept for t in self._repeated(name, 1)]
+            return
+        tried = [name for name in space.names if self.known[name].trials]
+        yield [self._trial(name, r) for name in tried for r in (rate / STEP, rate * STEP)]
         for keep in _widths(len(others)):
-            kept = self._best(keep)
-            self._left = tuple(kept)
-            yield [t for name in (*space.references, *kept) for t in self._further(name)]
-        kept = self._best(FINALISTS)
-        self._left = tuple(kept)
-        yield [t for name in (*space.references, *kept) for t in self._repeated(name, _LAST)]
+            self._left = tuple(self._best(keep))
+            kept = (*space.references, *self._left)
+            yield [t for name in kept for t in self._further(name)]
+        self._left = tuple(self._best(FINALISTS))
+        kept = (*space.references, *self._left)
+        yield [t for name in kept for t in self._repeated(name, _LAST)]
 
     def note(self, trial: Trial, curve: Curve) -> None:
         """Take the result of a trial."""
@@ -258,6 +263,7 @@ def carry_out(
         for trial, curve in runner.run(new):
             search.note(trial, curve)
             news(search)
-        tried = all(len(known.rates) >= _FIRST_RATES for known in search.known.values())
+        least = 1 if search.space.rate is None else _FIRST_RATES
+        tried = all(len(known.rates) >= least for known in search.known.values())
         if runner.over or (tried and search.best_curve is None):
             break
