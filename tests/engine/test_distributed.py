@@ -19,7 +19,7 @@ from outpace.engine.distributed.call import Call, Pending
 from outpace.engine.distributed.environment import calls_attach
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
-from outpace.engine.distributed.requirements import require_followable
+from outpace.engine.distributed.requirements import require_followable, require_own_place
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
@@ -145,6 +145,17 @@ def test_the_optimizer_of_a_model_is_found_and_may_be_taken_over_in_its_step(mon
     assert taken == ["step"]
     del small
     assert optimizers.of(model) == [large]
+
+
+def test_another_world_size_is_refused_wherever_it_comes_from(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    require_own_place("a.py:3", "world_size", -1, 2)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    require_own_place("a.py:3", "world_size", 2, 2)
+    with pytest.raises(ConfigError, match=r"a.py:3 has WORLD_SIZE=8 in its environment, but this"):
+        require_own_place("a.py:3", "world_size", None, 2)
+    with pytest.raises(ConfigError, match=r"init_process_group at a.py:3 has world_size=4, but th"):
+        require_own_place("a.py:3", "world_size", 4, 2)
 
 
 def test_a_script_without_ddp_is_followed_from_its_first_forward_pass(monkeypatch):

@@ -221,7 +221,11 @@ class RealRun:
         self._wrote_connect = True
         if self._experiment.peers is not None:
             self._log("messages between workers are neither encrypted nor authenticated")
-        self._log(f"waiting for {len(self._workers)} workers: start them with {CONNECT}={connect}")
+        self._log(
+            f"waiting for {len(self._workers)} workers: start them with {CONNECT}={connect}; their "
+            "script must call outpace.attach (one with DistributedDataParallel alone trains "
+            "without this run: start it with outpace run)"
+        )
 
     def close(self) -> None:
         if self._closed:

@@ -45,7 +45,7 @@ from outpace.engine.distributed.replacements import (
     register_builtin_comm_hook,
     spawn,
 )
-from outpace.engine.distributed.requirements import both
+from outpace.engine.distributed.requirements import both, require_own_place
 from outpace.engine.distributed.where import innermost, where
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -139,13 +139,7 @@ class _Script:
             ("world_size", world_size, HERE.workers),
             ("rank", rank, HERE.number),
         ):
-            if given not in (-1, None) and given != here:
-                raise ConfigError(
-                    f"init_process_group at {line} has {name}={given}, but this is process "
-                    f"{HERE.number} of the {HERE.workers} workers of this run: take rank and world "
-                    "size from the variables RANK and WORLD_SIZE, as under torchrun, or run with "
-                    "another --workers"
-                )
+            require_own_place(line, name, given, here)
         c10d: Any = dist.distributed_c10d
         shared: Any = dist
         HERE.is_distributed = True

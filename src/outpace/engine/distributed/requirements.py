@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizers import require_own_optimizer
 from outpace.errors import ConfigError
+from outpace.support.place import HERE
 
 
 def require_followable(experiment: Experiment) -> None:
@@ -26,3 +29,25 @@ def both(line: str) -> str:
         "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "
         "with outpace.attach leave both out"
     )
+
+
+def require_own_place(line: str, name: str, given: int | None, here: int) -> None:
+    """Raise ConfigError for a rank or a number of processes that is not this process's.
+
+    Args:
+        line: of `init_process_group`.
+        name: rank or world_size. given: as an argument, -1 or None for none; then torch takes the
+            variable, which the script may have set.
+        here: as this process has been started.
+    """
+    how, variable = f"{name}={given}", os.environ.get(name.upper(), "")
+    if given in (-1, None):
+        if not variable.isdecimal():
+            return
+        how, given = f"{name.upper()}={variable} in its environment", int(variable)
+    if given != here:
+        raise ConfigError(
+            f"init_process_group at {line} has {how}, but this is process {HERE.number} of the "
+            f"{HERE.workers} workers of this run: take rank and world size from the variables RANK "
+            "and WORLD_SIZE, as under torchrun, or run with another --workers"
+        )
