@@ -17,7 +17,8 @@ Mask = NDArray[np.bool_]
 
 LEAST_PAUSE: Final = 2.0  # times as long as the others, below which a run time is no pause
 _TAIL: Final = 0.1  # share of the run times that the tail is estimated from
-_FEWEST: Final = 8  # run times in the tail
+_FEWEST: Final = 8  # run times in the tail,
+_LARGEST_TAIL: Final = 0.25  # unless they are more than this share
 _MOST: Final = 4096  # run times that the tail is estimated from
 _EVERY: Final = 64  # rows, after which the tail is estimated anew
 
@@ -40,7 +41,7 @@ class Kept(NamedTuple):
 class Tail:
     """The upper tail of the logarithms of run times, relative to the others of their iteration.
 
-    Beyond the 90 % quantile q their excess is taken to be exponential, so run times have a Pareto
+    Beyond a quantile q, of 90 % where there are enough, their excess is taken to be exponential, so run times have a Pareto
     tail (Hill, A simple general approach to inference about the tail of a distribution, Annals of
     Statistics 3, 1975; Weissman, Estimation of parameters and large quantiles based on the k
     largest observations, JASA 73, 1978). The tails of log-normal, gamma and shifted exponential
@@ -49,7 +50,7 @@ class Tail:
     """
 
     def __init__(self) -> None:
-        self._quantile = self._mean = 0.0
+        self._quantile = self._mean = self._share = 0.0
         self._count = 0
 
     @property
@@ -60,9 +61,10 @@ class Tail:
         """Estimate the tail from residuals of any shape; NaN is left out."""
         values = residuals[~np.isnan(residuals)]
         values = values[:: max(1, len(values) // _MOST)]
-        count = int(_TAIL * len(values))
-        if count < _FEWEST:
+        count = max(int(_TAIL * len(values)), _FEWEST)
+        if count > _LARGEST_TAIL * len(values):
             return
+        self._share = count / len(values)
         top = np.partition(values, len(values) - count - 1)[len(values) - count - 1 :]
         self._quantile, self._count = float(top[0]), count
         self._mean = max(float(top[1:].mean()) - self._quantile, 1e-6)
@@ -72,7 +74,9 @@ class Tail:
         excess = residual - self._quantile
         if not self._count or excess <= 0:
             return 1.0
-        return _TAIL * math.exp(-self._count * math.log1p(excess / (self._count * self._mean)))
+        return self._share * math.exp(
+            -self._count * math.log1p(excess / (self._count * self._mean))
+        )
 
 
 class Pauses:

@@ -1,0 +1,33 @@
+"""`python -m benchmarks.explain`: each part for seconds, and the table in the README."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks.explain.__main__ import README, RESULTS, main, with_tables
+
+
+def test_every_part_that_needs_no_processes_runs(capsys):
+    assert main(["names", "speed", "--quick"]) in (0, 1)  # so few clusters may miss goals
+    printed = capsys.readouterr().out
+    assert "| all of these | 100.00 % |" in printed
+    assert "| 4 | " in printed
+
+
+@pytest.mark.slow
+def test_a_promise_is_compared_with_a_real_rerun(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["repairs", "--quick"]) in (0, 1)  # so short a run may miss the goal
+    assert "worker 1 steady" in capsys.readouterr().out
+
+
+def test_the_readme_has_the_recorded_results():
+    text = README.read_text("utf-8")
+    assert with_tables(text, json.loads(RESULTS.read_text("utf-8"))) == text
+
+
+def test_an_unknown_part_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["nothing"])
+    assert "parts are names, speed, repairs" in capsys.readouterr().err
