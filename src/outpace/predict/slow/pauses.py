@@ -41,12 +41,13 @@ class Kept(NamedTuple):
 class Tail:
     """The upper tail of the logarithms of run times, relative to the others of their iteration.
 
-    Beyond a quantile q, of 90 % where there are enough, their excess is taken to be exponential, so run times have a Pareto
-    tail (Hill, A simple general approach to inference about the tail of a distribution, Annals of
-    Statistics 3, 1975; Weissman, Estimation of parameters and large quantiles based on the k
-    largest observations, JASA 73, 1978). The tails of log-normal, gamma and shifted exponential
-    run times are lighter than that, so the test is conservative for them. The mean excess b of k
-    times is an estimate: the chance that one more excess is above x is (1 + x / (k b))^-k.
+    Beyond a quantile q, of 90 % where there are enough, their excess is taken to be exponential, so
+    run times have a Pareto tail (Hill, A simple general approach to inference about the tail of a
+    distribution, Annals of Statistics 3, 1975; Weissman, Estimation of parameters and large
+    quantiles based on the k largest observations, JASA 73, 1978). The tails of log-normal, gamma
+    and shifted exponential run times are lighter than that, so the test is conservative for them.
+    The mean excess b of k times is an estimate: the chance that one more excess is above x is
+    (1 + x / (k b))^-k.
     """
 
     def __init__(self) -> None:
