@@ -22,6 +22,7 @@ CASES = [
     "differentiable",
     "evaluates",
     "join",
+    "messages",
     "scaler",
     "static_graph",
     "two_models",

@@ -110,8 +110,8 @@ class _NoRun:
         part = self._parts[call.number] = Part(worker, call, memory)
         carry_out_alone(part, self._workers)
 
-    async def result(self, worker: int, number: int) -> bool:  # it alone, so it never waits
-        return self._parts.pop(number).has_outputs
+    async def result(self, worker: int, number: int) -> Part:  # it alone, so it never waits
+        return self._parts.pop(number)
 
 
 def _seconds_of_steps(process: ScriptProcess, host: Host, count: int) -> list[float]:
@@ -121,7 +121,9 @@ def _seconds_of_steps(process: ScriptProcess, host: Host, count: int) -> list[fl
         if isinstance(message, Joined):
             host.joined(0, message, process.memory)
         elif isinstance(message, Awaits):
-            process.done(has_outputs=bool(at_once(host.result(0, message.number))))
+            part = at_once(host.result(0, message.number))
+            assert part is not None
+            process.done(part)
         elif isinstance(message, Stepped):
             seconds.append(message.computed_s)
     return seconds

@@ -22,6 +22,7 @@ from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.scripts.child.main import run_script
+from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
 from outpace.simulation.scripts.messages import (
@@ -72,7 +73,7 @@ class Host(Protocol):
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join a collective of its script."""
 
-    async def result(self, worker: int, number: int) -> bool | None:
+    async def result(self, worker: int, number: int) -> Part | None:
         """Wait for the end of a collective; return True if the worker has outputs of it.
 
         None: another worker has come to the end of the run and never joins it.
@@ -143,9 +144,9 @@ class ScriptProcess:
         """Return the next message about the script's training."""
         return self._receive()
 
-    def done(self, *, has_outputs: bool) -> None:
+    def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
-        send(self.pipe, Done(has_outputs))
+        send(self.pipe, Done(part.has_outputs, part.sender))
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -230,12 +231,12 @@ class ScriptProcess:
                 self.host.joined(self.worker, message, self.memory)
             elif isinstance(message, Awaits):
                 self._is_waiting = True
-                has_outputs = await self.host.result(self.worker, message.number)
+                part = await self.host.result(self.worker, message.number)
                 self._is_waiting = False
-                if has_outputs is None:
+                if part is None:
                     self._end_wait(LIMIT_REACHED)
                 else:
-                    self.done(has_outputs=has_outputs)
+                    self.done(part)
             else:
                 return message
 

@@ -142,7 +142,9 @@ class ScriptRun(VirtualRun):
         law = experiment.network
         paths = None if law is None else Paths(law, experiment.machines)
         route = Formula(self.kernel, self.network, paths, workers=0)
-        return SimulatedCollectives(self.kernel, route, "ring", experiment.workers, self._ended)
+        return SimulatedCollectives(
+            self.kernel, route, route, "ring", experiment.workers, self._ended
+        )
 
     def _ended(self, part: Part) -> None:
         """Note that a worker has the result of a collective of its script."""
@@ -163,7 +165,7 @@ class ScriptRun(VirtualRun):
         """See `Host`."""
         self.collectives.join(worker, call, memory)
 
-    async def result(self, worker: int, number: int) -> bool | None:
+    async def result(self, worker: int, number: int) -> Part | None:
         """See `Host`."""
         since, waits = self.kernel.now, self.collectives.must_wait(worker, number)
         if waits:
@@ -174,7 +176,7 @@ class ScriptRun(VirtualRun):
         if waits:
             self._tell(worker, Resume(worker))
         self._waited[worker] += self.kernel.now - since
-        return part.has_outputs
+        return part
 
     def _tell(self, worker: int, message: Pause | Resume) -> None:
         """Tell all who wait for the worker's gradients; none do unless there are servers."""

@@ -27,6 +27,7 @@ class Part:
         joined: time when the worker joined.
         all_joined: time when all workers had joined.
         ended: time when the worker had the result.
+        sender: of the message that a recv has received.
     """
 
     worker: int
@@ -37,6 +38,7 @@ class Part:
     all_joined: Time = 0
     ended: Time = 0
     has_outputs: bool = False
+    sender: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +75,8 @@ def carry_out_alone(part: Part, workers: int) -> None:
     call = part.call
     if call.root > 0 and call.kind in ("broadcast", "scatter"):
         return  # what another worker would give is not known
+    if call.kind in ("send", "recv"):
+        return
     values, sizes = [_value(part)] * workers, [call.parts] * workers
     _give(part, results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
 

@@ -17,6 +17,7 @@ class Joined:
         dtype: of all tensors.
         parts: numbers of elements of the inputs.
         elements: of all outputs together.
+        tag: of send and recv; their `root` is the other worker.
         place: where the inputs lie in the memory for collectives, one after the other, and where
             the outputs are expected; in bytes.
         progress: share of the computation of the present iteration that is done, in [0, 1].
@@ -33,6 +34,7 @@ class Joined:
     place: int
     bucket: Bucket | None
     progress: float
+    tag: int = 0
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.where}"
@@ -56,7 +58,10 @@ class Reaches:
 class Done:
     """A collective has ended.
 
-    has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
+    Attributes:
+        has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
+        sender: of the message that a recv has received.
     """
 
     has_outputs: bool
+    sender: int = -1

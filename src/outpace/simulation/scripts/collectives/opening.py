@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from outpace.errors import RunError
 from outpace.simulation.scripts.collectives.matching import Matching, Part, carry_out_alone
 from outpace.simulation.scripts.collectives.messages import Awaits, Joined
+from outpace.simulation.scripts.collectives.point_to_point import KINDS, PointToPoint, carry_out
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.process import ScriptProcess
 
@@ -24,7 +25,7 @@ class Opening:
 
     def __init__(self, workers: int, *, alone: bool) -> None:
         self._workers, self._alone = workers, alone
-        self._matching = Matching(workers)
+        self._matching, self._messages = Matching(workers), PointToPoint()
         self._attached: dict[int, Attached] = {}  # by worker
         self._done: dict[tuple[int, int], Part] = {}  # by worker and number; not awaited yet
         self._waiting: dict[int, int] = {}  # number of the call that a worker waits for
@@ -41,7 +42,7 @@ class Opening:
                 if part is None:
                     self._waiting[worker] = message.number
                 else:
-                    process.done(has_outputs=part.has_outputs)
+                    process.done(part)
             else:
                 assert isinstance(message, Attached)
                 self._attached[worker] = message
@@ -58,7 +59,7 @@ class Opening:
             for process in processes:
                 self.follow(process)
             if not self._release(processes) and len(self._attached) < len(processes):
-                waiting = "; ".join(self._matching.waiting())
+                waiting = "; ".join([*self._matching.waiting(), *self._messages.waiting()])
                 raise RunError(
                     f"{waiting}, but began to train: all workers must call the same collectives "
                     "before their training"
@@ -69,6 +70,12 @@ class Opening:
         if self._alone:
             carry_out_alone(part, self._workers)
             parts = [part]
+        elif part.call.kind in KINDS:
+            pair = self._messages.join(part)
+            if pair is None:
+                return
+            carry_out(*pair)
+            parts = list(pair)
         elif (complete := self._matching.join(part)) is not None:
             complete.carry_out()
             parts = list(complete.parts.values())
@@ -84,6 +91,6 @@ class Opening:
             part = self._done.pop((worker, number), None)
             if part is not None:
                 del self._waiting[worker]
-                processes[worker].done(has_outputs=part.has_outputs)
+                processes[worker].done(part)
                 released += 1
         return released

@@ -42,13 +42,13 @@ class FollowedSimulation(ScriptRun):
     def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
         strategy, law = experiment.peers, experiment.network
         assert strategy is not None
-        if law is not None and law.contention == "fair" and law.all_reduce is None:
-            route: Route = Messages(self.kernel, self.network, experiment.workers)
-        else:
-            paths = None if law is None else Paths(law, experiment.machines)
-            route = Formula(self.kernel, self.network, paths, experiment.workers)
-        kind = strategy.all_reduce
-        return SimulatedCollectives(self.kernel, route, kind, experiment.workers, self._ended)
+        paths = None if law is None else Paths(law, experiment.machines)
+        kind, count = strategy.all_reduce, experiment.workers
+        is_fair = law is not None and law.contention == "fair" and law.all_reduce is None
+        # Routes that send messages one by one add the workers to the network.
+        direct = Formula(self.kernel, self.network, paths, 0 if is_fair else count)
+        route: Route = Messages(self.kernel, self.network, count) if is_fair else direct
+        return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
 
     def _ended(self, part: Part) -> None:
         if part.call.bucket is None:
@@ -177,7 +177,7 @@ class FollowedWorker:
             present.held += max(0, min(part.all_joined, part.ended) - since)
             if part.call.bucket is not None:
                 self._reduced(present, part)
-        self._process.done(has_outputs=part.has_outputs)
+        self._process.done(part)
 
     def _reduced(self, present: _Iteration, part: Part) -> None:
         """Note the all-reduce of a backward pass when its last bucket is done."""

@@ -53,11 +53,6 @@ class VirtualCollectives:
         if len(dtypes) > 1:
             names = ", ".join(sorted(map(str, dtypes)))
             raise ConfigError(f"{call}: its tensors must have one dtype, not {names}")
-        if call.kind in ("send", "recv"):
-            raise ConfigError(
-                f"{call}: messages between two workers cannot be simulated: use a collective, or "
-                "run the script for real with outpace run"
-            )
         (dtype,) = dtypes
         parts = tuple(tensor.numel() for tensor in call.inputs)
         elements = sum(tensor.numel() for tensor in call.outputs)
@@ -78,6 +73,7 @@ class VirtualCollectives:
                 place,
                 call.bucket,
                 self.progress(call),
+                call.tag,
             )
         )
         return VirtualPending(self, call, place)
@@ -89,8 +85,12 @@ class VirtualCollectives:
     def close(self) -> None:
         pass
 
-    def take(self, call: Call, place: int) -> None:
-        """Wait for the end of a collective, and copy the result into its outputs."""
+    def take(self, call: Call, place: int) -> int:
+        """Wait for the end of a collective, and copy the result into its outputs.
+
+        Returns:
+            The sender of the message that a recv has received.
+        """
         with self.waiting():
             self._pipe.send(Awaits(call.number))
             done = self._pipe.receive()
@@ -98,6 +98,7 @@ class VirtualCollectives:
         if done.has_outputs:
             self._copy(call.outputs, place)
         self._places.give_back(place)
+        return done.sender
 
     def _copy(self, outputs: Sequence[torch.Tensor], place: int) -> None:
         with torch.no_grad():
@@ -112,19 +113,19 @@ class VirtualPending:
 
     def __init__(self, collectives: VirtualCollectives, call: Call, place: int) -> None:
         self._collectives, self._call, self._place = collectives, call, place
-        self._is_done = False
+        self._is_done, self._sender = False, -1
         self._future: torch.futures.Future[Any] | None = None
 
     def wait(self) -> None:
         if self._is_done:
             return
-        self._collectives.take(self._call, self._place)
+        self._sender = self._collectives.take(self._call, self._place)
         self._is_done = True
         if self._future is not None:
             self._future.set_result(list(self._call.outputs))
 
     def sender(self) -> int:
-        return self._call.root
+        return self._sender
 
     def is_done(self) -> bool:
         """Wait for the end and return True: the virtual time between two calls is not known."""

@@ -16,6 +16,12 @@ from outpace.simulation.collective.routes import Route
 from outpace.simulation.scripts.collectives.matching import Collective, Matching, Part
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.simulation.scripts.collectives.point_to_point import (
+    KINDS,
+    PointToPoint,
+    carry_out,
+    size_bytes,
+)
 from outpace.sync import AllReduce
 
 
@@ -23,7 +29,9 @@ class SimulatedCollectives:
     """The collectives of a run.
 
     Args:
-        all_reduce: the route of the messages of an all-reduce.
+        route: of the messages of collectives.
+        direct: of the messages between two workers.
+        all_reduce: how an all-reduce is made.
         ended: called when a worker has the result of a collective.
     """
 
@@ -31,11 +39,13 @@ class SimulatedCollectives:
         self,
         kernel: Kernel,
         route: Route,
+        direct: Route,
         all_reduce: AllReduce,
         workers: int,
         ended: Callable[[Part], None],
     ) -> None:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
+        self._direct, self._messages = direct, PointToPoint()
         self._matching, self._ended = Matching(workers), ended
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
@@ -46,6 +56,11 @@ class SimulatedCollectives:
         part = Part(worker, call, memory, self._kernel.now)
         result: Future[None] = Future(self._kernel, str(call))
         self._parts[worker, call.number] = part, result
+        if call.kind in KINDS:
+            self._join_message(part)
+            if self._messages.is_in_vain(part):
+                result.set(None)
+            return
         complete = self._matching.join(part)
         if complete is not None:
             for part in complete.parts.values():
@@ -65,18 +80,21 @@ class SimulatedCollectives:
         part, result = self._parts[worker, number]
         await result
         del self._parts[worker, number]
-        return None if self._matching.is_in_vain(part) else part
+        is_message = part.call.kind in KINDS
+        found = self._messages if is_message else self._matching
+        return None if found.is_in_vain(part) else part
 
     def leave(self, worker: int) -> None:
         """Note that a worker joins no more collectives. Raises RunError: see `Matching.leave`."""
         self._matching.leave(worker)
+        self._messages.leave(worker)
 
     def end(self, worker: int) -> None:
         """Note that a worker joins no more collectives because the run ends, and wake the others.
 
         The others wait in collectives that this worker never joins.
         """
-        for part in self._matching.end(worker):
+        for part in (*self._matching.end(worker), *self._messages.end(worker)):
             result = self._parts[part.worker, part.call.number][1]
             if not result.done:
                 part.all_joined = part.ended = self._kernel.now
@@ -85,7 +103,28 @@ class SimulatedCollectives:
 
     def waiting(self) -> list[str]:
         """Describe the collectives that not all workers have joined."""
-        return self._matching.waiting()
+        return [*self._matching.waiting(), *self._messages.waiting()]
+
+    def _join_message(self, part: Part) -> None:
+        """Let a worker send or receive; begin the message if its other side is there."""
+        pair = self._messages.join(part)
+        if pair is None:
+            return
+        carry_out(*pair)
+        parts = {each.worker: each for each in pair}
+        for each in pair:
+            each.all_joined = self._kernel.now
+
+        def finished(worker: int) -> None:
+            self._finish(parts[worker])
+
+        self._direct.begin("message", list(parts), size_bytes(pair[0]), finished)
+
+    def _finish(self, part: Part) -> None:
+        """Give a worker its result."""
+        part.ended = self._kernel.now
+        self._ended(part)
+        self._parts[part.worker, part.call.number][1].set(None)
 
     def _begin(self) -> None:
         collective = self._complete[0]
@@ -93,10 +132,7 @@ class SimulatedCollectives:
         parts, missing = collective.parts, set(collective.parts)
 
         def finished(worker: int) -> None:
-            part = parts[worker]
-            part.ended = self._kernel.now
-            self._ended(part)
-            self._parts[worker, part.call.number][1].set(None)
+            self._finish(parts[worker])
             missing.discard(worker)
             if not missing:
                 self._complete.popleft()
