@@ -105,10 +105,12 @@ def test_a_cluster_that_cannot_be_drawn_is_refused_in_a_line(here, changes, word
 
 def test_what_is_of_scripts_and_of_the_size_of_servers_is_left_out_where_it_does_not_apply(here):
     size = "{size_bytes: 100, message_s_per_byte: 0, update_s_per_byte: 1e-10}"
-    more = "evaluation_time: {kind: constant, mean_s: 1}\nservice_size: " + size + "\n"
+    more = "evaluation_time: {kind: constant, mean_s: 1}\nforward_share: 0.4\nservice_size: "
+    more += size + "\n"
     (here / "cluster.yaml").write_text(more + CLUSTER)
     assert read(here).service_size.size_bytes == 100
     assert read(here).evaluation_time is None  # the task is no script
+    assert read(here).forward_share == pytest.approx(1 / 3)
     assert read(here, pull_time={"kind": "constant", "mean_s": 1.0}).service_size is None
 
 

@@ -281,3 +281,17 @@ def test_a_path_that_cannot_be_one_is_refused():
     data = {**parse_yaml(BASE, "base"), "compute": {"kind": "trace", "path": "a\0b.csv"}}
     with pytest.raises(ConfigError, match="invalid path"):
         experiment_from(data, "x.yaml")
+
+
+@pytest.mark.parametrize("share", ["1", "-0.1", ".nan"])
+def test_a_share_of_forward_that_leaves_nothing_for_backward_is_refused(share):
+    override = f"forward_share={share}"
+    assert problems(override) >= {
+        f"forward_share must be from 0 to 1, and not 1, not {float(share.lstrip('.'))}"
+    }
+
+
+def test_a_share_of_forward_is_for_scripts():
+    assert problems("forward_share=0.4") == {
+        "forward_share: only scripts have gradient buckets: remove it"
+    }

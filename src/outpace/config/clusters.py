@@ -22,7 +22,7 @@ from outpace.sync import Peers
 from outpace.sync.messages import server_name, worker_name
 
 _OF_SERVERS: Final = (*SERVICE_TIMES, "service_size")
-KEYS: Final = ("compute", "network", *_OF_SERVERS, "evaluation_time")
+KEYS: Final = ("compute", "network", *_OF_SERVERS, "evaluation_time", "forward_share")
 _PEERS: Final = {  # strategies without servers, by their kinds
     str(entry.default): strategy
     for strategy in typing.get_args(Peers)
@@ -62,7 +62,8 @@ class ClusterFile:
         keys = dict(self.keys)
         task = run.get("task")
         if (task.get("kind") if isinstance(task, Mapping) else task) != "script":
-            keys.pop("evaluation_time", None)  # other tasks are not evaluated by workers
+            for key in ("evaluation_time", "forward_share"):  # of scripts only
+                keys.pop(key, None)
         if any(key in run for key in SERVICE_TIMES):
             keys.pop("service_size", None)
         workers, servers, seed = run.get("workers"), run.get("servers", 1), run.get("seed", 0)

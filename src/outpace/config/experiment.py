@@ -55,6 +55,7 @@ _OF_SERVERS: Final = (
     "slicing",
 )
 _NODES: Final = 20_000  # most workers, and servers: 15 kB of memory each, 1 ms per iteration
+FORWARD_SHARE: Final = 1 / 3  # one matrix product forward, two backward
 _LINKS: Final = 10**6  # most pairs of a worker and a server, which each worker waits for
 
 
@@ -83,6 +84,8 @@ class Experiment:
     service_size: ServiceSize | None = None  # None: these times are for servers of any size
     # virtual time of each evaluation of a script between two steps; None: 0
     evaluation_time: ServiceLaw | None = None
+    # of the computation of a script: when DistributedDataParallel's buckets are ready; virtual time
+    forward_share: float = FORWARD_SHARE
     # to judge a pull, which then costs pull_time once, when it is answered; None: that is pull_time
     judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN
@@ -99,6 +102,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)
+        share = self.forward_share
+        require(0 <= share < 1, "forward_share", "from 0 to 1, and not 1", share)
         limits = (("batch_size", 10**9, "1e9"), *((k, _NODES, f"{_NODES:,}") for k in _MACHINES))
         for key, most, words in limits:
             count = getattr(self, key)
@@ -263,8 +268,14 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
-        elif self.evaluation_time is not None:
-            yield "evaluation_time: only a script evaluates its model in a worker's time: remove it"
+        else:
+            if self.evaluation_time is not None:
+                yield (
+                    "evaluation_time: only a script evaluates its model in a worker's time: remove "
+                    "it"
+                )
+            if self.forward_share != FORWARD_SHARE:
+                yield "forward_share: only scripts have gradient buckets: remove it"
         if isinstance(self.task, Timing | Quadratic):
             for key in self.accuracies:
                 yield f"{key}: the task {self.task.kind!r} has no accuracy"

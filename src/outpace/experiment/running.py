@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outpace.cluster.observed import Measured
-from outpace.config.experiment import SERVICE_TIMES, Experiment
+from outpace.config.experiment import FORWARD_SHARE, SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
@@ -179,6 +179,8 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("colocate is ignored: a real run places its processes itself")
     if experiment.evaluation_time is not None:
         log("evaluation_time is ignored: in a real run an evaluation takes the time that it needs")
+    if experiment.forward_share != FORWARD_SHARE:
+        log("forward_share is ignored: in a real run a gradient bucket is ready when it is ready")
     for key in SERVICE_TIMES:
         if getattr(experiment, key) is not None:
             log(f"{key} is ignored: in a real run servers take the time that they need")

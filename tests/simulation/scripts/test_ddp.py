@@ -78,6 +78,14 @@ def test_buckets_overlap_with_backward_and_follow_each_other(tmp_path):
     assert notes(tmp_path, 0) == notes(tmp_path, 1) == [str(-gradients)]
 
 
+def test_buckets_are_ready_later_if_forward_takes_longer(tmp_path):
+    changes = {"network": NETWORK, "forward_share": 0.5}
+    result = simulated("ddp_vectors.py", "steps", tmp_path, **changes)
+    *_, reduced = rows(result, "all-reduce", 0)
+    begun = rows(result, "iteration", 0)[-1]["start_ns"]
+    assert reduced["start_ns"] - begun == 450 * MS  # half of backward, which begins at 300 ms
+
+
 def test_a_worker_waits_for_a_slow_one_and_then_for_the_messages(tmp_path):
     law = {"kind": "constant", "mean_s": 0.6, "factors": [1, 2]}
     result = simulated("ddp_vectors.py", "steps", tmp_path, network=NETWORK, compute=law)

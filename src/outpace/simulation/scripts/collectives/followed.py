@@ -1,11 +1,11 @@
 """A script that trains with its own collectives and optimizer, in the process of a virtual worker.
 
 An iteration begins with the first forward pass with gradients after a step, and ends with the next
-step. How far its computation is when the script hands over a gradient bucket is estimated. Backward
-takes twice as long as forward (one matrix product forward, two backward), and a bucket's share of
-the time is its share s of the elements. So in the f-th of F forward passes of an iteration, a
-bucket is handed over at (f - 1 + 1/3 + s·2/3)/F, where s contains the buckets before it, too. F is
-the number of forward passes in the iteration before, at least f.
+step. How far its computation is when the script hands over a gradient bucket is estimated. Forward
+takes the share a of the time (`forward_share`), and a bucket's share of backward is its share s of
+the elements. So in the f-th of F forward passes of an iteration, a bucket is handed over at
+(f - 1 + a + s·(1 - a))/F, where s contains the buckets before it, too. F is the number of forward
+passes in the iteration before, at least f.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -42,8 +42,6 @@ from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks.abort_points import Computation
 
-_FORWARD: Final = 1 / 3  # of the time of a forward and a backward pass
-
 
 class FollowedScript:
     """The worker of this process, in virtual time. Implements `Followed`."""
@@ -60,6 +58,7 @@ class FollowedScript:
         self._pipe, self._number, self._name = pipe, number, worker_name(number)
         self._script = ScriptModel(model, optimizer)
         self._last = experiment.stop.iterations
+        self._forward = experiment.forward_share
         self._iteration = 0
         self._passes = 0  # forward passes of this iteration so far
         self._expected = 1  # forward passes of an iteration
@@ -125,16 +124,16 @@ class FollowedScript:
             and torch.is_grad_enabled()
             and not (self._notes.is_copy or self._notes.is_untimed)
         ):
-            self._reach(_FORWARD)
+            self._reach(self._forward)
             self._pipe.send(Reaches(self._progress))
 
     def _progress_of(self, call: Call) -> float:
         if self._passes and call.bucket is not None:
             share = call.bucket.handed_over / call.bucket.total
-            self._reach(_FORWARD + (1 - _FORWARD) * share)
+            self._reach(self._forward + (1 - self._forward) * share)
             self._keep(call)
         elif self._passes and call.computed is not None:
-            self._reach(_FORWARD + (1 - _FORWARD) * call.computed)
+            self._reach(self._forward + (1 - self._forward) * call.computed)
         return self._progress
 
     def _reach(self, share: float) -> None:
