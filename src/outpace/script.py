@@ -222,7 +222,7 @@ def _in_a_run() -> bool:
     """True if this process is part of a run. Raises ConfigError if this cannot be decided."""
     if HERE.attach is None and not HERE.looked:
         HERE.looked = True
-        place = _place()
+        place = place_of_process()
         if CONNECT in os.environ:
             from outpace.real.process.rendezvous import join_from_file
 
@@ -256,7 +256,8 @@ def _say_errors_in_words() -> None:
     sys.excepthook = hook
 
 
-def _place() -> tuple[int, int] | None:
+def place_of_process() -> tuple[int, int] | None:
+    """Return this process's number and the number of processes; None if no launcher tells."""
     for rank_key, size_key in _PLACES:
         if rank_key in os.environ and size_key in os.environ:
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,7 +210,8 @@ def serve(
 ) -> None:
     """Start coordinator and servers for workers that torchrun, SLURM or Kubernetes start.
 
-    The workers run a script that calls outpace.attach, with OUTPACE_CONNECT set to the file.
+    They have OUTPACE_CONNECT set to the file. A script that calls outpace.attach is started as it
+    is, one with DistributedDataParallel by outpace worker.
     """
     from outpace.real.run import Outside
 
@@ -216,6 +219,27 @@ def serve(
         script_data("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
     )
     _run(experiment, "serve", out, insecure, Output(quiet, as_json), Outside(host, connect))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def worker(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="The script; its arguments follow.")],
+) -> None:
+    """Run a script as a worker of outpace serve, in a process that torchrun or SLURM has started:
+
+    OUTPACE_CONNECT=run.json torchrun --nproc-per-node 8 -m outpace worker train.py --epochs 2
+    """
+    from outpace.real.process.rendezvous import run_worker
+    from outpace.script import place_of_process
+
+    problem = run_worker(script, context.args, place_of_process())
+    if problem is not None:
+        echo(f"error: {problem}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What the script has registered for its end is done; the rest is of this command's modules.
+    os._exit(0 if problem is None else getattr(problem, "exit_code", 1))
 
 
 def _variants(path: Path) -> Any:

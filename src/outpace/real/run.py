@@ -223,8 +223,7 @@ class RealRun:
             self._log("messages between workers are neither encrypted nor authenticated")
         self._log(
             f"waiting for {len(self._workers)} workers: start them with {CONNECT}={connect}; their "
-            "script must call outpace.attach (one with DistributedDataParallel alone trains "
-            "without this run: start it with outpace run)"
+            "script calls outpace.attach, or is started by `outpace worker SCRIPT`"
         )
 
     def close(self) -> None:

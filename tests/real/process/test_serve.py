@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.support.command import refused
+from tests.support.paths import SCRIPTS
 from tests.support.warm import Process, Warm
 
 import outpace
@@ -78,15 +79,26 @@ class Served:
         """endless: go on for ever, and make this file once training goes on."""
         script = self.folder / "train.py"
         script.write_text(SCRIPT.replace("FAIL", repr(fail)))
+        environment = self._environment(rank)
+        if endless is not None:
+            environment["ENDLESS"] = str(endless)
+        self.started.append(self._warm.script(script, cwd=self.folder, env=environment))
+        return self.started[-1]
+
+    def start_unchanged(self, script: Path, rank: int, *arguments: object) -> Process:
+        """Start a script that knows nothing of Outpace."""
+        command = ("worker", script, *arguments)
+        environment = self._environment(rank)
+        self.started.append(self._warm.outpace(*command, cwd=self.folder, env=environment))
+        return self.started[-1]
+
+    def _environment(self, rank: int) -> dict[str, str]:
         place = {
             "OUTPACE_CONNECT": str(self.connect),
             "RANK": str(rank),
             "WORLD_SIZE": str(self.workers),
         }
-        if endless is not None:
-            place["ENDLESS"] = str(endless)
-        self.started.append(self._warm.script(script, cwd=self.folder, env={**os.environ, **place}))
-        return self.started[-1]
+        return {**os.environ, **place}
 
     def end(self) -> tuple[int, str, dict]:
         _, text = self.process.communicate(timeout=60)
@@ -246,6 +258,25 @@ def test_workers_started_elsewhere_need_no_servers(serve):
         assert torch.allclose(model[name], value, rtol=0, atol=1e-6)
     assert summary["iterations"] == [6, 6]
     assert summary["gradients_applied"] == 12
+
+
+@pytest.mark.slow
+def test_a_script_with_ddp_started_elsewhere_trains_unchanged(serve):
+    served, script = serve("sync.kind=ssgd"), SCRIPTS / "ddp_trains.py"
+    workers = [served.start_unchanged(script, rank, served.folder) for rank in range(2)]
+    for worker in workers:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+    code, text, summary = served.end()
+    assert code == 0, text
+    assert summary["iterations"] == [12, 12]
+    assert summary["synchronizations"] == 12
+    first, second = (torch.load(served.folder / f"{rank}.pt") for rank in range(2))
+    assert first["losses"] == second["losses"]  # sums over both workers
+    for name, value in load_file(served.folder / "run" / "model.safetensors").items():
+        if name in first["parameters"]:
+            assert torch.equal(value, first["parameters"][name])
+            assert torch.equal(value, second["parameters"][name])
 
 
 @pytest.mark.slow

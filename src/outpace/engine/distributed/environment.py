@@ -7,29 +7,33 @@ import os
 from pathlib import Path
 
 
-def set_environment(rank: int, size: int) -> None:
+def set_environment(rank: int, size: int, *, keeps: bool = False) -> None:
     """Set what torchrun sets on one machine. Nothing listens at the master's address.
 
-    The processes compute with one thread; OMP_NUM_THREADS says so, unless it is set.
+    The processes compute with one thread; OMP_NUM_THREADS says so, unless it is set. keeps: other
+    variables stay as they are, too.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.update(
-        RANK=str(rank),
-        WORLD_SIZE=str(size),
-        LOCAL_RANK=str(rank),
-        LOCAL_WORLD_SIZE=str(size),
-        GROUP_RANK="0",
-        GROUP_WORLD_SIZE="1",
-        ROLE_RANK=str(rank),
-        ROLE_WORLD_SIZE=str(size),
-        ROLE_NAME="default",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT="29500",
-        TORCHELASTIC_RUN_ID="outpace",
-        TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_MAX_RESTARTS="0",
-        TORCHELASTIC_USE_AGENT_STORE="False",
-    )
+    values = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "outpace",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+    for name, value in values.items():
+        if not (keeps and name in os.environ):
+            os.environ[name] = value
 
 
 def calls_attach(script: Path) -> bool:

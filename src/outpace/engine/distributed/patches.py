@@ -53,15 +53,16 @@ from outpace.support.place import HERE
 _NAME = "outpace"
 
 
-def install(strategy: str, path: str) -> None:
+def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     """Patch torch in this process. `HERE` is set already.
 
     Args:
         strategy: `sync.kind` of the run.
         path: of the script.
+        is_outside: another launcher has started this process; its variables stay.
     """
     if not calls_attach(Path(path)):
-        set_environment(HERE.number, HERE.workers)
+        set_environment(HERE.number, HERE.workers, keeps=is_outside)
     script = _Script(strategy)
     script.optimizers.install()
     c10d: Any = dist.distributed_c10d

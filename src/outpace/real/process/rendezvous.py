@@ -12,9 +12,10 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import torch
@@ -27,6 +28,9 @@ from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import Attached, attached
 from outpace.support.place import CONNECT, HERE
 from outpace.sync.messages import worker_name
+from outpace.tasks import Script
+
+Place: TypeAlias = tuple[int, int]
 
 _WAIT_S: Final = 60.0  # for the file
 _LOOK_S: Final = 0.2
@@ -41,6 +45,7 @@ class Rendezvous(msgspec.Struct, forbid_unknown_fields=True):
     workers: dict[str, Keys]  # by name; empty if insecure
     experiment: dict[str, Any]
     files: str = ""  # the folder for files of scripts; empty if the run has no folder
+    store: str = ""  # see `CoordinatorLink`
 
 
 def write_rendezvous(
@@ -63,7 +68,8 @@ def write_rendezvous(
     """
     session = replace(link.session, keys=None)
     where = "" if files is None else str(files)
-    content = Rendezvous(link.endpoint, link.key, session, keys, to_plain(plan), where)
+    described = to_plain(plan)
+    content = Rendezvous(link.endpoint, link.key, session, keys, described, where, store=link.store)
     try:
         # A new file with mode 0600: a process that has the old one open sees no keys.
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -78,7 +84,35 @@ def write_rendezvous(
         raise ConfigError(f"cannot write {path}: {error}") from None
 
 
-def join_from_file(path: str, place: tuple[int, int] | None) -> None:
+def run_worker(script: Path, arguments: Sequence[str], place: Place | None) -> Exception | None:
+    """Run a script as a worker of the run of the file that OUTPACE_CONNECT names.
+
+    Args:
+        place: (number of this worker, number of workers); None if unknown.
+
+    Returns:
+        How the script or the run has failed; None if the script has just ended.
+
+    Raises:
+        ConfigError: there is no such script or file, or it does not fit `place`.
+    """
+    from outpace.real.process.script import problem_of
+
+    if not script.is_file():
+        raise ConfigError(f"{script} does not exist")
+    path = os.environ.get(CONNECT)
+    if not path:
+        raise ConfigError(
+            f"{CONNECT} is not set: start `outpace serve --connect FILE`, and set it to that file"
+        )
+    found, experiment, link, number = _joining(path, place)
+    task = Script(path=str(script), arguments=tuple(arguments))
+    files = Path(found.files) if found.files else None
+    experiment = replace(experiment, task=task)
+    return problem_of(link, number, experiment, files=files, is_outside=True)
+
+
+def join_from_file(path: str, place: Place | None) -> None:
     """Join the run of this file with this process.
 
     Args:
@@ -87,6 +121,23 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
     Raises:
         ConfigError: the file is not usable, or does not fit `place`.
     """
+    found, experiment, link, number = _joining(path, place)
+
+    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
+        try:
+            found = attached(link, number, experiment, model, optimizer)
+        except Exception as error:  # no other process reports it
+            report_failure(link, error)
+            raise
+        atexit.register(found.end_at_exit)  # before ZeroMQ's handler, which is older
+        return found
+
+    HERE.attach, HERE.number, HERE.workers = attach, number, experiment.workers
+    HERE.files = Path(found.files) / worker_name(number) if found.files else None
+
+
+def _joining(path: str, place: Place | None) -> tuple[Rendezvous, Experiment, CoordinatorLink, int]:
+    """Return the content of the file, the run, and this worker's link and number."""
     found = _read(Path(path))
     experiment = experiment_from(found.experiment, path)
     if place is None:
@@ -102,19 +153,8 @@ def join_from_file(path: str, place: tuple[int, int] | None) -> None:
         )
     name = worker_name(number)
     session = replace(found.session, keys=found.workers.get(name))
-    link = CoordinatorLink(name, found.endpoint, found.key, session)
-
-    def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
-        try:
-            found = attached(link, number, experiment, model, optimizer)
-        except Exception as error:  # no other process reports it
-            report_failure(link, error)
-            raise
-        atexit.register(found.end_at_exit)  # before ZeroMQ's handler, which is older
-        return found
-
-    HERE.attach, HERE.number, HERE.workers = attach, number, total
-    HERE.files = Path(found.files) / name if found.files else None
+    link = CoordinatorLink(name, found.endpoint, found.key, session, found.store)
+    return found, experiment, link, number
 
 
 def _await(path: Path) -> None:

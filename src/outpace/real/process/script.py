@@ -26,12 +26,28 @@ from outpace.tasks import Script
 def run_script(
     link: CoordinatorLink, number: int, experiment: Experiment, *, files: Path | None = None
 ) -> None:
+    """Run the script of a worker in its process: see `problem_of`."""
+    problem_of(link, number, experiment, files=files)
+
+
+def problem_of(
+    link: CoordinatorLink,
+    number: int,
+    experiment: Experiment,
+    *,
+    files: Path | None = None,
+    is_outside: bool = False,
+) -> Exception | None:
     """Run the script like `python script arguments`, then leave the run.
 
     Errors are reported to the coordinator; the traceback of a user's error is printed.
 
     Args:
         files: the folder for files of all workers' scripts, see `outpace.output_dir`.
+        is_outside: another launcher has started this process; its variables stay.
+
+    Returns:
+        How the script failed; None if it has just ended.
     """
     task = experiment.task
     assert isinstance(task, Script)
@@ -40,7 +56,7 @@ def run_script(
     HERE.follow = place.follow if isinstance(experiment.sync, Ssgd) else None
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
-    install(_kind(experiment), task.path)
+    install(_kind(experiment), task.path, is_outside=is_outside)
     problem = run_as_main(task, number, experiment.seed)
     if HERE.worker is None:
         assert problem is not None
@@ -48,6 +64,7 @@ def run_script(
     else:
         HERE.worker.end(problem)
     place.close()
+    return problem
 
 
 def _kind(experiment: Experiment) -> str:
