@@ -20,6 +20,8 @@ from tests.support.paths import EXAMPLES, ROOT
 from tests.support.profiles import gloo
 
 import outpace
+from outpace.config.cluster_files import with_cluster
+from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.compared import Row
 from outpace.experiment.sweeping.candidate import Candidate
 from outpace.experiment.sweeping.checking import first_valid
@@ -89,7 +91,32 @@ def instead(monkeypatch, tmp_path, small_run):
             out,
         )
 
+    def advising(source, folder, *, goal, cluster, lr_argument, only, **_):
+        if cluster is not None:
+            source = source._replace(data=with_cluster(source.data, cluster))
+        problem = problem_of(source, goal, lr_argument, only)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "recommended.yaml").write_text(EXPERIMENT)
+        return outpace.Advice(
+            {
+                "ahead": "",
+                "candidates": [],
+                "command": "",
+                "learning_rate": problem.rate,
+                "name": "BSP",
+                "one_run": dict.fromkeys(("both", "seeds", "prediction")),
+                "probability_best": {},
+                "recommendation": problem.data,
+                "seeds": [],
+                "sensitivity": [],
+                "status": "complete",
+                "target": {"accuracy": 0.9},
+                "time_goes": {},
+            }
+        )
+
     for target, function in {
+        "outpace.experiment.advising.advise.advised": advising,
         "outpace.experiment.sweeping.sweep.sweep_source": sweeping,
         "outpace.experiment.running.simulate": one,
         "outpace.experiment.running.run": one,

@@ -14,10 +14,12 @@ from typing import Final, Literal
 
 from outpace.support.estimates import TimeTo
 
-# A trial is stopped when it is this many times slower than the best one.
+# A trial is stopped at this many times the time that the best one needed for the target.
 MARGIN: Final = 1.3
-_EARLY: Final = 2.0  # more margin at the beginning, when a curve says little; in shares of MARGIN
-_FIRST: Final = 0.3  # share of the best time from which on trials are judged
+# Or before, if it is this many times slower than the best one to the score that it has. Curves of
+# strategies differ in shape: ASP may be far behind at half of the time, and be first at the end.
+_HOPELESS: Final = 6.0
+_FIRST: Final = 0.5  # share of the best time from which on that is judged
 
 Ended = Literal["reached", "stopped", "end", "failed"]
 
@@ -126,9 +128,8 @@ class Curve:
 class Bound:
     """When a trial is stopped: at its horizon, or when it can no longer win.
 
-    A trial is compared with a reference curve that reached the target after T. At time t it has
-    the score that the reference had at t'. It is stopped if t / t' exceeds MARGIN, with more room
-    while t < T, and not before 0.3 T.
+    A trial is compared with a reference curve that reached the target after T. It is stopped after
+    MARGIN T; or after T/2 if it needed six times as long for its score as the reference did.
 
     Attributes:
         horizon_s: virtual time at which every trial ends.
@@ -148,19 +149,20 @@ class Bound:
         if self.best is None:
             return False
         whole = self.best.crossing_s(self.level)
-        if whole is None or whole <= 0 or time_s < _FIRST * whole:
+        if whole is None or whole <= 0:
             return False
-        reached = self.best.crossing_s(score)
-        then = whole if reached is None else reached
-        left = max(0.0, 1.0 - time_s / whole)
-        return time_s > MARGIN * (1 + _EARLY * left) * max(then, 1e-12)
+        if time_s > MARGIN * whole:
+            return True
+        then = self.best.crossing_s(score)
+        return time_s >= _FIRST * whole and then is not None and time_s > _HOPELESS * then
 
 
 def projected_s(curve: Curve, level: float, best: Curve | None) -> float:
     """Return the time to the target, extrapolated for a curve that was stopped or missed it.
 
-    Between evaluations it is interpolated. The extrapolation assumes that the ratio of t and t',
-    see `Bound`, stays as it was at the end. It serves to rank trials, and is never reported.
+    Between evaluations it is interpolated. The extrapolation assumes that the trial needs the same
+    multiple of the best one's time for the target as for the score that it has. It serves to rank
+    trials, and is never reported.
     """
     at = curve.crossing_s(level)
     if at is not None:

@@ -18,7 +18,7 @@ from outpace.experiment.advising.statistics import (
     probability_of_best,
     speedup,
 )
-from outpace.experiment.advising.study import WHOLE, Found
+from outpace.experiment.advising.study import WHOLE, Found, provisional
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
 from outpace.support.version import __version__
 
@@ -71,6 +71,7 @@ def advice_of(
         "speedup_over_all_reduce": asdict(to_all_reduce),
         "distinguishable": choice.distinguishable,
         "best": choice.best,
+        "ahead": provisional(search) if search.best_curve is not None else "",
         "probability_best": probability,
         "seeds": list(found.seeds),
         "candidates": [

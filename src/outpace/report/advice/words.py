@@ -55,9 +55,10 @@ def _main(advice: Mapping[str, Any]) -> str:
     rate = advice["learning_rate"]
     with_rate = "" if rate is None else f" with learning rate {rate:g}"
     if seeds < 2:
+        ahead = f" In the search {advice['ahead']}." if advice["ahead"] else ""
         return (
-            f"There were no two fresh seeds for all finalists, so no strategy can be told apart "
-            f"from BSP yet: use BSP{with_rate}, or give more time."
+            "The finalists did not have two fresh seeds each, so no strategy can be told apart "
+            f"from BSP yet: use BSP{with_rate}, or give more time.{ahead}"
         )
     if not advice["distinguishable"]:
         best = advice["best"]
