@@ -45,6 +45,18 @@ def test_the_promised_time_is_that_of_the_run_with_an_even_worker(tmp_path):
     assert by_change["without worker 2"].run_s == pytest.approx(three, rel=0.03)
 
 
+def test_a_strategy_without_servers_can_take_the_place_of_one_with_servers(tmp_path):
+    late = {"message": "push", "probability": 0.01, "seconds": 0.01}
+    network = {"latency_s": 0.001, "delays": [late]}
+    run(tmp_path / "run", compute=EVEN, servers=2, network=network)
+    alone = run(
+        None, compute=EVEN, sync={"kind": "local-sgd", "every": 4}, network={"latency_s": 0.001}
+    )
+    changes = {"sync": {"kind": "local-sgd", "every": 4}}
+    (gain,) = outpace.explain(tmp_path / "run", changes).gains
+    assert gain.run_s == pytest.approx(alone, rel=0.05)
+
+
 def test_a_slow_link_is_repaired_in_the_network(tmp_path):
     slow = {"latency_s": 0.001, "nodes": {"worker-1": {"latency_s": 0.05}}}
     run(tmp_path / "slow", compute=EVEN, network=slow)

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
+from outpace.experiment.advising.candidates import Candidate
 from outpace.experiment.calibrating import calibrate
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL
@@ -177,7 +178,9 @@ def _simulated(model: _Model) -> Iterator[Any]:
         def time_of(seconds: Floats, changes: Mapping[str, Any]) -> float:
             node = np.arange(seconds.shape[1])
             write(RunTimes(seconds, np.zeros(seconds.shape, np.bool_), node), path)
-            data = dict(model.data)
+            data, sync = dict(model.data), changes.get("sync")
+            if isinstance(sync, Mapping) and "kind" in sync:  # also leaves out keys of the old one
+                data = Candidate("changed", "", sync).applied(data)
             data |= {
                 "workers": seconds.shape[1],
                 "compute": {"kind": "trace", "path": str(path), "wrap": True},
@@ -223,8 +226,8 @@ def _of_causes(
         words = "all workers as fast as the others"
         seconds = model.seconds - model.excess
         gains.append(_gain(model, words, "", base, time_of(seconds, {})))
-    if workers and model.seconds.shape[1] > 2:
-        first = workers[0]
+    first = next((cause for cause in workers if cause.pattern == "steady"), None)
+    if first is not None and model.seconds.shape[1] > 2:
         others = [worker for worker in range(model.seconds.shape[1]) if worker != first.worker]
         try:
             time_s = time_of(model.seconds[:, others], {})

@@ -22,7 +22,7 @@ from outpace.report.explaining.messages import (
 from outpace.report.explaining.tables import Tables, read_tables
 
 _LEAST_OF_OTHERS: Final = 1.5  # factor of a server or link below which it is not named
-_LEAST_SHARE: Final = 0.005  # of the run, that a server or link must cost
+_LEAST_SHARE: Final = 0.02  # of the run, that a server or link must cost
 _COMMUNICATING: Final = 0.01  # share of a worker's time, from which messages are compared
 _SHORT: Final = 5  # iterations: in shorter periods each is compared with the others alone
 
