@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
+import pyarrow as pa
 import pytest
 
 import outpace
 from outpace.errors import ConfigError
+from outpace.record import folder as files
+from outpace.record.timing import SCHEMA
 from outpace.report.explaining import explained
 
 FACTORS = (1, 1, 1.3, 1, 1)
@@ -98,3 +102,27 @@ def test_what_is_not_a_recorded_run_is_said_in_one_line(tmp_path):
         explained(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="is not the folder of a run"):
         explained(tmp_path)
+
+
+def test_a_server_that_handles_requests_slowly_is_named(tmp_path):
+    """By hand: server 1 needs 30 ms for a request, the others 10, in 40 iterations: 0.8 s."""
+    network = {"latency_s": 0.005}
+    even = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
+    run(tmp_path / "run", sync={"kind": "bsp"}, servers=3, network=network, compute=even)
+    summary = files.read_summary(tmp_path / "run")
+    summary["wall_time_s"] = summary.pop("virtual_time_s")
+    files.write_summary(tmp_path / "run", summary)
+    rows = []
+    for iteration, worker, server in product(range(40), range(5), range(3)):
+        done = 30_000_000 + iteration % 3 if server == 1 else 10_000_000 + server
+        row = dict.fromkeys(SCHEMA.names)
+        row |= {"what": "push", "worker": worker, "server": server, "iteration": iteration}
+        row |= {"sent_bytes": 1, "answer_bytes": 1, "sent_ns": 0, "received_ns": 1_000_000}
+        row |= {"begun_ns": 0, "done_ns": done, "answer_begun_ns": done, "answered_ns": done}
+        row |= {"arrived_ns": done + 1_000_000}
+        rows.append(row)
+    files.write_table(tmp_path / "run" / files.TIMING, pa.Table.from_pylist(rows, SCHEMA))
+    (cause,) = explained(tmp_path / "run").causes
+    assert (cause.name, cause.pattern) == ("server 1", "steady")
+    assert cause.factor == pytest.approx(3, rel=0.01)
+    assert cause.lost_s == pytest.approx(0.8, rel=0.01)
