@@ -13,7 +13,7 @@ from outpace.report.frame import Section, table
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, percent, seconds
 
-_MOST: Final = 10_000  # iterations that are compared
+_MOST: Final = 5_000  # iterations that are compared
 _CAUSES: Final = 3  # of each run, where there are several
 _LEAD: Final = (
     "Run times within an iteration are compared with each other. If all are alike, the chance that "
