@@ -1,13 +1,15 @@
 """Run times of a script's steps, measured on this computer before a run in virtual time.
 
 A process of its own runs the script as worker 0, alone, and takes the first steps without changing
-the parameters. It is then ended; what it prints is discarded, and files that it writes until then
-are written again by the run.
+the parameters, unless the script takes its steps itself. It is then ended, and before that if it is
+about to write to a file when enough steps are measured. What it prints is discarded. Files that it
+writes before are named in a warning, because the run then finds them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -25,10 +27,12 @@ from outpace.simulation.scripts.collectives.messages import Awaits, Joined
 from outpace.simulation.scripts.messages import Left, Stepped
 from outpace.simulation.scripts.process import Host, ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkers
+from outpace.support.notices import warn
 
 T = TypeVar("T")
 _WARM_UP: Final = 3  # steps
 _LEAST: Final = 3  # steps that must be measured, if the script has fewer than are asked for
+_NAMED: Final = 3  # files
 
 
 def with_measured_times(experiment: Experiment) -> Experiment:
@@ -55,7 +59,9 @@ def with_measured_times(experiment: Experiment) -> Experiment:
 
 def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
     with tempfile.TemporaryDirectory(prefix="outpace-") as files:  # for `outpace.output_dir`
-        seconds = _seconds(experiment, Path(files), samples)
+        seconds, written = _seconds(experiment, Path(files), samples)
+    if written:
+        warn(_wrote(len(seconds), written))
     if len(seconds) < _WARM_UP + _LEAST:
         raise ConfigError(
             f"compute: the script took {len(seconds)} steps, too few to measure how long one "
@@ -65,9 +71,23 @@ def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
     return tuple(seconds[_WARM_UP:])
 
 
-def _seconds(experiment: Experiment, files: Path, samples: int) -> list[float]:
-    """Return the durations of the first steps."""
-    workers = ScriptWorkers(experiment, files, lambda *_: None, alone=True)
+def _wrote(steps: int, paths: Sequence[str]) -> str:
+    """Return what to say of files that were written while steps were measured."""
+    names = [os.path.relpath(path) for path in paths]
+    names = [min(pair, key=len) for pair in zip(names, paths, strict=True)]
+    shown = ", ".join(names[:_NAMED])
+    if len(names) > _NAMED:
+        shown += f" and {len(names) - _NAMED} more"
+    return (
+        f"measuring the run time of a step ran the script for {steps} steps first, and it "
+        f"wrote {shown}, which the run then finds: write to outpace.output_dir(), or name a law, "
+        "such as compute.kind=constant compute.mean_s=0.1, and nothing is run beforehand"
+    )
+
+
+def _seconds(experiment: Experiment, files: Path, samples: int) -> tuple[list[float], list[str]]:
+    """Return the durations of the first steps, and the files written before there were enough."""
+    workers = ScriptWorkers(experiment, files, lambda *_: None, measured=_WARM_UP + _LEAST)
     try:
         (process,) = workers.processes
         process.host = _NoRun(experiment.workers)
@@ -77,7 +97,8 @@ def _seconds(experiment: Experiment, files: Path, samples: int) -> list[float]:
         workers.begin(workers.attached[0].averaged.numel(), [slice(0, flat.numel())])
         seconds: list[float] = []
         if workers.attached[0].is_followed:
-            return _seconds_of_steps(process, process.host, _WARM_UP + samples)
+            seconds = _seconds_of_steps(process, process.host, _WARM_UP + samples)
+            return seconds, process.written
         while len(seconds) < _WARM_UP + samples:
             if at_once(process.go(values, len(seconds))) is None:
                 break
@@ -87,7 +108,7 @@ def _seconds(experiment: Experiment, files: Path, samples: int) -> list[float]:
             seconds.append(step.what.computed_s)
     finally:
         workers.close(at_once=True)
-    return seconds
+    return seconds, process.written
 
 
 class _NoRun:

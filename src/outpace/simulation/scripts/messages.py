@@ -157,6 +157,13 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Wrote:
+    """The script, which is run only to measure its steps, writes a file before there are enough."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The script has ended.
 
@@ -182,6 +189,7 @@ FromScript: TypeAlias = (
     | WantState
     | LoadState
     | Left
+    | Wrote
     | Ended
 )
 

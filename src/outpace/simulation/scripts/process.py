@@ -44,6 +44,7 @@ from outpace.simulation.scripts.messages import (
     TakeStep,
     WantOutcome,
     WantState,
+    Wrote,
     receive,
     send,
 )
@@ -88,6 +89,7 @@ class ScriptProcess:
 
     Args:
         files: the folder for files of all workers' scripts.
+        measured: see `run_script`.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class ScriptProcess:
         files: Path | None,
         output: Output,
         has_reader: Callable[[], None],
+        measured: int | None = None,
     ) -> None:
         self.worker, self._name = worker, worker_name(worker)
         self._slots, self._has_reader = Slots(), has_reader
@@ -114,11 +117,13 @@ class ScriptProcess:
                 experiment,
                 files,
                 output.for_process,
+                measured,
             )
         output.started()
         self.host: Host
         self.step: Stepped | None = None  # the last one
         self.has_left = False
+        self.written: list[str] = []  # while steps are measured: files, before there are enough
         self.buffers = torch.empty(0)  # model buffers, as bytes
         self.parameters: torch.Tensor | None = None  # if the script trains them itself, at its end
         self.ended: Ended | None = None
@@ -331,6 +336,8 @@ class ScriptProcess:
                 send(self.pipe, States(self.host.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):
                 self.host.load_optimizer_state(self.worker, message.state)
+            elif isinstance(message, Wrote):
+                self.written.append(message.path)
             elif isinstance(message, Ended):
                 self.ended, self.has_left = message, True
                 if message.error is not None:

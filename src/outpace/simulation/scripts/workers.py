@@ -30,7 +30,8 @@ class ScriptWorkers:
     Args:
         files: the folder for files of the scripts; None: the run keeps none.
         show: called with each line that the scripts print.
-        alone: start only the script of worker 0.
+        measured: start only the script of worker 0, to measure its steps; the fewest that are
+            enough.
 
     Attributes:
         files: as given.
@@ -48,7 +49,7 @@ class ScriptWorkers:
         files: Path | None,
         show: OnOutput,
         *,
-        alone: bool = False,
+        measured: int | None = None,
     ) -> None:
         require_forking()
         # Making a torch optimizer imports it, which takes two seconds of each process.
@@ -58,7 +59,9 @@ class ScriptWorkers:
         self._outputs: list[Output] = []
         self.files = files
         self.processes: list[ScriptProcess] = []
+        alone = measured is not None
         workers = 1 if alone else experiment.workers
+        self._measured = measured
         self._show: OnOutput = partial(_without_name, show) if workers == 1 else show
         try:
             first = self._start(0, experiment, files)
@@ -76,7 +79,9 @@ class ScriptWorkers:
     def _start(self, worker: int, experiment: Experiment, files: Path | None) -> ScriptProcess:
         output = Output(self._output, worker_name(worker), self._show)
         self._outputs.append(output)
-        process = ScriptProcess(worker, experiment, files, output, self._require_reader)
+        process = ScriptProcess(
+            worker, experiment, files, output, self._require_reader, self._measured
+        )
         self.processes.append(process)
         return process
 

@@ -1,25 +1,54 @@
-"""Which files a script writes, so that a comparison can tell when variants overwrite them."""
+"""Which files a script writes.
+
+A comparison tells by them whether variants overwrite each other's files, and a script that is run
+only to measure its steps ends before it writes.
+"""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 import sys
+import tempfile
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import torch
 
 _WRITES: Final = os.O_WRONLY | os.O_RDWR
 _MOST: Final = 1000  # files
-_SYSTEM: Final = ("/dev/", "/proc/", "/tmp/torch_", "/sys/")
+_SYSTEM: Final = ("/dev/", "/proc/", "/sys/")
+# Events of Python: the place of the path among their arguments, that of its folder's descriptor.
+_CHANGES: Final = {
+    "os.rename": (1, 3),
+    "os.remove": (0, 1),
+    "os.rmdir": (0, 1),
+    "os.mkdir": (0, 2),
+    "os.truncate": (0, None),
+    "os.link": (1, 3),
+    "os.symlink": (1, 2),
+    "shutil.rmtree": (0, 1),
+    "sqlite3.connect": (0, None),
+}
+_MAKES_FILES: Final = ("os.rename", "os.link", "os.symlink", "sqlite3.connect")
 
 
 class Written:
-    """Collects the paths of files that this process opens to write to them."""
+    """Collects the paths of files that this process opens to write to them.
 
-    def __init__(self) -> None:
+    Args:
+        on_change: called before a file is written, and before a file or a folder is made, removed
+            or renamed, with its absolute path and True if it is a file that is written.
+    """
+
+    def __init__(self, on_change: Callable[[str, bool], None] = lambda *_: None) -> None:
         self._found: set[str] = set()
+        self._on_change = on_change
+        self._not_of_script = _caches()  # paths, or how they begin
 
     @property
     def paths(self) -> frozenset[str]:
@@ -28,24 +57,69 @@ class Written:
     def watch(self) -> None:
         """Begin to collect; there is no end to it, as Python keeps audit hooks."""
         sys.addaudithook(self._audit)
-        save = torch.save
+        # These open files unseen by Python.
+        self._watch_calls(torch, "save")
+        self._watch_calls(torch.jit, "save")
+        if importlib.util.find_spec("safetensors") is not None:
+            self._watch_calls(importlib.import_module("safetensors"), "serialize_file")
 
-        @wraps(save)
-        def saving(thing: Any, file: Any, *arguments: Any, **options: Any) -> None:
-            if isinstance(file, str | os.PathLike):  # torch opens it, unseen by Python
-                self._add(os.fspath(file))
-            save(thing, file, *arguments, **options)
+    def _watch_calls(self, module: ModuleType, name: str) -> None:
+        """Look at the second argument, a path, of each call of a function."""
+        function = getattr(module, name)
 
-        setattr(torch, "save", saving)  # noqa: B010  # it has another type for mypy
+        @wraps(function)
+        def called(*arguments: Any, **options: Any) -> Any:
+            file = arguments[1] if len(arguments) > 1 else None
+            path = options.get("f", options.get("filename", file))
+            if isinstance(path, str | os.PathLike):
+                self._add(path, is_file=True)
+            return function(*arguments, **options)
+
+        setattr(module, name, called)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
             writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & _WRITES
-            if writes and isinstance(path, str | bytes):
-                self._add(os.fsdecode(path))
+            if writes:
+                self._add(path, is_file=True)
+        elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
+            self._not_of_script += (str(Path(os.fsdecode(arguments[0])).absolute()),)
+        elif event in _CHANGES:
+            place, folder = _CHANGES[event]
+            if folder is None or arguments[folder] in (None, -1):  # else the path is relative to it
+                makes_file = event in _MAKES_FILES
+                self._add(
+                    arguments[place], is_file=makes_file, is_new=makes_file or event == "os.mkdir"
+                )
 
-    def _add(self, path: str) -> None:
-        whole = str(Path(path).absolute())
-        if len(self._found) < _MOST and not whole.startswith(_SYSTEM) and "__pycache__" not in path:
+    def _add(self, path: object, *, is_file: bool, is_new: bool = True) -> None:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return  # a descriptor
+        text = os.fsdecode(path)
+        whole = str(Path(text).absolute())
+        if (
+            whole.startswith(self._not_of_script)
+            or "__pycache__" in text
+            or text == ":memory:"  # of sqlite3
+            or (is_new and Path(whole).is_dir())  # os.makedirs, or a file without a name in it
+        ):
+            return
+        self._on_change(whole, is_file)
+        if is_file and len(self._found) < _MOST:
             self._found.add(whole)
+
+
+def _caches() -> tuple[str, ...]:
+    """Return how the paths begin that Python and torch write to by themselves."""
+    home = Path.home()
+    caches = [
+        os.environ.get("XDG_CACHE_HOME") or home / ".cache",
+        os.environ.get("TORCHINDUCTOR_CACHE_DIR"),
+        os.environ.get("TRITON_CACHE_DIR"),
+        home / ".triton",
+        home / ".nv",
+    ]
+    temporary = Path(tempfile.gettempdir())
+    starts = [str(temporary / name) for name in ("torch_", "torchinductor_", "pymp-")]
+    return (*_SYSTEM, *starts, *(f"{Path(path).absolute()}/" for path in caches if path))

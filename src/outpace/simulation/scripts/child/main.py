@@ -14,6 +14,7 @@ from outpace.engine.scripts.running import run_as_main
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.scripts.child.attached import SimulatedScript
 from outpace.simulation.scripts.child.files import Written
+from outpace.simulation.scripts.child.measured import EndBeforeWrite
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.collectives.followed import FollowedScript
 from outpace.simulation.scripts.collectives.memory import CallMemory
@@ -33,11 +34,13 @@ def run_script(
     experiment: Experiment,
     files: Path | None,
     output: tuple[Connection, Connection],
+    measured: int | None = None,
 ) -> None:
     """Run the script of worker `number` like `python script arguments`; the target of a process.
 
     Args:
         files: the folder for files of all workers' scripts, see `outpace.output_dir`.
+        measured: if the script is run only to measure its steps, the fewest that are enough.
     """
     print_into(*output)
     line, task = ScriptPipe(pipe), experiment.task
@@ -51,6 +54,8 @@ def run_script(
         HERE.follow = partial(FollowedScript, line, collectives, number, experiment)
     install(str(getattr(experiment.sync, "kind", "several strategies")), task.path)
     written = Written()
+    if measured is not None:
+        written = Written(EndBeforeWrite(line, measured, files))
     written.watch()
     problem = run_as_main(task, number, experiment.seed)
     if HERE.worker is not None:

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Final, NoReturn
 
 from outpace.engine.scripts.running import RunOver
-from outpace.simulation.scripts.messages import FromScript, Over, ToScript, receive, send
+from outpace.simulation.scripts.messages import FromScript, Over, Stepped, ToScript, receive, send
 
 ENDED_EARLY: Final = "outpace: the run was ended early"
 
@@ -22,6 +22,7 @@ class ScriptPipe:
         is_over: True once the script exits because the run is over; the simulation then answers
             no more.
         is_ended_early: True once the simulation has ended the run early; it then reads no more.
+        steps: steps that the script has taken.
     """
 
     def __init__(self, pipe: Connection) -> None:
@@ -29,6 +30,7 @@ class ScriptPipe:
         self._sending = threading.Lock()  # any thread of the script may log
         self.on_over: Callable[[Over], NoReturn] = _exit
         self.is_over = self.is_ended_early = False
+        self.steps = 0
 
     def send_bytes(self, data: bytes) -> None:
         """See `Connection`."""
@@ -43,6 +45,7 @@ class ScriptPipe:
         """Send a message. Raises RunOver if the run was ended early."""
         if self.is_ended_early:
             raise RunOver(ENDED_EARLY)
+        self.steps += isinstance(message, Stepped)
         try:
             send(self, message)
         except ConnectionError:
