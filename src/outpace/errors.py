@@ -40,8 +40,13 @@ class ProtocolError(RunError):
     """A peer sent a message that the protocol forbids. The receiver is unchanged."""
 
 
+def nearest(word: object, known: Iterable[str]) -> str | None:
+    """Return the known word that a mistyped one is most like; None if there is none."""
+    return next(iter(difflib.get_close_matches(str(word), sorted(known), n=1, cutoff=0.5)), None)
+
+
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` with the nearest known word, or a list of all known words."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."
+    near = nearest(word, names)
+    return f" Did you mean {near!r}?" if near else f" Known: {', '.join(names)}."

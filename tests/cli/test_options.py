@@ -167,3 +167,24 @@ def test_completion_names_the_commands(capsys, monkeypatch):
     monkeypatch.setenv("COMP_CWORD", "1")
     assert outpace() == 0
     assert capsys.readouterr().out.split() == ["simulate"]
+
+
+def test_options_of_a_script_are_moved_behind_the_dashes(capsys):
+    given = ("run", "train.py", "--epochs", "3", "--workers", "2", "-b=8", "sync.kind=ssgd")
+    said, corrected = refused(capsys, *given, "--", "--lr", "1").splitlines()
+    assert said == "error: outpace run has no option --epochs"
+    behind = "-- --epochs 3 -b=8 --lr 1"
+    assert corrected.endswith(f": outpace run train.py --workers 2 sync.kind=ssgd {behind}")
+    assert "no option --worker; did you mean --workers?" in refused(
+        capsys, "run", "train.py", "--worker", "2"
+    )
+
+
+def test_a_folder_of_traces_and_a_pattern_without_a_match_are_named(here, capsys):
+    (here / "traces").mkdir()
+    for rank in (0, 1):
+        (here / "traces" / f"rank{rank}.json").write_text("{}")
+    message = refused(capsys, "calibrate", "traces", "-o", "cluster.yaml")
+    assert "outpace calibrate traces/rank*.json -o cluster.yaml" in message
+    message = refused(capsys, "calibrate", "runs/rank*", "-o", "cluster.yaml")
+    assert "no file or folder matches runs/rank*" in message

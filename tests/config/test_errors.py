@@ -64,6 +64,12 @@ def test_keys_kinds_types_ranges_and_what_is_missing():
     }
 
 
+def test_a_mistyped_key_that_is_required_is_one_problem():
+    assert problems("compute={kind: constant, mean: 1}") == {
+        "compute.mean: unknown key. Did you mean 'mean_s'?"
+    }
+
+
 def test_what_belongs_to_a_class_is_no_key():
     (problem,) = problems("sync={kind: cutoff, apply: on-arrival}")
     assert problem.startswith("sync.apply: unknown key.")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from outpace.cli.usage import in_words
 from outpace.errors import ConfigError, OutpaceError
 from outpace.support.streams import OutputClosed, write_line
 
@@ -21,6 +22,7 @@ def echo(text: str, err: bool = False) -> None:
     write_line(sys.stderr if err else sys.stdout, text)
 
 
+_UsageError: Any = typer.BadParameter.__base__
 _SIGPIPE: Final = 141  # exit code of a program that writes to a pipe without a reader
 
 
@@ -28,8 +30,17 @@ class _InWords(TyperGroup):
     """Turns an exception of a command into a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
+        given = list(ctx.args)
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            if not error.format_message():  # help was asked for
+                raise
+            echo(in_words(error, given, ctx.obj or ()), err=True)
+            raise typer.Exit(2) from None
+        except PermissionError as error:
+            echo(f"error: {_not_permitted(error)}", err=True)
+            raise typer.Exit(1) from None
         except (OutpaceError, OSError) as error:
             echo(f"error: {error}", err=True)
             raise typer.Exit(error.exit_code if isinstance(error, OutpaceError) else 1) from None
@@ -38,6 +49,20 @@ class _InWords(TyperGroup):
         except KeyboardInterrupt:
             echo("interrupted; the folder of a run that had started is marked partial", err=True)
             raise typer.Exit(130) from None
+
+
+def _not_permitted(error: PermissionError) -> str:
+    """Return what to say if a file or a folder may not be read or written."""
+    if error.filename is None:
+        return str(error)
+    path = Path(os.fsdecode(error.filename)).absolute()
+    folder = next(each for each in path.parents if each.exists())
+    if path.exists() or os.access(folder, os.W_OK):
+        return f"{path}: you have no permission for it ({error.strerror})"
+    return (
+        f"{path} cannot be written: you have no permission to write to {folder}; name another "
+        "folder with --out (-o of outpace calibrate)"
+    )
 
 
 app = typer.Typer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -57,6 +58,7 @@ def calibrate(
             f"{out} exists and was not written by outpace calibrate, so it is not overwritten; "
             "name another file with -o"
         )
+    _require_sources(sources)
     page = out.with_suffix(".html") if report is None else report
     require_page(page, "--report")
     if _are_traces(sources):
@@ -83,6 +85,32 @@ def _are_traces(sources: Sequence[Path]) -> bool:
             "traces (.json, .json.gz) of one run"
         )
     return bool(traces)
+
+
+def _require_sources(sources: Sequence[Path]) -> None:
+    """Raise ConfigError for a pattern without a match, and for a folder that has traces."""
+    from outpace.record.folder import CONFIG
+
+    for path in sources:
+        if not path.exists() and any(letter in str(path) for letter in "*?["):
+            raise ConfigError(
+                f"no file or folder matches {path}: the shell replaces such a pattern unless it is "
+                "in quotes or matches nothing"
+            )
+        if path.is_dir() and not (path / CONFIG).exists():
+            found = sorted(each for end in _TRACES for each in path.glob(f"*{end}"))
+            if found:
+                pattern = path / _pattern([each.name for each in found])
+                raise ConfigError(
+                    f"{path} is not the folder of a run; for its {len(found)} .json files, as "
+                    f"traces of torch.profiler: outpace calibrate {pattern} -o cluster.yaml"
+                )
+
+
+def _pattern(names: Sequence[str]) -> str:
+    """Return a shell pattern for files that differ in a number, as in `rank*.json`."""
+    patterns = {re.sub(r"\d+", "*", name, count=1) for name in names}
+    return patterns.pop() if len(patterns) == 1 else "*.json*"
 
 
 def _from_runs(folders: Sequence[Path]) -> _Calibrated:

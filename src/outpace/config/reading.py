@@ -24,7 +24,7 @@ import pydantic
 
 from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
-from outpace.errors import ConfigError, did_you_mean
+from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
 from outpace.sync.assignment import Sync
@@ -221,9 +221,11 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
             problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
+    suggested = {nearest(key, usual) for key in data if key not in usual}
     for entry in dataclasses.fields(option):
         if entry.name not in data and _default(entry) is _UNREADABLE:
-            problems.append(f"{prefix}{entry.name} is missing")
+            if entry.name not in suggested:  # else the error of the mistyped key names it
+                problems.append(f"{prefix}{entry.name} is missing")
             values[entry.name] = _UNREADABLE
     whole = _UNREADABLE not in values.values()
     made: Any = _UNREADABLE

@@ -54,8 +54,8 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
         problem = _problem(error, f"worker {worker}: {task.path}")
         if HERE.worker is None and (exited := _exited(error)):
             problem = ConfigError(
-                f"worker {worker}: {task.path} {exited} before it called "
-                "outpace.attach(model, optimizer), so there is nothing to train"
+                f"worker {worker}: {task.path} {exited} before it called {_call(task.path)}, so "
+                "there is nothing to train"
             )
     if os.getpid() != this:
         _end_forked(None)
@@ -64,6 +64,12 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     if problem is None and HERE.worker is None:
         problem = _nothing_trained(task.path)
     return problem
+
+
+def _call(path: str) -> str:
+    """Return the call that the training of this script begins with."""
+    is_ours = "outpace" in Path(path).read_text(encoding="utf-8", errors="replace")
+    return "outpace.attach(model, optimizer)" if is_ours else "init_process_group"
 
 
 def _nothing_trained(path: str) -> ConfigError:

@@ -62,7 +62,8 @@ def _named(workers: Sequence[str]) -> str:
 def _warning(names: Sequence[str], iteration: int) -> str:
     return (
         f"{_named(names)} computed the same gradient in iteration {iteration}, so they train on "
-        "the same data and together do the work of one worker: give each its own share with "
-        "outpace.sampler(dataset), or DistributedSampler in a script with "
-        "DistributedDataParallel, or a seed of its own, such as seed + outpace.rank()"
+        "the same data and together do the work of one worker: give each its own share, with "
+        "DistributedSampler in a script with DistributedDataParallel, with "
+        "outpace.sampler(dataset) in one with outpace.attach, or with a seed of its own, such as "
+        "seed + rank (get_rank() or outpace.rank())"
     )

@@ -61,7 +61,8 @@ class Written:
         self._watch_calls(torch, "save")
         self._watch_calls(torch.jit, "save")
         if importlib.util.find_spec("safetensors") is not None:
-            self._watch_calls(importlib.import_module("safetensors"), "serialize_file")
+            for module in ("safetensors", "safetensors.torch", "safetensors.numpy"):
+                self._watch_calls(importlib.import_module(module), "serialize_file")
 
     def _watch_calls(self, module: ModuleType, name: str) -> None:
         """Look at the second argument, a path, of each call of a function."""
