@@ -13,7 +13,8 @@ from outpace.cluster.matrix import Matrix
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.running import check, simulate
+from outpace.experiment.running import simulate
+from outpace.experiment.simulating import check
 from outpace.kernel import Kernel
 from outpace.simulation.network import network_of
 from outpace.support.units import SECOND
