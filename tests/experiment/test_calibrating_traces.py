@@ -58,6 +58,9 @@ def test_run_times_and_all_reduces_of_a_run_over_gloo_are_found(tmp_path, capsys
     said = capsys.readouterr()
     assert "task: {kind: timing, parameters: 1000001}" in said.out
     assert "clocks of the ranks differ by up to 5" in said.err
+    last = said.err.splitlines()[-1]
+    assert "iterations are few: do not trust" in last
+    assert last.endswith("profile more steps: schedule(..., active=100)")
     assert "times and no losses" in said.err
 
 

@@ -25,6 +25,10 @@ from outpace.predict.recorded.table import RunTimes
 
 _OVERLAPPED: Final = 0.1  # share of the all-reduces' time, from which on it is said
 _FEW: Final = 50  # iterations, fewer than which it is said
+_ENOUGH: Final = 100  # iterations to profile, at least, where the laws are not known well
+_TIMES: Final = 4  # as many iterations as now halve the errors that are chance
+_FAR: Final = 0.15  # Kolmogorov distance, from which on a fit is called weak
+_WIDE: Final = 0.2  # median error of the all-reduces, from which on their fit is called weak
 _CLOCKS_S: Final = 1e-3  # difference of clocks, from which on it is said
 _SHORTEST: Final = 1e-7  # s that all-reduces add to an iteration, at least
 _FASTEST: Final = 1e16  # bytes/s
@@ -182,16 +186,14 @@ def _notes(found: TracedCalibration) -> list[str]:
     if warm_up:
         words = "iteration differs" if warm_up == 1 else f"{warm_up} iterations differ"
         notes.append(f"the first {words} from the others: left out")
-    if found.iterations < _FEW:
-        notes.append(
-            f"{found.iterations} iterations are few: compare the errors of the run times above "
-            "with the differences between strategies, or profile 100 iterations or more"
-        )
+    overlapped = round(100 * found.overlapped)
     if found.overlapped > _OVERLAPPED:
         notes.append(
-            f"{100 * found.overlapped:.0f} % of the all-reduces' time overlapped with computation: "
-            "network.all_reduce is what remained of it, which is right for DDP; all-reduces that "
-            "overlap with nothing, as those of local SGD, need what network says"
+            f"{overlapped} % of the all-reduces' time overlapped with computation. "
+            f"network.all_reduce has only the other {100 - overlapped} %, which lengthen an "
+            "iteration: this is right for DDP. For strategies that compute nothing meanwhile, such "
+            "as local SGD, give network.all_reduce the latency_s and bandwidth_bytes_per_s of "
+            "network"
         )
     if not found.all_reduce.has_latency:
         notes.append("all all-reduces have about one size, so their latency is taken to be 0")
@@ -213,4 +215,27 @@ def _notes(found: TracedCalibration) -> list[str]:
         "the traces have no servers: messages to them cost what the network says, their work "
         "nothing"
     )
+    weak = _weak(found)
+    if weak:
+        wanted = max(_ENOUGH, -(-_TIMES * found.iterations // 10) * 10)
+        notes.append(
+            f"{'; '.join(weak)}: do not trust differences between strategies that are smaller than "
+            f"the errors above, or profile more steps: schedule(..., active={wanted})"
+        )
     return notes
+
+
+def _weak(found: TracedCalibration) -> list[str]:
+    """Return why the laws are not known well enough, if so."""
+    weak = []
+    if found.iterations < _FEW:
+        weak.append(f"{found.iterations} iterations are few")
+    goodness = found.compute.goodness
+    worst = max(goodness.distance, float(goodness.of_worker.max()))
+    if found.compute.law is not None and worst > _FAR:  # else the recorded times are replayed
+        weak.append(f"the run times fit weakly (Kolmogorov distance {worst:.2f})")
+    if found.all_reduce.error > _WIDE:
+        weak.append(
+            f"the all-reduces fit weakly (median error {100 * found.all_reduce.error:.0f} %)"
+        )
+    return weak

@@ -95,8 +95,8 @@ def law_words(law: Law | ServiceLaw) -> str:
     if isinstance(law, Regimes):
         fast, slow = law.regimes
         parts.append(
-            f"{slow.factor:.3g} times as long in periods of {duration(slow.dwell_s)}, which come "
-            f"after {duration(fast.dwell_s)}"
+            f"steps {slow.factor:.3g} times as long in slow periods, which last "
+            f"{duration(slow.dwell_s)} on average, with {duration(fast.dwell_s)} between them"
         )
     if law.factors:
         low, high = min(law.factors), max(law.factors)
