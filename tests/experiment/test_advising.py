@@ -7,6 +7,7 @@ import pytest
 
 import outpace
 from outpace.cli import main
+from outpace.experiment.advising import recording
 from outpace.experiment.advising.curves import Bound, Goal, Trial
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.scenarios import scenarios, slower_network, worse_stragglers
@@ -203,3 +204,37 @@ def test_the_advice_names_the_family_that_is_best_by_construction(cluster):
         only=["asp", "ssp", "drop-stragglers", "local-sgd"],
     )
     assert found.strategy in families
+
+
+def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_again(
+    tmp_path, monkeypatch
+):
+    ran, out = [], tmp_path / "out"
+    source = source_of({key: CONFIG[key] for key in CONFIG if key != "compute"}, None, {})
+
+    def run(experiment, folder):
+        ran.append(experiment.stop.iterations)
+        folder.mkdir(parents=True)
+
+    def failing(folders):
+        raise outpace.ConfigError("too few iterations")
+
+    def write(found, words, path, page):
+        path.write_text("compute: {kind: constant, mean_s: 0.1}\n")
+
+    monkeypatch.setattr(recording, "run", run)
+    monkeypatch.setattr(recording, "calibrate", failing)
+    with pytest.raises(outpace.ConfigError, match="too few"):
+        recording.recorded_cluster(source, out, lambda _: None)
+    assert not out.exists()
+    monkeypatch.setattr(recording, "calibrate", lambda folders: None)
+    monkeypatch.setattr(recording, "shown", lambda found: "")
+    monkeypatch.setattr(recording, "write_calibration", write)
+    with pytest.warns(outpace.OutpaceWarning, match="32 steps"):
+        recording.recorded_cluster(source, out, lambda _: None)
+    again = recording.recorded_cluster(source, out, lambda _: None)
+    assert ran == [32, 32]
+    assert again.data["include"] == str(out / "cluster.yaml")
+    other = source._replace(data={**source.data, "workers": 8})
+    with pytest.raises(outpace.ConfigError, match="a recording of another configuration"):
+        recording.recorded_cluster(other, out, lambda _: None)

@@ -77,7 +77,7 @@ def advise(
     """Say which strategy reaches a target soonest, and how sure that is.
 
     About 24 strategies are simulated, each with its own learning rate. A script (.py) is recorded
-    for 25 real steps first, unless there is a cluster file; its own arguments come after --.
+    for 32 real steps first, unless there is a cluster file; its own arguments come after --.
     """
     from outpace.experiment.advising.advise import advised, goal_of
     from outpace.experiment.sources import Source

@@ -16,7 +16,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.experiment.advising.curves import Goal
 from outpace.experiment.advising.known import prediction_error
 from outpace.experiment.advising.problem import Problem, problem_of
-from outpace.experiment.advising.recording import recorded_cluster
+from outpace.experiment.advising.recording import recorded_cluster, recorded_only
 from outpace.experiment.advising.results import advice_of
 from outpace.experiment.advising.study import Found, Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
@@ -208,7 +208,8 @@ def _require_folder(folder: Path, asked: Mapping[str, Any]) -> None:
     """Raise ConfigError unless the folder is new, empty, or has the advice of this study."""
     path = folder / ADVICE
     if not path.is_file():
-        files.require_new(folder)
+        if not recorded_only(folder):
+            files.require_new(folder)
         return
     with contextlib.suppress(OSError, ValueError, AttributeError):
         if json.loads(path.read_text(encoding="utf-8")).get("study") == asked["study"]:

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from outpace.config.cluster_files import with_cluster
+from outpace.errors import ConfigError
 from outpace.experiment.calibrating import calibrate
 from outpace.experiment.calibrating.words import shown
 from outpace.experiment.calibrating.writing import write_calibration
 from outpace.experiment.running import run
 from outpace.experiment.sources import Source
+from outpace.record.folder import write_json
 from outpace.support.notices import warn
 
-STEPS: Final = 25  # a calibration needs 20, and leaves the first ones out if they differ
+STEPS: Final = 32  # a calibration needs 20, and leaves the first ones out if they differ
 CLUSTER: Final = "cluster.yaml"
 _RECORDED: Final = "recorded"
+_FILE: Final = "recording.json"  # what was recorded: the configuration
+_FILES: Final = frozenset({_RECORDED, _FILE, CLUSTER, Path(CLUSTER).with_suffix(".html").name})
 
 
 def recorded_cluster(source: Source, folder: Path | None, say: Callable[[str], None]) -> Source:
     """Return the configuration with a cluster file, from STEPS real iterations of BSP.
 
-    The run and the file are kept in `folder`; without one they are removed when Python ends.
+    The run and the file are kept in `folder`; without one they are in a temporary folder. If the
+    folder has a recording of the same configuration, it is taken. What was written is removed if
+    the run or the calibration fails.
 
     Raises:
-        ConfigError, RunError: if the run or the calibration fails.
+        ConfigError, RunError: if the run or the calibration fails, or the folder has a recording of
+            another configuration.
     """
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="outpace-advice-"))
@@ -36,13 +46,47 @@ def recorded_cluster(source: Source, folder: Path | None, say: Callable[[str], N
         if key not in ("sync", "sync_changes", "conditions", "pull", "skip", "variants", "seeds")
     }
     data |= {"sync": {"kind": "bsp"}, "stop": {"iterations": STEPS}}
-    say(f"no cluster file: {STEPS} steps of BSP are recorded on real processes")
     experiment = source._replace(data=data).experiment()
-    out = folder / _RECORDED
-    if not out.exists():
-        run(experiment, out)
-    found = calibrate([out])
+    asked = json.loads(json.dumps(data, default=str, sort_keys=True))
     path = folder / CLUSTER
-    write_calibration(found, shown(found), path, path.with_suffix(".html"))
+    if (folder / _FILE).is_file() and path.is_file():
+        if _read(folder / _FILE) != asked:
+            raise ConfigError(
+                f"{folder} has a recording of another configuration: choose another --out"
+            )
+        say(f"no cluster file: the one that was recorded before is taken, {path}")
+        return source._replace(data=with_cluster(source.data, path))
+    say(f"no cluster file: {STEPS} steps of BSP are recorded on real processes")
+    out = folder / _RECORDED
+    try:
+        run(experiment, out)
+        found = calibrate([out])
+        write_calibration(found, shown(found), path, path.with_suffix(".html"))
+        write_json(folder / _FILE, asked)
+    except BaseException:
+        _remove(folder)
+        raise
     warn(f"the cluster was calibrated on {STEPS} steps, which is little: {path}")
     return source._replace(data=with_cluster(source.data, path))
+
+
+def recorded_only(folder: Path) -> bool:
+    """Return True if the folder has a complete recording and nothing else."""
+    if not (folder / _FILE).is_file():
+        return False
+    return all(each.name in _FILES for each in folder.iterdir())
+
+
+def _read(path: Path) -> Any:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _remove(folder: Path) -> None:
+    """Remove an incomplete recording, and the folder if nothing else is in it."""
+    shutil.rmtree(folder / _RECORDED, ignore_errors=True)
+    for name in _FILES - {_RECORDED}:
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
