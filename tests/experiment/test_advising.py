@@ -7,10 +7,12 @@ import pytest
 
 import outpace
 from outpace.cli import main
+from outpace.errors import OutpaceWarning
 from outpace.experiment.advising import recording
 from outpace.experiment.advising.curves import Bound, Goal, Trial
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.scenarios import scenarios, slower_network, worse_stragglers
+from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.support.yaml_files import read_yaml
 
@@ -28,9 +30,13 @@ ONLY = ["drop-stragglers"]
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory):
-    return outpace.advise(
-        CONFIG, tmp_path_factory.mktemp("advice") / "out", target_loss=0.05, seeds=3, only=ONLY
-    )
+    out = tmp_path_factory.mktemp("advice") / "out"
+    states = []
+    found = outpace.advise(CONFIG, out, target_loss=0.05, seeds=3, only=ONLY, show=states.append)
+    phases = list(dict.fromkeys(state.phase for state in states))
+    assert phases == ["a run of BSP", "search", "fresh seeds", "changed clusters"]
+    assert states[-1].left_s == 0.0
+    return found
 
 
 def test_the_advice_says_which_strategy_and_how_sure(advice):
@@ -40,6 +46,8 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     assert 1 < data["speedup_over_bsp"]["low"] <= data["speedup_over_bsp"]["mean"]
     assert data["speedup_over_all_reduce"]["low"] > 1
     assert data["status"] == "complete"
+    assert (data["likely"], data["not_tried"], data["more_s"]) == (None, 0, None)
+    assert not (advice.folder / "likely.yaml").exists()
     assert data["seeds"] == [0, 1, 2]
     names = [each["name"] for each in data["candidates"]]
     assert names[:2] == ["BSP", "all-reduce"]
@@ -89,20 +97,32 @@ def test_strategies_have_the_same_run_times_and_batches_on_a_seed():
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # the same batches, hardly any step
 
 
-def test_an_interrupted_study_keeps_the_answer_so_far(tmp_path):
-    def interrupt(text):
-        if text.startswith("on "):
-            raise KeyboardInterrupt
+def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd, monkeypatch):
+    def interrupt(study, found):
+        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        outpace.advise(
-            CONFIG, tmp_path / "out", target_loss=0.05, seeds=2, only=["asp"], say=interrupt
-        )
-    data = json.loads((tmp_path / "out" / "advice.json").read_text())
+    monkeypatch.setattr(Study, "_fresh", interrupt)
+    file, out = tmp_path / "x.yaml", tmp_path / "out"
+    file.write_text(json.dumps({**CONFIG, "target": {"loss": 0.05}, "evaluate": {"every_s": 0.5}}))
+    with pytest.raises(SystemExit) as ended:
+        main(["advise", str(file), "--out", str(out), "--only", "asp"])
+    assert ended.value.code == 130
+    data = json.loads((out / "advice.json").read_text())
     assert (data["status"], data["strategy"]) == ("interrupted", "bsp")
-    text = (tmp_path / "out" / "recommended.yaml").read_text()
-    assert "interrupted" in text
-    assert "In the search ASP" in text
+    assert data["target"] == {"loss": 0.05}  # of the file
+    assert data["speedup_over_bsp"] == {"mean": None, "low": None, "high": None}
+    assert data["likely"]["strategy"] == "asp"  # it waits for nobody
+    assert data["likely"]["speedup_over_bsp"] > 1
+    assert data["more_s"] > 0
+    assert read_yaml(out / "likely.yaml") == data["likely"]["recommendation"]
+    assert "interrupted" in (out / "recommended.yaml").read_text()
+    said = capfd.readouterr()
+    assert "Probably ASP" in said.out
+    assert "seeds of the search, not sure" in said.out
+    assert "evaluate of the configuration is not used" in said.out
+    assert "search: 4 candidates; one run of BSP takes" in said.err
+    assert f"this is the answer so far; it is in {out}" in said.err
+    assert "not known" in (out / "report.html").read_text()
 
 
 def test_a_target_that_cannot_be_reached_says_what_was_reached(tmp_path):
@@ -117,6 +137,7 @@ def test_a_target_that_cannot_be_reached_says_what_was_reached(tmp_path):
         ([], "give exactly one target"),
         (["--target-accuracy", "0.9"], "the task 'quadratic' has no accuracy"),
         (["--target-loss", "0.05", "--seeds", "1"], "seeds must be from 2"),
+        (["--target-loss", "0.05", "--budget=-3m"], "--budget -3m: give a time such as 60s"),
         (["--target-loss", "0.05", "--budget", "x"], "--budget x: give a time such as 60s"),
         (["--target-loss", "0.05", "--budget", "0.01s"], "too small for one run of BSP"),
         (["--target-loss", "0.05", "--only", "sps"], "unknown kind 'sps'. Did you mean"),
@@ -230,11 +251,11 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
     monkeypatch.setattr(recording, "calibrate", lambda folders: None)
     monkeypatch.setattr(recording, "shown", lambda found: "")
     monkeypatch.setattr(recording, "write_calibration", write)
-    with pytest.warns(outpace.OutpaceWarning, match="32 steps"):
+    with pytest.warns(OutpaceWarning, match="32 steps"):
         recording.recorded_cluster(source, out, lambda _: None)
     again = recording.recorded_cluster(source, out, lambda _: None)
     assert ran == [32, 32]
-    assert again.data["include"] == str(out / "cluster.yaml")
+    assert again.data["include"] == [str(out / "cluster.yaml")]
     other = source._replace(data={**source.data, "workers": 8})
     with pytest.raises(outpace.ConfigError, match="a recording of another configuration"):
         recording.recorded_cluster(other, out, lambda _: None)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, OWN, candidates, usable
+from outpace.experiment.advising.candidates import (
+    ALL_REDUCE,
+    BSP,
+    OWN,
+    candidates,
+    in_order_of_trial,
+    usable,
+)
 from outpace.sync import POLICIES, Peers
 
 CONFIG = {
@@ -63,3 +70,13 @@ def test_the_strategy_of_the_configuration_is_a_candidate():
     assert (found[-1].sync, found[-1].beside) == (own, {"skip": {"pull": {"every": 4}}})
     found, _ = usable(4, {**CONFIG, "sync": {"kind": "ssp", "staleness": 4}}, "x.yaml")
     assert OWN not in [each.name for each in found]
+
+
+def test_one_of_each_family_is_tried_before_a_second_one():
+    found = candidates(16)
+    names = in_order_of_trial(found)
+    assert sorted(names) == sorted(each.name for each in found)
+    family = {each.name: each.family for each in found}
+    families = set(family.values()) - {"barrier"}
+    assert names[:4] == (BSP, ALL_REDUCE, "ASP, over staleness", "drop the last quarter")
+    assert {family[name] for name in names[2 : 2 + len(families)]} == families

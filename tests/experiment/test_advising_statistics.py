@@ -210,6 +210,7 @@ def test_every_candidate_has_the_same_trials_and_the_references_as_many_as_the_f
     assert min(counts.values()) == 3
     assert search.best_rate("s7") == 4.0  # beyond the rates of the first rounds
     assert search.best_rate("BSP") == 0.25
+    assert len(runner.trials) == search.space.trials == 3 * 24 + 2 * (2 + 11) + 2 * (2 + 6) + 4 * 6
     seeds = {trial.seed for trial in runner.trials}
     assert seeds <= set(range(100, 105))
 
@@ -244,6 +245,7 @@ def test_a_script_that_sets_its_own_rate_is_tried_on_further_seeds():
     search = searched(space(means, rate=None), runner)
     assert {trial.rate for trial in runner.trials} == {1.0}
     counts = sorted(len(known.trials) for known in search.known.values())
+    assert len(runner.trials) == search.space.trials
     assert counts == [1, 1, 2, 2, 2, 2, 2, 2]  # both references and the best four of six
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,6 +25,11 @@ from outpace.cli.options import (
 from outpace.cli.output import Output
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
 
+if TYPE_CHECKING:
+    from outpace.experiment.advising.progress import State
+
+_INTERRUPTED: Final = 130
+
 
 @app.command()
 def advise(
@@ -34,7 +41,10 @@ def advise(
     seed: Seed = None,
     cluster: Cluster = None,
     target_accuracy: Annotated[
-        float | None, typer.Option("--target-accuracy", help="The test accuracy to reach.")
+        float | None,
+        typer.Option(
+            "--target-accuracy", help="The test accuracy to reach. Default: target of the file."
+        ),
     ] = None,
     target_loss: Annotated[
         float | None, typer.Option("--target-loss", help="The training loss to reach.")
@@ -79,25 +89,26 @@ def advise(
     About 24 strategies are simulated, each with its own learning rate. A script (.py) is recorded
     for 32 real steps first, unless there is a cluster file; its own arguments come after --.
     """
-    from outpace.experiment.advising.advise import advised, goal_of
+    budget_s = None if budget is None else seconds_of(budget)
+    from outpace.experiment.advising.advise import ADVICE, advised, goal_of
     from outpace.experiment.sources import Source
-    from outpace.report.advice.words import rows, sentences
-    from outpace.support.yaml_files import with_overrides, write_yaml
+    from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)
     data, base = source_data("advise", config, context.obj, given)
     data = with_overrides(data, given)
-    goal = goal_of(target_accuracy, target_loss)
+    goal = goal_of(target_accuracy, target_loss, data.get("target"))
     output = Output(quiet, as_json)
     started_s = time.monotonic()
     with folder_for(out, config) as folder:
+        before = _changed_at(folder / ADVICE)
         try:
-            with output.of_run():
+            with output.of_run(), _progress(not quiet) as show:
                 advice = advised(
                     Source(data, str(config), base, None),
                     folder,
                     goal=goal,
-                    budget_s=None if budget is None else seconds_of(budget),
+                    budget_s=budget_s,
                     seeds=seeds,
                     cluster=cluster,
                     lr_argument=lr_argument,
@@ -105,23 +116,71 @@ def advise(
                     verify=verify,
                     processes=None,
                     say=output.log,
+                    show=show,
                 )
         except KeyboardInterrupt:
-            if (folder / "advice.json").is_file():
-                say("note", [f"the answer so far is in {folder}, marked as interrupted"])
-            raise
-        found = advice.data
-
-        def show() -> None:
-            print_rows(rows(found))
-            echo("")
-            for sentence in sentences(found):
-                echo(sentence)
-            echo("")
-            echo(write_yaml(found["recommendation"]).rstrip())
-            echo("")
-            echo(f"to run it: {found['command']}")
-
-        output.result(json.loads(json.dumps(found)), show)
+            if _changed_at(folder / ADVICE) == before:
+                say("interrupted", ["no run has reached the target yet, so there is no answer"])
+            else:
+                _print(json.loads((folder / ADVICE).read_text(encoding="utf-8")), output)
+                output.where(folder)
+                say("interrupted", [f"this is the answer so far; it is in {folder}"])
+            raise typer.Exit(_INTERRUPTED) from None
+        _print(dict(advice.data), output)
         output.note(f"this took {time.monotonic() - started_s:.0f} s")
         output.where(folder)
+
+
+def _print(found: dict[str, Any], output: Output) -> None:
+    """Print the advice: a table, sentences and the configuration, or JSON."""
+    from outpace.report.advice.words import rows, sentences
+    from outpace.support.yaml_files import write_yaml
+
+    def show() -> None:
+        print_rows(rows(found))
+        echo("")
+        for sentence in sentences(found):
+            echo(sentence)
+        echo("")
+        echo(write_yaml(found["recommendation"]).rstrip())
+        echo("")
+        echo(f"to run it: {found['command']}")
+
+    output.result(json.loads(json.dumps(found)), show)
+
+
+def _changed_at(path: Path) -> int | None:
+    """Return when a file was last written; None if there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+@contextmanager
+def _progress(wanted: bool) -> Iterator[Callable[[State], None]]:
+    """Show phase, runs and seconds left on a terminal, if that is wanted."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} of {task.total} runs{task.fields[left]}"),
+    )
+    hidden = not (wanted and console.is_terminal)
+    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+        task = progress.add_task("begins", total=1, left="")
+
+        def show(state: State) -> None:
+            left = "" if state.left_s is None else f", about {state.left_s:.0f} s left"
+            progress.update(
+                task,
+                description=state.phase,
+                total=state.planned,
+                completed=min(state.done, state.planned),
+                left=left,
+            )
+
+        yield show

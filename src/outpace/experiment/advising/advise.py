@@ -14,11 +14,13 @@ from outpace.config.cluster_files import INCLUDE, with_cluster
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.advising.curves import Goal
-from outpace.experiment.advising.known import prediction_error
+from outpace.experiment.advising.found import Found
+from outpace.experiment.advising.known import prediction_error, reason_without
 from outpace.experiment.advising.problem import Problem, problem_of
+from outpace.experiment.advising.progress import State
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
 from outpace.experiment.advising.results import advice_of
-from outpace.experiment.advising.study import Found, Study
+from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import Source, TaskLike, source_of
 from outpace.experiment.trials import Pool
@@ -32,6 +34,7 @@ from outpace.support.notices import warn
 from outpace.support.yaml_files import write_yaml
 
 RECOMMENDED: Final = "recommended.yaml"
+LIKELY: Final = "likely.yaml"
 ADVICE: Final = "advice.json"
 _BSP: Final = "bsp"  # folder of BSP's run, whose trace is kept
 _MOST_SEEDS: Final = 1000
@@ -88,6 +91,7 @@ def advise(
     verify: bool = False,
     processes: int | None = None,
     say: Callable[[str], None] = lambda _: None,
+    show: Callable[[State], None] = lambda _: None,
     task: TaskLike | None = None,
     **changes: Any,
 ) -> Advice:
@@ -100,7 +104,8 @@ def advise(
         experiment: an Experiment, plain data, or the path of a YAML file.
         out: folder for recommended.yaml, advice.json and report.html; new, empty, or with the
             advice of the same study.
-        target_accuracy, target_loss: the target; exactly one of them.
+        target_accuracy, target_loss: the target; at most one of them. None: the experiment's
+            `target`.
         budget_s: seconds after which the answer so far is given; None: until it is complete.
         seeds: number of fresh seeds, at least 2.
         cluster: a cluster file, whose keys replace those of the experiment.
@@ -110,6 +115,7 @@ def advise(
         verify: also run the best three on real processes, for a minute each.
         processes: most runs at a time; None: one for each core.
         say: called with provisional answers.
+        show: called with how far the study has come.
         task, changes: as for `simulate`.
 
     Raises:
@@ -117,10 +123,11 @@ def advise(
         RunError: if no run reached the target, or the budget is too small for one run.
         KeyboardInterrupt: after the answer so far was written to `out`.
     """
+    source = source_of(experiment, task, changes)
     return advised(
-        source_of(experiment, task, changes),
+        source,
         None if out is None else Path(out),
-        goal=goal_of(target_accuracy, target_loss),
+        goal=goal_of(target_accuracy, target_loss, source.data.get("target")),
         budget_s=budget_s,
         seeds=seeds,
         cluster=cluster,
@@ -129,6 +136,7 @@ def advise(
         verify=verify,
         processes=processes,
         say=say,
+        show=show,
     )
 
 
@@ -145,6 +153,7 @@ def advised(
     verify: bool,
     processes: int | None,
     say: Callable[[str], None],
+    show: Callable[[State], None] = lambda _: None,
 ) -> Advice:
     """Return the advice for the configuration of a source; see `advise`."""
     if type(seeds) is not int or not 2 <= seeds <= _MOST_SEEDS:
@@ -162,7 +171,15 @@ def advised(
     trace = None if folder is None else folder / _BSP
     interrupted = False
     with Pool(processes, warning=lambda _, text: warn(text)) as pool:
-        study = Study(problem, pool, seeds=seeds, budget_s=budget_s, folder=_free(trace), say=say)
+        study = Study(
+            problem,
+            pool,
+            seeds=seeds,
+            budget_s=budget_s,
+            folder=_free(trace),
+            say=say,
+            show=show,
+        )
         try:
             found = study.run()
             error, no_error = prediction_error(study.problem, found, pool)
@@ -170,7 +187,8 @@ def advised(
             if study.found is None or study.found.search.best_curve is None:
                 raise
             found, interrupted = study.found, True
-            error, no_error = None, "the study was interrupted"
+            error = None
+            no_error = reason_without(study.problem, found) or "the study was interrupted"
     problem = study.problem
     data = _data(problem, found, error, no_error, folder, asked)
     if interrupted:
@@ -183,15 +201,35 @@ def advised(
     return _written(data, folder)
 
 
-def goal_of(accuracy: float | None, loss: float | None) -> Goal:
-    """Return the target. Raises ConfigError."""
+def goal_of(accuracy: float | None, loss: float | None, configured: Any = None) -> Goal:
+    """Return the target: the given one, else the configured one.
+
+    Raises ConfigError.
+    """
+    if accuracy is None and loss is None and configured is not None:
+        found = _plain_target(configured)
+        accuracy, loss = found.get("accuracy"), found.get("loss")
     if (accuracy is None) == (loss is None):
-        raise ConfigError("give exactly one target: target_accuracy or target_loss")
+        raise ConfigError(
+            "give exactly one target: target_accuracy or target_loss, or target in the "
+            "configuration"
+        )
     if accuracy is not None and not 0 < accuracy <= 1:
         raise ConfigError(f"target_accuracy must be above 0 and at most 1, not {accuracy!r}")
     if loss is not None and not positive(loss):
         raise ConfigError(f"target_loss must be a positive number, not {loss!r}")
     return Goal(accuracy, loss)
+
+
+def _plain_target(configured: Any) -> Mapping[str, Any]:
+    """Return a configured target as plain data. Raises ConfigError."""
+    if not isinstance(configured, Mapping):
+        raise ConfigError(f"target: {configured!r} is not a mapping with accuracy or loss")
+    for key in ("accuracy", "loss"):
+        value = configured.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
+            raise ConfigError(f"target.{key} must be a number, not {value!r}")
+    return configured
 
 
 def _asked(source: Source, goal: Goal, seeds: int, options: list[Any]) -> dict[str, Any]:
@@ -277,6 +315,11 @@ def _written(data: dict[str, Any], folder: Path | None) -> Advice:
         notes = [f"# {line}\n" for sentence in sentences(data) for line in sentence.splitlines()]
         text = "".join(notes) + write_yaml(data["recommendation"])
         files.write_text(folder / RECOMMENDED, text)
+        if data["likely"] is None:
+            (folder / LIKELY).unlink(missing_ok=True)
+        else:
+            text = "".join(notes) + write_yaml(data["likely"]["recommendation"])
+            files.write_text(folder / LIKELY, text)
         files.write_json(folder / ADVICE, data)
         write_advice_page(data, folder / files.REPORT)
     except (OSError, ConfigError) as fault:

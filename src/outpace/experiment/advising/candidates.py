@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +15,20 @@ from outpace.support.shares import share_of
 BSP: Final = "BSP"
 ALL_REDUCE: Final = "all-reduce"
 OWN: Final = "as configured"
+
+# One of each family, by what was soon in the examples and in the first results of
+# benchmarks/strategies. The order matters only if time is short.
+_FIRST: Final = (
+    OWN,
+    "ASP, over staleness",
+    "drop the last quarter",
+    "Local SGD 4",
+    "SSP 4",
+    "gossip",
+    "partial push",
+    "learned cut-offs, replan",
+    "HPSGD",
+)
 
 # Keys that a strategy brings, so those of the configuration are not used.
 _OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip", "barrier")
@@ -77,6 +92,20 @@ def candidates(workers: int) -> list[Candidate]:
         if not any(each.sync == other.sync and each.beside == other.beside for other in found):
             found.append(each)
     return found
+
+
+def in_order_of_trial(found: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the names in the order in which they are tried, if time may be short.
+
+    The references, one of each family, then a second of each, and so on.
+    """
+    first = {name: place for place, name in enumerate((BSP, ALL_REDUCE, *_FIRST))}
+    mine: dict[str, list[Candidate]] = {}
+    for each in sorted(found, key=lambda each: first.get(each.name, len(first))):
+        mine.setdefault("" if each.name in (BSP, ALL_REDUCE) else each.family, []).append(each)
+    references = [each.name for each in mine.pop("", [])]
+    rounds = itertools.zip_longest(*mine.values())
+    return (*references, *(each.name for row in rounds for each in row if each is not None))
 
 
 def _all(workers: int) -> Iterator[Candidate]:

@@ -10,13 +10,22 @@ import numpy as np
 from outpace.config.cluster_files import DRAW, INCLUDE
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
+from outpace.experiment.advising.found import Found
 from outpace.experiment.advising.problem import Problem
 from outpace.experiment.advising.statistics import chosen
-from outpace.experiment.advising.study import Found
 from outpace.experiment.trials import Ended, Order, Pool
 
 _DRAWS: Final = 12
 _ITERATIONS: Final = 100  # at most, of each of these runs
+
+
+def reason_without(problem: Problem, found: Found) -> str:
+    """Return why the error of predicted times cannot be known; empty if it can."""
+    if problem.is_script:
+        return "the error of the calibration is not applied to scripts"
+    if problem.data.get(INCLUDE) is None:
+        return "no cluster file states errors"
+    return "there are too few fresh seeds" if len(found.seeds) < 2 else ""
 
 
 def prediction_error(problem: Problem, found: Found, pool: Pool) -> tuple[float | None, str]:
@@ -29,13 +38,9 @@ def prediction_error(problem: Problem, found: Found, pool: Pool) -> tuple[float 
     Returns:
         The error, or None and the reason.
     """
-    if problem.is_script:
-        return None, "the error of the calibration is not applied to scripts"
-    if problem.data.get(INCLUDE) is None:
-        return None, "no cluster file states errors"
+    if reason := reason_without(problem, found):
+        return None, reason
     times = found.times(problem.goal.level)
-    if not found.seeds or len(found.seeds) < 2:
-        return None, "there are too few fresh seeds"
     name = chosen(times, "BSP").name
     data = problem.configured(name, found.search.best_rate(name))
     base = problem.source.with_given(

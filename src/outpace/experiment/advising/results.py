@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import Curve
+from outpace.experiment.advising.found import Found, provisional
+from outpace.experiment.advising.likely import likely
 from outpace.experiment.advising.problem import Problem
 from outpace.experiment.advising.search import Search
 from outpace.experiment.advising.statistics import (
@@ -18,7 +20,7 @@ from outpace.experiment.advising.statistics import (
     probability_of_best,
     speedup,
 )
-from outpace.experiment.advising.study import WHOLE, Found, provisional
+from outpace.experiment.advising.study import WHOLE
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
 from outpace.support.version import __version__
 
@@ -71,6 +73,9 @@ def advice_of(
         "speedup_over_all_reduce": asdict(to_all_reduce),
         "distinguishable": choice.distinguishable,
         "best": choice.best,
+        "likely": likely(problem, found, times, choice),
+        "not_tried": sum(not known.trials for known in search.known.values()),
+        "more_s": None if found.ended == "complete" else found.more_s,
         "ahead": provisional(search) if search.best_curve is not None else "",
         "probability_best": probability,
         "seeds": list(found.seeds),
@@ -91,8 +96,11 @@ def advice_of(
             for scenario, changed in found.changed
         ],
         "evaluated_every_s": found.every_s,
+        "searched_every_s": found.searched_every_s,
+        "evaluate_replaced": not problem.is_script and bool(problem.data.get("evaluate")),
         "effort": {
             "trials": sum(len(known.trials) for known in search.known.values()),
+            "one_run_s": round(found.one_run_s, 3),
             "elapsed_s": round(found.elapsed_s, 3),
             "processor_s": round(found.cost_s, 3),
             "processor_s_of_finalists": round(found.cost_of_finalists_s, 3),
@@ -102,9 +110,9 @@ def advice_of(
 
 
 def _choice(times: Mapping[str, Sequence[TimeTo]]) -> Choice:
-    """Return what the fresh seeds say; BSP if there are fewer than two of them."""
+    """Return what the fresh seeds say; BSP, of which nothing is known, with fewer than two."""
     if BSP not in times or len(times[BSP]) < 2:
-        return Choice(BSP, Estimate(1.0, 1.0, 1.0), False, BSP, {})
+        return Choice(BSP, NOTHING, False, BSP, {})
     return chosen(times, BSP)
 
 
@@ -165,7 +173,9 @@ def _front(
 ) -> list[dict[str, Any]]:
     """Return time to the target and final score of each strategy on the fresh seeds."""
     goal = found.search.space.goal
-    points = []
+    points: list[dict[str, Any]] = []
+    if not found.whole_s:  # no run went on after the target
+        return points
     for name, curves in found.fresh.items():
         finals = [c.last for c in curves[:WHOLE] if math.isfinite(c.last)]
         sign = 1 if goal.accuracy is not None else -1

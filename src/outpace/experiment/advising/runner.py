@@ -56,6 +56,7 @@ class PoolRunner:
         self.every_s: Callable[[], float | None] = lambda: None
         self.cost_s = 0.0  # processor time of all trials
         self.done = 0  # trials that have ended
+        self.ticked: Callable[[], None] = lambda: None  # called after each event
         self._pool = pool
         self._ended_s = 0.0  # when the last trial ended
 
@@ -100,9 +101,10 @@ class PoolRunner:
                 del under_way[known.trial]
                 curve = self._curve(known, event)
                 self.cost_s += curve.cost_s
-                self.done += 1
+                self.done += known.ended is not None or event.status != "stopped"
                 if known.ended is not None or event.status != "stopped":
                     yield known.trial, curve
+            self.ticked()
 
     def _curve(self, known: _Open, end: TrialEnded) -> Curve:
         cost_s = end.cpu_s

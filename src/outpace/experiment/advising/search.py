@@ -57,6 +57,7 @@ class Space:
         rate: the configured learning rate; None: trials cannot have another one.
         seeds: for the search, SEEDS of them.
         horizon_s: virtual time at which every trial ends.
+        order: the names in the order in which they are first tried; empty: as they are.
     """
 
     names: tuple[str, ...]
@@ -65,6 +66,19 @@ class Space:
     seeds: tuple[int, ...]
     horizon_s: float
     goal: Goal
+    order: tuple[str, ...] = ()
+
+    @property
+    def trials(self) -> int:
+        """The number of trials of all rounds, unless one fails."""
+        references = len(self.references)
+        others = len(self.names) - references
+        widths = [min(width, others) for width in _widths(others)]
+        if self.rate is None:
+            return len(self.names) + references + widths[0]
+        last = references + min(FINALISTS, others)
+        further = sum(references + width for width in widths)
+        return _FIRST_RATES * len(self.names) + 2 * further + _LAST * last
 
 
 @dataclass(slots=True)
@@ -198,7 +212,7 @@ class Search:
         """Yield the trials of each round; they must be noted before the next is asked for."""
         space = self.space
         rate = space.rate or 1.0
-        others = [name for name in space.names if name not in space.references]
+        others = [n for n in space.order or space.names if n not in space.references]
         yield [self._trial(name, rate) for name in space.references]
         yield [self._trial(name, rate) for name in others]
         if space.rate is None:
@@ -206,7 +220,7 @@ class Search:
             kept = (*space.references, *self._left)
             yield [t for name in kept for t in self._repeated(name, 1)]
             return
-        tried = [name for name in space.names if self.known[name].trials]
+        tried = [name for name in (*space.references, *others) if self.known[name].trials]
         yield [self._trial(name, r) for name in tried for r in (rate / STEP, rate * STEP)]
         for keep in _widths(len(others)):
             self._left = tuple(self._best(keep))

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from outpace.errors import RunError
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
+from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, in_order_of_trial
 from outpace.experiment.advising.curves import Bound, Curve, Trial
+from outpace.experiment.advising.found import Found, provisional, time_to
 from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.progress import Progress, State
 from outpace.experiment.advising.runner import PoolRunner
 from outpace.experiment.advising.scenarios import Scenario, scenarios
-from outpace.experiment.advising.search import SEEDS, Search, Space, carry_out
+from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.trials import Pool
+from outpace.report.words import plural
 from outpace.support.estimates import TimeTo
+from outpace.support.notices import warnings_to
 
 WHOLE: Final = 2  # fresh seeds whose runs go on after the target, for the final accuracy
 _POINTS: Final = 20  # evaluations of BSP until the target, in the search
@@ -30,41 +33,9 @@ _SEARCH, _FRESH = 0.5, 0.85  # shares of the budget after which search and fresh
 _FIRST_ANSWER_S: Final = 20.0
 _NEXT_ANSWER_S: Final = 30.0
 _SCENARIO_SEEDS: Final = 3
-_LEAST_SEEDS: Final = 3  # fresh seeds for which there should be time
+_LEAST_SEEDS: Final = 3  # fresh seeds that come before all else, as time allows
+_SCENARIOS: Final = 3  # changed clusters
 _PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
-
-
-@dataclass(slots=True)
-class Found:
-    """What a study knows so far.
-
-    Attributes:
-        fresh: curves of the finalists and the references on the fresh seeds that all of them have.
-        changed: scenarios with the times of their strategies, or without them and the reason.
-        ended: `complete`; `budget` if its time was over before; or `interrupted`.
-        folder: of BSP's run on the first fresh seed, if it was written.
-    """
-
-    search: Search
-    horizon_s: float
-    fresh: dict[str, list[Curve]] = field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
-    horizon_fresh_s: float = math.inf
-    every_s: float | None = None
-    whole_s: float = 0.0
-    changed: list[tuple[Scenario, dict[str, list[TimeTo]]]] = field(default_factory=list)
-    ended: str = "budget"
-    cost_s: float = 0.0
-    cost_of_finalists_s: float = 0.0
-    elapsed_s: float = 0.0
-    folder: Path | None = None
-
-    def times(self, level: float) -> dict[str, list[TimeTo]]:
-        """Return the times to the target on the fresh seeds."""
-        return {
-            name: [_time_to(curve, level, self.horizon_fresh_s) for curve in curves]
-            for name, curves in self.fresh.items()
-        }
 
 
 class Study:
@@ -78,6 +49,7 @@ class Study:
         budget_s: seconds; None: until the study is complete.
         folder: for the trace of BSP; None: it is not kept.
         say: called with provisional answers.
+        show: called with how far the study has come.
     """
 
     def __init__(
@@ -89,12 +61,17 @@ class Study:
         budget_s: float | None = None,
         folder: Path | None = None,
         say: Callable[[str], None] = lambda _: None,
+        show: Callable[[State], None] = lambda _: None,
     ) -> None:
         self.problem, self._pool, self._seeds = problem, pool, seeds
         self._budget_s, self._folder, self._say = budget_s, folder, say
         self._started_s = time.monotonic()
         self._said_s, self._said = -math.inf, ""
+        self._progress = Progress(budget_s, show)
+        self._fresh_left = 0  # runs on fresh seeds that are still planned
         self._runner = PoolRunner(problem, pool)
+        self._runner.ticked = self._tick
+        self._cut = False  # something was left out for want of time
         self.found: Found | None = None  # None until the pilot has ended
 
     def run(self) -> Found:
@@ -104,23 +81,25 @@ class Study:
             RunError: if the budget is too small for one run, or no run reached the target.
             KeyboardInterrupt: `found` has what is known by then.
         """
+        self._progress.show()
         trial, pilot = self._pilot()
         found = self._begin(trial, pilot)
         try:
             self._until(_SEARCH)
+            self._plan(found)
             carry_out(found.search, self._runner, self._news)
+            self._cut = self._runner.over
             self._require_reached(found)
-            self._until(_FRESH)
             self._fresh(found)
             self._until(1.0)
-            for scenario in scenarios(self.problem):
-                self._scenario(found, scenario)
-            found.ended = "budget" if self._runner.over else "complete"
+            self._scenarios(found)
+            found.ended = "budget" if self._cut else "complete"
         except KeyboardInterrupt:
             found.ended = "interrupted"
             raise
         finally:
             found.cost_s = self._runner.cost_s
+            found.more_s = self._more_s(found)
             found.elapsed_s = time.monotonic() - self._started_s
         return found
 
@@ -139,9 +118,11 @@ class Study:
         self._until(1.0)
         for _, curve in self._runner.run([trial]):
             return trial, curve
+        sleeps = " (what a script sleeps or loads counts, too)" if problem.is_script else ""
         raise RunError(
-            f"the budget of {self._budget_s:g} s is too small for one run of BSP: give more time "
-            "with --budget, or a target that is reached sooner"
+            f"the budget of {self._budget_s:g} s is too small for one run of BSP, which takes more "
+            f"than {self._progress.elapsed_s:.3g} s here{sleeps}: give more time with --budget, or "
+            "a target that is reached sooner"
         )
 
     def _begin(self, trial: Trial, pilot: Curve) -> Found:
@@ -156,14 +137,21 @@ class Study:
         names = [each.name for each in problem.candidates]
         references = tuple(name for name in (BSP, ALL_REDUCE) if name in names)
         seeds = tuple(problem.seed + _APART + k for k in range(SEEDS))
-        space = Space(tuple(names), references, problem.rate, seeds, horizon_s, problem.goal)
+        order = in_order_of_trial(problem.candidates)
+        space = Space(tuple(names), references, problem.rate, seeds, horizon_s, problem.goal, order)
         search = Search(space)
         if problem.is_script:  # evaluates itself, so the pilot is like all other trials
             search.note(trial, pilot)
         else:
-            self._runner.every_s = lambda: self._period_s(search, period_s)
-        self.found = Found(search, horizon_s)
+            self._runner.every_s = lambda: self._searched_every_s(search, period_s)
+        self.found = Found(search, horizon_s, one_run_s=self._progress.elapsed_s)
         return self.found
+
+    def _searched_every_s(self, search: Search, most_s: float) -> float:
+        found, period_s = self.found, self._period_s(search, most_s)
+        assert found is not None
+        found.searched_every_s = max(period_s, found.searched_every_s or 0.0)
+        return period_s
 
     def _period_s(self, search: Search, most_s: float, points: int = _LEAST_POINTS) -> float:
         """Return the time from one evaluation to the next, by the fastest trial so far."""
@@ -222,6 +210,31 @@ class Study:
             self._say(f"after {now_s - self._started_s:.0f} s: {text}")
             self._said, self._said_s = text, now_s
 
+    # -- how far it has come -----------------------------------------------------------
+
+    def _tick(self, done: int | None = None) -> None:
+        self._progress.done = self._runner.done if done is None else done
+        self._progress.show()
+
+    def _plan(self, found: Found) -> None:
+        """Say how long one run takes, and how many there are."""
+        space = found.search.space
+        finalists = min(FINALISTS, len(space.names) - len(space.references))
+        kept = len(space.references) + finalists
+        self._fresh_left = self._seeds * kept
+        planned = space.trials + self._fresh_left + self._changed_runs(1 + finalists)
+        self._progress.begin("search", planned)
+        self._say(
+            f"search: {plural(len(space.names), 'candidate')}; one run of BSP takes "
+            f"{found.one_run_s:.3g} s here, and about {planned} runs are planned"
+        )
+
+    def _more_s(self, found: Found) -> float:
+        """Return how long the rest of the search and the fresh seeds would take."""
+        done = sum(len(known.trials) for known in found.search.known.values())
+        runs = max(0, found.search.space.trials - done) + self._fresh_left
+        return self._progress.for_runs_s(runs)
+
     # -- fresh seeds -------------------------------------------------------------------
 
     def _fresh(self, found: Found) -> None:
@@ -232,7 +245,9 @@ class Study:
         if not math.isfinite(bsp_s):
             bsp_s = found.horizon_s
         horizon_s = min(found.horizon_s, _LONGEST * bsp_s)
-        found.whole_s = min(horizon_s, _FURTHER * bsp_s)
+        # The final quality is left out if there is not enough time for all seeds.
+        is_short = self._possible() < self._seeds * len(names)
+        found.whole_s = 0.0 if is_short else min(horizon_s, _FURTHER * bsp_s)
         found.horizon_fresh_s = horizon_s
         if not self.problem.is_script:
             period_s = self._period_s(search, math.inf, _FRESH_POINTS)
@@ -245,26 +260,39 @@ class Study:
             for place, seed in enumerate(seeds)
             for name in names
         ]
+        possible = max(1, min(self._seeds, int(self._possible() / len(names))))
+        self._say(f"on {plural(possible, 'fresh seed')}: {', '.join(names)}")
+        self._fresh_left = len(trials)
+        self._progress.begin("fresh seeds", len(trials) + self._changed_runs(len(names)))
         curves: dict[Trial, Curve] = {}
-        self._say(f"on {self._seeds} fresh seeds: {', '.join(names)}")
+        first = min(_LEAST_SEEDS, self._seeds) * len(names)
         try:
-            for trial, curve in self._runner.run(trials, self._folder_of):
-                curves[trial] = curve
+            # An answer on few seeds is worth more than what would change it.
+            for share, some in ((1.0, trials[:first]), (_FRESH, trials[first:])):
+                self._until(share)
+                for trial, curve in self._runner.run(some, self._folder_of):
+                    curves[trial] = curve
+                    self._fresh_left -= 1
         finally:
             self._keep(found, names, trials, curves)
+        self._cut = self._cut or len(curves) < len(trials)
+
+    def _possible(self) -> float:
+        """Return how many runs there is time for until the budget is over."""
+        if self._budget_s is None or not self._progress.done:
+            return math.inf
+        left_s = max(0.0, self._budget_s - self._progress.elapsed_s)
+        return left_s / self._progress.for_runs_s(1)
 
     def _names(self, search: Search) -> list[str]:
         """Return what is run on fresh seeds: fewer strategies if there is little time left."""
         references, finalists = [*search.space.references], search.finalists()
-        deadline_s, done = self._runner.deadline_s, self._runner.done
-        if deadline_s is None or not done:
-            return [*references, *finalists]
-        now_s = time.monotonic()
-        possible = (deadline_s - now_s) / ((now_s - self._started_s) / done)
+        possible, all_of_them = self._possible(), len(references) + len(finalists)
         while len(finalists) > 1 and possible < _LEAST_SEEDS * (len(references) + len(finalists)):
             finalists = finalists[:-1]
         if possible < _LEAST_SEEDS * (len(references) + len(finalists)):
             references = [BSP]
+        self._cut = self._cut or len(references) + len(finalists) < all_of_them
         return [*references, *finalists]
 
     def _keep(
@@ -300,6 +328,27 @@ class Study:
 
     # -- what would change the advice ----------------------------------------------------
 
+    def _scenarios(self, found: Found) -> None:
+        """Look at the finalists again on changed clusters."""
+        said = set[str]()
+
+        def say(text: str) -> None:
+            if text not in said:
+                self._say(f"on a changed cluster: {text}")
+            said.add(text)
+
+        with warnings_to(say):
+            changed = scenarios(self.problem)
+            self._progress.begin("changed clusters", self._changed_runs(len(found.fresh)))
+            if found.fresh and not self._runner.over:
+                self._say(f"changed clusters: {', '.join(each.name for each in changed)}")
+            for scenario in changed:
+                self._scenario(found, scenario)
+
+    def _changed_runs(self, names: int) -> int:
+        """Return how many runs the changed clusters need, with this many fresh strategies."""
+        return _SCENARIOS * min(_SCENARIO_SEEDS, self._seeds) * max(0, names - 1)
+
     def _scenario(self, found: Found, scenario: Scenario) -> None:
         """Run the finalists and BSP on a changed cluster."""
         if scenario.problem is None or not found.fresh:
@@ -313,37 +362,20 @@ class Study:
         rate = found.search.best_rate
         trials = [Trial(name, rate(name), seed, bound) for seed in seeds for name in names]
         runner = PoolRunner(scenario.problem, self._pool, self._runner.deadline_s)
-        runner.every_s = self._runner.every_s
+        runner.every_s, before = self._runner.every_s, self._progress.done
+        runner.ticked = lambda: self._tick(before + runner.done)
         curves = dict(runner.run(trials))
         self._runner.cost_s += runner.cost_s
         found.cost_of_finalists_s += sum(c.cost_s for t, c in curves.items() if t.candidate != BSP)
         if len(curves) < len(trials):
-            return  # its time was over
+            self._cut = True
+            return
         horizon_s = bound.horizon_s
         times = {
-            name: [_time_to(curves[t], level, horizon_s) for t in trials if t.candidate == name]
+            name: [time_to(curves[t], level, horizon_s) for t in trials if t.candidate == name]
             for name in names
         }
         found.changed.append((scenario, times))
-
-
-def provisional(search: Search) -> str:
-    """Return the answer of the search so far, without an interval."""
-    name = search.ranked()[0]
-    rate = search.best_rate(name)
-    own, bsp = search.log_time(name, rate), search.log_time(BSP, search.best_rate(BSP))
-    with_rate = "" if search.space.rate is None else f" with learning rate {rate:g}"
-    if name == BSP or not math.isfinite(bsp):
-        return f"{name}{with_rate} is ahead"
-    return f"{name}{with_rate} is ahead, about {math.exp(bsp - own):.2f} times as fast as BSP"
-
-
-def _time_to(curve: Curve, level: float, horizon_s: float) -> TimeTo:
-    """Return the time to the target; a run that failed has missed it at its horizon."""
-    found = curve.time_to(level)
-    if found.reached or (curve.ended != "failed" and found.time_s > 0):
-        return found
-    return TimeTo(horizon_s, False)
 
 
 def _rounded(value: float) -> float:

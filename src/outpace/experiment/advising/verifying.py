@@ -10,8 +10,8 @@ from typing import Any, Final
 from outpace.errors import OutpaceError
 from outpace.experiment.advising.candidates import BSP
 from outpace.experiment.advising.curves import Bound, Trial
+from outpace.experiment.advising.found import Found
 from outpace.experiment.advising.problem import Problem
-from outpace.experiment.advising.study import Found
 from outpace.experiment.running import run, simulate
 
 VERIFY_S: Final = 60.0  # seconds of each strategy, at most

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outpace.report.advice.words import estimate, gain, in_order, rows, sentences, target_words
+from outpace.report.advice.words import BSP, estimate, gain, in_order, rows, sentences, target_words
 from outpace.report.figures.figure import (
     PHASES,
     Figure,
@@ -25,7 +25,9 @@ from outpace.support.yaml_files import write_yaml
 
 def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
     """Write the page to `path`. Raises ConfigError if the file cannot be written."""
-    sections = [_recommendation(advice), _times(advice)]
+    sections = [_recommendation(advice)]
+    if _fresh(advice):
+        sections.append(_times(advice))
     if any(advice["time_goes"].values()):
         sections.append(_where_time_goes(advice))
     if advice["front"]["points"]:
@@ -56,10 +58,15 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
 
 def _recommendation(advice: Mapping[str, Any]) -> Section:
     text = write_yaml(advice["recommendation"])
-    numbers = {
-        "strategy": escaped(advice["name"]),
-        "as fast as BSP": escaped(gain(estimate(advice["speedup_over_bsp"]))),
-    }
+    likely = advice["likely"]
+    numbers = {"strategy": escaped(advice["name"])}
+    if likely is not None:
+        numbers["probably best"] = escaped(likely["name"])
+    over = estimate(advice["speedup_over_bsp"])
+    if over.mean is None:
+        numbers["as fast as BSP"] = "not known"
+    elif advice["name"] != BSP:
+        numbers["as fast as BSP"] = escaped(gain(over))
     to_all = estimate(advice["speedup_over_all_reduce"])
     if to_all.mean is not None:
         numbers["as fast as all-reduce"] = escaped(gain(to_all))
@@ -237,7 +244,6 @@ def _table(advice: Mapping[str, Any]) -> Section:
 def _method(advice: Mapping[str, Any]) -> Section:
     effort = advice["effort"]
     share = effort["processor_s_of_finalists"] / max(1e-9, effort["processor_s"])
-    every = advice["evaluated_every_s"]
     text = (
         f"<p>{plural(effort['trials'], 'trial')} of the search, {effort['processor_s']:.0f}"
         f"&nbsp;s of processor time in {effort['elapsed_s']:.0f}&nbsp;s, of which "
@@ -246,6 +252,4 @@ def _method(advice: Mapping[str, Any]) -> Section:
         "lower ends of speed-ups hold for all finalists at once, so choosing the best of them does "
         "not flatter it. BSP and all-reduce have as many trials as the finalists.</p>"
     )
-    if every is not None:
-        text += f"<p>Models are evaluated every {seconds(every)} of virtual time.</p>"
     return Section("method", "How it was found", [text])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from outpace.report.words import factor, listed, percent, plural, seconds, times
+from outpace.report.words import SPACE, factor, listed, percent, plural, seconds, times
 from outpace.support.estimates import Estimate
 
 BSP: Final = "BSP"
@@ -44,7 +44,7 @@ def gain(found: Estimate) -> str:
 def sentences(advice: Mapping[str, Any]) -> list[str]:
     """Return what the advice says, the main thing first."""
     said = [_main(advice), *_alternatives(advice), *_one_run(advice), *_why(advice)]
-    said += _sensitivity(advice)
+    said += [*_sensitivity(advice), *_grid(advice)]
     if advice["status"] in _ENDED:
         said.insert(0, _ENDED[advice["status"]])
     return said
@@ -54,11 +54,13 @@ def _main(advice: Mapping[str, Any]) -> str:
     target, seeds = target_words(advice), len(advice["seeds"])
     rate = advice["learning_rate"]
     with_rate = "" if rate is None else f" with learning rate {rate:g}"
+    if advice["likely"] is not None:
+        return _likely(advice)
     if seeds < 2:
         ahead = f" In the search {advice['ahead']}." if advice["ahead"] else ""
         return (
-            "The finalists did not have two fresh seeds each, so no strategy can be told apart "
-            f"from BSP yet: use BSP{with_rate}, or give more time.{ahead}"
+            "No strategy has been compared with BSP on two fresh seeds yet, so none can be told "
+            f"apart from it: use BSP{with_rate}, or give more time.{ahead}{_rest(advice)}"
         )
     if not advice["distinguishable"]:
         best = advice["best"]
@@ -66,7 +68,8 @@ def _main(advice: Mapping[str, Any]) -> str:
         if best != BSP:
             found = estimate(_candidate(advice, best)["speedup_over_bsp"])
             more = f" To {target}, {best} was {gain(found)} as fast, which may be chance."
-        return f"Nothing is reliably better than BSP here: use BSP{with_rate}.{more}"
+        rest = _rest(advice)
+        return f"Nothing is reliably better than BSP here: use BSP{with_rate}.{more}{rest}"
     over = estimate(advice["speedup_over_bsp"])
     text = f"Use {advice['name']}{with_rate}: to {target} it is {gain(over)} as fast as BSP"
     to_all = estimate(advice["speedup_over_all_reduce"])
@@ -75,6 +78,54 @@ def _main(advice: Mapping[str, Any]) -> str:
     ends = f"95 % intervals over {plural(seeds, 'fresh seed')}, for the choice among "
     others = sum(each["fresh"] for each in advice["candidates"]) - 1
     return f"{text} ({ends}{plural(others, 'strategy').replace('strategys', 'strategies')})."
+
+
+def _likely(advice: Mapping[str, Any]) -> str:
+    """Name the leader of a study that ended before it could be sure."""
+    found = advice["likely"]
+    rate, over = found["learning_rate"], found["speedup_over_bsp"]
+    text = f"Probably {found['name']}" + ("" if rate is None else f" with learning rate {rate:g}")
+    if over is not None:
+        text += f", about {over:.1f} times as fast as BSP to {target_words(advice)}"
+    seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
+    which = "" if found["fresh"] else " of the search"
+    return (
+        f"{text} ({seeds}{which}, not sure). Its configuration is likely.yaml; recommended.yaml "
+        f"stays with BSP until a strategy is reliably better.{_rest(advice)}"
+    )
+
+
+def _rest(advice: Mapping[str, Any]) -> str:
+    """Say what an unfinished study left out, and how long it would take."""
+    if advice["status"] == "complete":
+        return ""
+    text, missing = "", advice["not_tried"]
+    if missing:
+        verb = "was" if missing == 1 else "were"
+        text = f" {missing} of {plural(len(advice['candidates']), 'candidate')} {verb} not tried."
+    if advice["more_s"]:
+        text += f" To be complete, it needs about {span(advice['more_s'])} more."
+    return text
+
+
+def span(value: float) -> str:
+    """Return seconds, or minutes or hours from a minute and a half and from 90 minutes on."""
+    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
+        if value >= 1.5 * size:
+            return f"{value / size:.0f}{SPACE}{unit}"
+    return f"{value:.0f}{SPACE}s"
+
+
+def _grid(advice: Mapping[str, Any]) -> list[str]:
+    """Say at which times models were evaluated."""
+    fresh, searched = advice["evaluated_every_s"], advice["searched_every_s"]
+    parts = [f"every {seconds(fresh)} on fresh seeds"] if fresh is not None else []
+    if searched is not None:
+        parts.append(f"every {seconds(searched)} at most in the search")
+    if not parts:
+        return []
+    replaced = "; evaluate of the configuration is not used" if advice["evaluate_replaced"] else ""
+    return [f"Times are of the first evaluation that shows the target: {listed(parts)}{replaced}."]
 
 
 def _alternatives(advice: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,71 @@
+"""What a study knows so far."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from outpace.experiment.advising.candidates import BSP
+from outpace.experiment.advising.curves import Curve
+from outpace.experiment.advising.scenarios import Scenario
+from outpace.experiment.advising.search import Search
+from outpace.support.estimates import TimeTo
+
+
+@dataclass(slots=True)
+class Found:
+    """What a study knows so far.
+
+    Attributes:
+        fresh: curves of the finalists and the references on the fresh seeds that all of them have.
+        changed: scenarios with the times of their strategies, or without them and the reason.
+        searched_every_s: the longest time between evaluations in the search; None: as configured.
+        ended: `complete`; `budget` if its time was over before; or `interrupted`.
+        one_run_s: real time of the first run of BSP.
+        more_s: estimate of the time that the search and the fresh seeds would still need.
+        folder: of BSP's run on the first fresh seed, if it was written.
+    """
+
+    search: Search
+    horizon_s: float
+    fresh: dict[str, list[Curve]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    horizon_fresh_s: float = math.inf
+    every_s: float | None = None
+    searched_every_s: float | None = None
+    whole_s: float = 0.0
+    changed: list[tuple[Scenario, dict[str, list[TimeTo]]]] = field(default_factory=list)
+    ended: str = "budget"
+    one_run_s: float = 0.0
+    more_s: float = 0.0
+    cost_s: float = 0.0
+    cost_of_finalists_s: float = 0.0
+    elapsed_s: float = 0.0
+    folder: Path | None = None
+
+    def times(self, level: float) -> dict[str, list[TimeTo]]:
+        """Return the times to the target on the fresh seeds."""
+        return {
+            name: [time_to(curve, level, self.horizon_fresh_s) for curve in curves]
+            for name, curves in self.fresh.items()
+        }
+
+
+def provisional(search: Search) -> str:
+    """Return the answer of the search so far, without an interval."""
+    name = search.ranked()[0]
+    rate = search.best_rate(name)
+    own, bsp = search.log_time(name, rate), search.log_time(BSP, search.best_rate(BSP))
+    with_rate = "" if search.space.rate is None else f" with learning rate {rate:g}"
+    if name == BSP or not math.isfinite(bsp):
+        return f"{name}{with_rate} is ahead"
+    return f"{name}{with_rate} is ahead, about {math.exp(bsp - own):.2f} times as fast as BSP"
+
+
+def time_to(curve: Curve, level: float, horizon_s: float) -> TimeTo:
+    """Return the time to the target; a run that failed has missed it at its horizon."""
+    found = curve.time_to(level)
+    if found.reached or (curve.ended != "failed" and found.time_s > 0):
+        return found
+    return TimeTo(horizon_s, False)
