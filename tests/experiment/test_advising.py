@@ -119,7 +119,7 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     said = capfd.readouterr()
     assert "Probably ASP" in said.out
     assert "seeds of the search, not sure" in said.out
-    assert "evaluate of the configuration is not used" in said.out
+    assert "the interval configured under evaluate is not used" in said.out
     assert "search: 4 candidates; one run of BSP takes" in said.err
     assert f"this is the answer so far; it is in {out}" in said.err
     assert "not known" in (out / "report.html").read_text()

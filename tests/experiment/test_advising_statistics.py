@@ -205,6 +205,9 @@ def test_every_candidate_has_the_same_trials_and_the_references_as_many_as_the_f
     search = searched(space(means), runner)
     finalists = search.finalists()
     assert finalists[:2] == ["s7", "s3"]
+    assert search.for_fresh_seeds(math.inf) == ["BSP", "all-reduce", *finalists]
+    assert search.for_fresh_seeds(4.5) == ["BSP", "all-reduce", "s7", "s3"]
+    assert search.for_fresh_seeds(2.0) == ["BSP", "s7"]
     counts = {name: len(known.trials) for name, known in search.known.items()}
     assert {counts[name] for name in ("BSP", "all-reduce", *finalists)} == {11}
     assert min(counts.values()) == 3

@@ -24,6 +24,7 @@ from outpace.cli.options import (
 )
 from outpace.cli.output import Output
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
+from outpace.support.streams import OutputClosed
 
 if TYPE_CHECKING:
     from outpace.experiment.advising.progress import State
@@ -90,7 +91,8 @@ def advise(
     for 32 real steps first, unless there is a cluster file; its own arguments come after --.
     """
     budget_s = None if budget is None else seconds_of(budget)
-    from outpace.experiment.advising.advise import ADVICE, advised, goal_of
+    from outpace.experiment.advising.advise import ADVICE, advised
+    from outpace.experiment.advising.targets import goal_of
     from outpace.experiment.sources import Source
     from outpace.support.yaml_files import with_overrides
 
@@ -118,6 +120,8 @@ def advise(
                     say=output.log,
                     show=show,
                 )
+        except OutputClosed:
+            raise
         except KeyboardInterrupt:
             if _changed_at(folder / ADVICE) == before:
                 say("interrupted", ["no run has reached the target yet, so there is no answer"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.curves import Curve
+from outpace.experiment.advising.curves import Curve, Trial
 from outpace.experiment.advising.scenarios import Scenario
 from outpace.experiment.advising.search import Search
 from outpace.support.estimates import TimeTo
@@ -50,6 +51,28 @@ class Found:
             name: [time_to(curve, level, self.horizon_fresh_s) for curve in curves]
             for name, curves in self.fresh.items()
         }
+
+    def keep(
+        self, names: Sequence[str], trials: Sequence[Trial], curves: Mapping[Trial, Curve]
+    ) -> None:
+        """Keep the runs on those fresh seeds on which all of these strategies were run.
+
+        Args:
+            trials: those that were planned.
+            curves: of those that have ended.
+        """
+        seeds = {trial.seed for trial in trials}
+        ran = {s for s in seeds if all(t in curves for t in trials if t.seed == s)}
+        self.seeds = tuple(sorted(ran))
+        if ran:
+            self.fresh = {
+                name: [curves[t] for t in trials if t.candidate == name and t.seed in ran]
+                for name in names
+            }
+        finalists = [name for name in names if name not in self.search.space.references]
+        self.cost_of_finalists_s = self.search.cost_s(finalists) + sum(
+            curve.cost_s for trial, curve in curves.items() if trial.candidate in finalists
+        )
 
 
 def provisional(search: Search) -> str:

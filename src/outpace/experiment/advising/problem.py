@@ -26,6 +26,7 @@ from outpace.experiment.simulating import check
 from outpace.experiment.sources import Source
 from outpace.tasks import Script
 
+PERIODS: Final = ("every_s", "every_updates")  # keys of `evaluate`
 _POINTS: Final = 40  # evaluations of the pilot run, if the configuration says nothing about them
 
 
@@ -132,11 +133,10 @@ class Problem:
         configured: Any, stop: Mapping[str, Any], every_s: float | None
     ) -> dict[str, Any]:
         evaluate = dict(configured or {})
-        periods = ("every_s", "every_updates")
         if every_s is not None:
-            kept = {key: value for key, value in evaluate.items() if key not in periods}
+            kept = {key: value for key, value in evaluate.items() if key not in PERIODS}
             return {**kept, "every_s": every_s}
-        if not any(evaluate.get(key) for key in periods):
+        if not any(evaluate.get(key) for key in PERIODS):
             if stop.get("iterations"):
                 evaluate["every_updates"] = max(1, int(stop["iterations"]) // _POINTS)
             elif stop.get("virtual_time_s"):

@@ -59,3 +59,9 @@ class Progress:
     def for_runs_s(self, runs: int) -> float:
         """Return the estimated time of this many runs."""
         return runs * self.elapsed_s / self.done if self.done else math.inf
+
+    def possible(self) -> float:
+        """Return the estimated number of runs that there is time for until the budget is over."""
+        if self._budget_s is None or not self.done:
+            return math.inf
+        return max(0.0, self._budget_s - self.elapsed_s) / self.for_runs_s(1)

@@ -11,7 +11,7 @@ from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import Curve
 from outpace.experiment.advising.found import Found, provisional
 from outpace.experiment.advising.likely import likely
-from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.problem import PERIODS, Problem
 from outpace.experiment.advising.search import Search
 from outpace.experiment.advising.statistics import (
     Choice,
@@ -97,7 +97,8 @@ def advice_of(
         ],
         "evaluated_every_s": found.every_s,
         "searched_every_s": found.searched_every_s,
-        "evaluate_replaced": not problem.is_script and bool(problem.data.get("evaluate")),
+        "evaluate_replaced": not problem.is_script
+        and any((problem.data.get("evaluate") or {}).get(key) for key in PERIODS),
         "effort": {
             "trials": sum(len(known.trials) for known in search.known.values()),
             "one_run_s": round(found.one_run_s, 3),

@@ -244,6 +244,15 @@ class Search:
         """Return the best candidates that are no references, the best first."""
         return self._best(FINALISTS)
 
+    def for_fresh_seeds(self, most: float) -> list[str]:
+        """Return the references and finalists, or fewer: BSP, the first, and what fits in."""
+        references, finalists = [*self.space.references], self.finalists()
+        while len(finalists) > 1 and len(references) + len(finalists) > most:
+            finalists = finalists[:-1]
+        if len(references) + len(finalists) > most:
+            references = references[:1]
+        return [*references, *finalists]
+
     def _best(self, count: int) -> list[str]:
         """Return the best of those that took part in the last round and are no references."""
         ranked = self.ranked(without=self.space.references)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from outpace.errors import RunError
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, in_order_of_trial
 from outpace.experiment.advising.curves import Bound, Curve, Trial
 from outpace.experiment.advising.found import Found, provisional, time_to
+from outpace.experiment.advising.limits import LONGEST, horizon_of, require_reached
 from outpace.experiment.advising.problem import Problem
 from outpace.experiment.advising.progress import Progress, State
 from outpace.experiment.advising.runner import PoolRunner
@@ -19,7 +20,6 @@ from outpace.experiment.advising.scenarios import Scenario, scenarios
 from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.trials import Pool
 from outpace.report.words import plural
-from outpace.support.estimates import TimeTo
 from outpace.support.notices import warnings_to
 
 WHOLE: Final = 2  # fresh seeds whose runs go on after the target, for the final accuracy
@@ -27,7 +27,6 @@ _POINTS: Final = 20  # evaluations of BSP until the target, in the search
 _LEAST_POINTS: Final = 10  # of the fastest trial so far, in the search
 _FRESH_POINTS: Final = 25  # of the fastest strategy, on fresh seeds
 _APART: Final = 1_000_000  # from the fresh seeds to those of the search
-_LONGEST: Final = 3.0  # horizon of a fresh run, in times of BSP
 _FURTHER: Final = 1.25  # of BSP's time, where the final accuracy is compared
 _SEARCH, _FRESH = 0.5, 0.85  # shares of the budget after which search and fresh seeds end
 _FIRST_ANSWER_S: Final = 20.0
@@ -35,6 +34,7 @@ _NEXT_ANSWER_S: Final = 30.0
 _SCENARIO_SEEDS: Final = 3
 _LEAST_SEEDS: Final = 3  # fresh seeds that come before all else, as time allows
 _SCENARIOS: Final = 3  # changed clusters
+_FEW: Final = 12  # runs: with fewer, all of the time is for the search
 _PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
 
 
@@ -85,11 +85,11 @@ class Study:
         trial, pilot = self._pilot()
         found = self._begin(trial, pilot)
         try:
-            self._until(_SEARCH)
             self._plan(found)
+            self._until(1.0 if self._is_tight(found) else _SEARCH)
             carry_out(found.search, self._runner, self._news)
             self._cut = self._runner.over
-            self._require_reached(found)
+            require_reached(found, self.problem)
             self._fresh(found)
             self._until(1.0)
             self._scenarios(found)
@@ -128,7 +128,7 @@ class Study:
     def _begin(self, trial: Trial, pilot: Curve) -> Found:
         problem, level = self.problem, self.problem.goal.level
         reached = pilot.time_to(level)
-        horizon_s = self._horizon_s(pilot, reached)
+        horizon_s = horizon_of(problem, pilot, reached)
         period_s = (reached.time_s if reached.reached else horizon_s / 2) / _POINTS
         done = pilot.totals.get("iterations", 0.0)
         if done and pilot.end_s:
@@ -144,7 +144,8 @@ class Study:
             search.note(trial, pilot)
         else:
             self._runner.every_s = lambda: self._searched_every_s(search, period_s)
-        self.found = Found(search, horizon_s, one_run_s=self._progress.elapsed_s)
+        self.found = Found(search, horizon_s, one_run_s=pilot.cost_s)
+        self._tick()
         return self.found
 
     def _searched_every_s(self, search: Search, most_s: float) -> float:
@@ -158,44 +159,6 @@ class Study:
         best, level = search.best_curve, self.problem.goal.level
         fastest_s = math.inf if best is None else (best.crossing_s(level) or math.inf)
         return _rounded(max(1e-6, min(most_s, fastest_s / points)))
-
-    def _horizon_s(self, pilot: Curve, reached: TimeTo) -> float:
-        """Return the virtual time at which trials end that have not reached the target."""
-        stop = self.problem.data.get("stop") or {}
-        if (limit_s := stop.get("virtual_time_s")) is not None:
-            return float(limit_s)
-        if pilot.ended == "failed":
-            raise RunError(
-                f"BSP failed with the configured learning rate: {pilot.error}; configure one with "
-                "which it runs, or give stop.virtual_time_s"
-            )
-        if not reached.reached:
-            return pilot.end_s
-        done, iterations = pilot.totals.get("iterations", 0.0), stop.get("iterations")
-        if iterations and done:
-            return max(pilot.end_s, pilot.end_s * float(iterations) / done)
-        return _LONGEST * reached.time_s
-
-    def _require_reached(self, found: Found) -> None:
-        search, goal = found.search, self.problem.goal
-        if search.best_curve is not None:
-            return
-        curves = [
-            (curve.best, trial)
-            for known in search.known.values()
-            for trial, curve in known.trials.items()
-            if curve.times_s
-        ]
-        if not curves:
-            errors = [e for name in search.space.names if (e := search.failure(name))]
-            raise RunError(f"every run failed; the first: {errors[0] if errors else 'no run'}")
-        best, trial = max(curves, key=lambda pair: pair[0])
-        rate = f" with learning rate {trial.rate:g}" if self.problem.rate is not None else ""
-        raise RunError(
-            f"no run reached {goal.in_words} within {found.horizon_s:.6g} s of virtual time; the "
-            f"best reached {goal.words(best)}, {trial.candidate}{rate}: choose another target, or "
-            "a longer stop"
-        )
 
     def _news(self, search: Search) -> None:
         """Say the answer so far, the first time within half a minute."""
@@ -229,6 +192,12 @@ class Study:
             f"{found.one_run_s:.3g} s here, and about {planned} runs are planned"
         )
 
+    def _is_tight(self, found: Found) -> bool:
+        """Return True if there is only time to try a candidate of each family, or fewer."""
+        if self._budget_s is None:
+            return False
+        return self._budget_s - self._progress.elapsed_s < _FEW * found.one_run_s
+
     def _more_s(self, found: Found) -> float:
         """Return how long the rest of the search and the fresh seeds would take."""
         done = sum(len(known.trials) for known in found.search.known.values())
@@ -240,19 +209,25 @@ class Study:
     def _fresh(self, found: Found) -> None:
         """Run the finalists and the references on the fresh seeds."""
         search, level = found.search, self.problem.goal.level
-        names = self._names(search)
-        bsp_s = math.exp(search.log_time(BSP, search.best_rate(BSP)))
-        if not math.isfinite(bsp_s):
-            bsp_s = found.horizon_s
-        horizon_s = min(found.horizon_s, _LONGEST * bsp_s)
-        # The final quality is left out if there is not enough time for all seeds.
-        is_short = self._possible() < self._seeds * len(names)
-        found.whole_s = 0.0 if is_short else min(horizon_s, _FURTHER * bsp_s)
-        found.horizon_fresh_s = horizon_s
         if not self.problem.is_script:
             period_s = self._period_s(search, math.inf, _FRESH_POINTS)
             found.every_s = period_s
             self._runner.every_s = lambda: period_s
+        possible = self._progress.possible()
+        if possible < 2:
+            self._say("there is no time for fresh seeds")
+            self._cut = True
+            return
+        names = search.for_fresh_seeds(possible / _LEAST_SEEDS)
+        self._cut = self._cut or len(names) < len(search.for_fresh_seeds(math.inf))
+        bsp_s = math.exp(search.log_time(BSP, search.best_rate(BSP)))
+        if not math.isfinite(bsp_s):
+            bsp_s = found.horizon_s
+        horizon_s = min(found.horizon_s, LONGEST * bsp_s)
+        # The final quality is left out if there is not enough time for all seeds.
+        is_short = possible < self._seeds * len(names)
+        found.whole_s = 0.0 if is_short else min(horizon_s, _FURTHER * bsp_s)
+        found.horizon_fresh_s = horizon_s
         seeds = [self.problem.seed + k for k in range(self._seeds)]
         bound = Bound(horizon_s, level)
         trials = [
@@ -260,8 +235,8 @@ class Study:
             for place, seed in enumerate(seeds)
             for name in names
         ]
-        possible = max(1, min(self._seeds, int(self._possible() / len(names))))
-        self._say(f"on {plural(possible, 'fresh seed')}: {', '.join(names)}")
+        count = int(max(1.0, min(self._seeds, possible / len(names))))
+        self._say(f"on {plural(count, 'fresh seed')}: {', '.join(names)}")
         self._fresh_left = len(trials)
         self._progress.begin("fresh seeds", len(trials) + self._changed_runs(len(names)))
         curves: dict[Trial, Curve] = {}
@@ -274,52 +249,10 @@ class Study:
                     curves[trial] = curve
                     self._fresh_left -= 1
         finally:
-            self._keep(found, names, trials, curves)
+            found.keep(names, trials, curves)
+            if self._folder is not None and (self._folder / "summary.json").is_file():
+                found.folder = self._folder
         self._cut = self._cut or len(curves) < len(trials)
-
-    def _possible(self) -> float:
-        """Return how many runs there is time for until the budget is over."""
-        if self._budget_s is None or not self._progress.done:
-            return math.inf
-        left_s = max(0.0, self._budget_s - self._progress.elapsed_s)
-        return left_s / self._progress.for_runs_s(1)
-
-    def _names(self, search: Search) -> list[str]:
-        """Return what is run on fresh seeds: fewer strategies if there is little time left."""
-        references, finalists = [*search.space.references], search.finalists()
-        possible, all_of_them = self._possible(), len(references) + len(finalists)
-        while len(finalists) > 1 and possible < _LEAST_SEEDS * (len(references) + len(finalists)):
-            finalists = finalists[:-1]
-        if possible < _LEAST_SEEDS * (len(references) + len(finalists)):
-            references = [BSP]
-        self._cut = self._cut or len(references) + len(finalists) < all_of_them
-        return [*references, *finalists]
-
-    def _keep(
-        self,
-        found: Found,
-        names: Sequence[str],
-        trials: Sequence[Trial],
-        curves: dict[Trial, Curve],
-    ) -> None:
-        """Keep the seeds on which all strategies were run."""
-        ran = {
-            seed
-            for seed in {trial.seed for trial in trials}
-            if all(trial in curves for trial in trials if trial.seed == seed)
-        }
-        found.seeds = tuple(sorted(ran))
-        if found.seeds:
-            found.fresh = {
-                name: [curves[t] for t in trials if t.candidate == name and t.seed in ran]
-                for name in names
-            }
-        finalists = [name for name in names if name not in found.search.space.references]
-        found.cost_of_finalists_s = found.search.cost_s(finalists) + sum(
-            curve.cost_s for trial, curve in curves.items() if trial.candidate in finalists
-        )
-        if self._folder is not None and (self._folder / "summary.json").is_file():
-            found.folder = self._folder
 
     def _folder_of(self, trial: Trial) -> Path | None:
         """Return a folder for BSP's run on the first fresh seed, whose trace says who waits."""
@@ -357,7 +290,7 @@ class Study:
         names = [name for name in found.fresh if name == BSP or name in found.search.finalists()]
         names = [n for n in names if any(each.name == n for each in scenario.problem.candidates)]
         level = self.problem.goal.level
-        bound = Bound(_LONGEST * found.horizon_fresh_s, level)
+        bound = Bound(LONGEST * found.horizon_fresh_s, level)
         seeds = [self.problem.seed + k for k in range(min(_SCENARIO_SEEDS, self._seeds))]
         rate = found.search.best_rate
         trials = [Trial(name, rate(name), seed, bound) for seed in seeds for name in names]

@@ -124,7 +124,11 @@ def _grid(advice: Mapping[str, Any]) -> list[str]:
         parts.append(f"every {seconds(searched)} at most in the search")
     if not parts:
         return []
-    replaced = "; evaluate of the configuration is not used" if advice["evaluate_replaced"] else ""
+    replaced = (
+        "; the interval configured under evaluate is not used"
+        if advice["evaluate_replaced"]
+        else ""
+    )
     return [f"Times are of the first evaluation that shows the target: {listed(parts)}{replaced}."]
 
 
