@@ -15,6 +15,7 @@ from outpace.experiment.results import Result
 from outpace.experiment.running import run
 
 pytestmark = pytest.mark.slow
+TIMES = ("what", "worker", "sent_bytes", "sent_ns", "arrived_ns")
 STEPS = 12  # of each worker of ddp_trains.py
 
 
@@ -40,7 +41,7 @@ def written(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_ssgd_trains_bitwise_as_gloo_alone(tmp_path, gloo):
-    result = launch("ddp_trains.py", tmp_path, sync={"kind": "ssgd"})
+    result = launch("ddp_trains.py", tmp_path, sync={"kind": "ssgd"}, probe=True)
     found = written(tmp_path)
     for mine, alone in zip(found, gloo, strict=True):
         assert mine["losses"] == alone["losses"]
@@ -52,6 +53,11 @@ def test_ssgd_trains_bitwise_as_gloo_alone(tmp_path, gloo):
     assert summary["synchronizations"] == STEPS
     assert summary["gradients_applied"] == 2 * STEPS
     assert summary["staleness"]["max"] == 0
+    # The network is measured before the first step, which calibration needs.
+    rows = zip(*(result.timing[name].to_pylist() for name in TIMES), strict=True)
+    probed = [row for row in rows if row[0] == "probe"]
+    assert {(worker, size) for _, worker, size, *_ in probed} >= {(0, 1024), (1, 1024)}
+    assert all(sent < arrived <= 0 for *_, sent, arrived in probed)
     # A ring of two: each worker sends as many bytes as the gradient has.
     elements = sum(p.numel() for p in found[0]["parameters"].values())
     assert summary["bytes_sent"] == 2 * STEPS * 4 * elements

@@ -11,8 +11,10 @@ import torch
 
 from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
+from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.coordinator.key_values import KeyValues
+from outpace.real.net.probes import ROUNDS, SIZES
 from outpace.real.node.script.follow import BackwardTimes
 
 HOUR = 3600 * 10**9
@@ -140,6 +142,38 @@ def test_workers_agree_on_the_run_time_of_the_latest_bucket():
         assert list(pool.map(exchange, range(2))) == [[3.0], [3.0]]
     assert observers[0].joined == observers[1].joined
     assert 2 * HOUR + 60 * 10**9 <= observers[0].joined <= observers[1].now
+
+
+def test_the_probe_times_the_same_all_reduces_in_all_workers_beside_those_of_the_script():
+    store, hour = Store(), {0: 0, 1: HOUR}  # the workers' clocks differ
+
+    def measure(rank: int) -> tuple[list[int], list[float]]:
+        collectives = GlooCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
+        one, two = torch.full((3,), rank + 1.0), torch.full((9,), rank + 2.0)
+        pending = [collectives.begin(Call(0, "all_reduce", "a.py:1", (one,), (one,)))]
+        second = Call(1, "all_reduce", "a.py:2", (two,), (two,))
+        if rank == 1:  # has one more collective under way than worker 0
+            pending.append(collectives.begin(second))
+        group = collectives.separate_group("probe")
+        times = timed_all_reduces(
+            group, 60 * 10**9, torch.device("cpu"), lambda: time.monotonic_ns() - hour[rank]
+        )
+        rows = list(times)
+        assert all(joined < arrived for _, joined, arrived in rows)
+        if rank == 0:
+            pending.append(collectives.begin(second))
+        for each in pending:
+            each.wait()
+        collectives.end()
+        return [size for size, *_ in rows], [one[0].item(), two[0].item()]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, other = pool.map(measure, range(2))
+    assert first == other
+    assert first[1] == [3.0, 5.0]
+    # A minute is enough for all rounds of all sizes.
+    counts = {size: first[0].count(size) for size in SIZES}
+    assert counts == dict(zip(SIZES, ROUNDS, strict=True))
 
 
 def test_a_clock_that_is_hours_ahead_or_behind_delays_no_worker():

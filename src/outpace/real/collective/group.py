@@ -24,7 +24,7 @@ dist: Any = torch.distributed  # parts of it have no type annotations
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
-# Operations have no time limit: the coordinator finds lost workers and ends their groups.
+# The coordinator finds lost workers and ends their groups.
 _NO_LIMIT: Final = timedelta(days=365)
 _AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
 
@@ -39,12 +39,15 @@ class GroupSettings:
         host: address at which other workers reach this one.
         deterministic: add values in the order of the workers, as in virtual time. This is slower,
             because each worker sends its values to all others.
+        limit: longest time of an operation. Without one, the coordinator must find lost workers
+            and end their groups.
     """
 
     store: Store
     host: str
     backend: Backend
     deterministic: bool = False
+    limit: timedelta | None = None
 
 
 def gpu_of(device: torch.device | None) -> str:
@@ -112,12 +115,13 @@ class Group:
             return
         shared = dist.PrefixStore(f"group {name}", settings.store)
         rank = self._members.index(me)
+        limit = settings.limit or _NO_LIMIT
         if settings.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = _NO_LIMIT
+            options._timeout = limit
             self._group = dist.ProcessGroupNCCL(shared, rank, len(members), options)
             return
-        self._group = gloo_group(shared, settings.host, rank, len(members))
+        self._group = gloo_group(shared, settings.host, rank, len(members), limit)
 
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """Replace each piece by its sum over all members.

@@ -16,7 +16,7 @@ from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
 from outpace.real.collective.checks import Check, Checks
 from outpace.real.collective.gloo_operations import begun
-from outpace.real.collective.group import dist, gloo_group
+from outpace.real.collective.group import Group, GroupSettings, dist, gloo_group
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.collective.waits import Waits
@@ -55,7 +55,7 @@ class GlooCollectives:
     ) -> None:
         self.rank, self.size = rank, size
         self.observer: Observer | None = None
-        self.follows, self._timeout_s = follows, timeout_s
+        self.follows, self._timeout_s, self._host = follows, timeout_s, host
         kept = self._kept = GroupStore(store, timeout_s)  # torch keeps no reference to it
         self.store = dist.PrefixStore(f"script {number}", kept)
         self._group: Any = None
@@ -141,6 +141,16 @@ class GlooCollectives:
         """Raise RunOver if a check has found a difference because the run is over."""
         if self.observer is not None:
             self.observer.broken(call)
+
+    def separate_group(self, name: str) -> Group:
+        """Return another group of the same workers, in which no collective of the script travels.
+
+        Raises:
+            RuntimeError: another worker has not made its group in time.
+        """
+        limit = timedelta(seconds=self._timeout_s)
+        settings = GroupSettings(self.store, self._host, "gloo", limit=limit)
+        return Group(settings, name, range(self.size), self.rank)
 
     # -- what the workers agree on ------------------------------------------------------------
 

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from outpace.blocks.block import Block, parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.model import ScriptModel
+from outpace.errors import RunError
+from outpace.real.collective.group import Group
+from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker_process import WorkerProcess
+from outpace.record.timing import PROBE
+from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
 
 
 class FollowingWorker(WorkerProcess):
-    """Joins the run for the worker, and sends the script's parameters at the end."""
+    """Joins the run for the worker, and sends the script's parameters at the end.
+
+    probe_group: makes the group whose all-reduces are timed before the run.
+    """
 
     def __init__(
-        self, link: CoordinatorLink, worker: int, experiment: Experiment, script: ScriptModel
+        self,
+        link: CoordinatorLink,
+        worker: int,
+        experiment: Experiment,
+        script: ScriptModel,
+        probe_group: Callable[[], Group],
     ) -> None:
         super().__init__(link, worker, experiment)
-        self._script = script
+        self._script, self._probe_group = script, probe_group
         self.version = 0  # of the parameters: steps taken
         self._is_in_run = False
 
@@ -35,6 +50,20 @@ class FollowingWorker(WorkerProcess):
         self._is_in_run = True
         self.kernel.stop()
         await self.kernel.wait()
+
+    async def probe(self, budget: Time) -> None:
+        """Time all-reduces of several sizes, all workers together, while the script waits."""
+        device = self._script.parameters[0].device
+        try:
+            found = timed_all_reduces(self._probe_group(), budget, device, lambda: self.now)
+            for number, (size, joined, arrived) in enumerate(found):
+                span = joined, arrived
+                self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
+        except RuntimeError as error:
+            raise RunError(
+                f"{self.name}: measuring the network before the run failed; probe: false leaves "
+                f"this out ({error})"
+            ) from None
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         self.program.notify(None)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -245,5 +246,6 @@ def followed(
     """
     require_followable(experiment)
     script = ScriptModel(model, optimizer)
-    process = FollowingWorker(link, number, experiment, script)
+    probe_group = partial(collectives.separate_group, "probe")
+    process = FollowingWorker(link, number, experiment, script, probe_group)
     return Followed(process, ScriptTrainer(process, experiment, script), experiment, collectives)
