@@ -11,6 +11,7 @@ from tests.support.command import refused
 
 import outpace
 from outpace.errors import ConfigError
+from outpace.experiment.sweeping.outputs import sentences
 from outpace.experiment.sweeping.space import applied, dimensions_of
 
 # w from 1 by gradient w, one update a second: after k seconds the loss is (1 - lr)^2k / 2.
@@ -48,6 +49,20 @@ def test_the_best_is_found_and_what_cannot_win_is_ended():
             faster = [s for s in SECONDS.values() if s < each.ended_at_s]
             assert each.ended_at_s - 1 in faster
             assert each.ended_at_s <= SECONDS[lr]
+
+
+def test_without_an_interval_runs_are_evaluated_as_they_go_on_and_ties_are_named():
+    base = {key: value for key, value in BASE.items() if key != "evaluate"}
+    found = outpace.sweep(base, {"optimizer.lr": [0.5, 0.75, 0.76]}, **TARGET)
+    assert found.best.value == 2.0, "as with every_updates: 1, a fortieth of the 40 iterations"
+    assert found.experiment.evaluate.every_updates == 1
+    assert "evaluate has no interval, so runs are evaluated about 40 times" in found.method
+    known = by_lr(found)
+    (other,) = (known[lr].number for lr in (0.75, 0.76) if known[lr] is not found.best)
+    assert f"This is a tie: candidate {other} reaches it at the same time." in sentences(found)[1]
+    by_time = {**base, "stop": {"virtual_time_s": 20}}
+    (slow,) = outpace.sweep(by_time, {"optimizer.lr": [0.5]}, **TARGET).candidates
+    assert slow.value == 3.0  # the first multiple of half a second from 3 s on
 
 
 def test_failed_invalid_and_missed_candidates_are_results():
@@ -113,6 +128,7 @@ def test_an_interrupted_sweep_is_resumed_and_that_of_another_configuration_is_re
     assert found.best.value == 2.0
     known = {each.number: each for each in found.candidates}
     assert [known[each.number] for each in ended] == ended
+    assert found.wall_s > data["wall_s"], "earlier sessions count"
     with pytest.raises(ConfigError, match=r"has no study\.journal"):
         outpace.sweep(BASE, over, tmp_path / "other", resume=True, **TARGET)
 
@@ -180,3 +196,22 @@ def test_the_command_writes_the_best_configuration_and_says_what_was_missed(tmp_
     # 40 iterations halve w 40 times: the loss is 2^-80 / 2 = 4.1e-25.
     assert "the best was 4.1e-25" in said
     assert "budget" in refused(capsys, *given, "--budget", "soon")
+
+
+def test_ctrl_c_speaks_of_a_run_folder_only_where_a_command_keeps_one(
+    tmp_path, monkeypatch, capsys
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("outpace.experiment.sweeping.sweep.sweep_source", interrupted)
+    monkeypatch.setattr("outpace.experiment.running.simulate", interrupted)
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(BASE))
+    out = ("--out", str(tmp_path / "out"))
+    assert command("sweep", str(config), "--over", "optimizer.lr=0.5,0.25", *out) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert command("simulate", str(config), *out) == 130
+    assert capsys.readouterr().err.endswith(
+        "the folder of a run that had started is marked partial\n"
+    )

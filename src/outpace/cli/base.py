@@ -23,6 +23,7 @@ def echo(text: str, err: bool = False) -> None:
 
 
 _UsageError: Any = typer.BadParameter.__base__
+_WITH_RUNS: Final = ("compare", "run", "serve", "simulate")  # commands that keep run folders
 _SIGPIPE: Final = 141  # exit code of a program that writes to a pipe without a reader
 
 
@@ -47,7 +48,9 @@ class _InWords(TyperGroup):
         except OutputClosed:
             raise typer.Exit(_SIGPIPE) from None
         except KeyboardInterrupt:
-            echo("interrupted; the folder of a run that had started is marked partial", err=True)
+            has_runs = ctx.invoked_subcommand in _WITH_RUNS
+            kept = "; the folder of a run that had started is marked partial" if has_runs else ""
+            echo(f"interrupted{kept}", err=True)
             raise typer.Exit(130) from None
 
 

@@ -92,13 +92,14 @@ def sweep(
 
     A script (.py) needs --workers and a target; its own arguments come after --.
     """
+    budget_s = None if budget is None else seconds_of(budget)  # before the slow imports
+
     from outpace.experiment.sources import Source
     from outpace.experiment.sweeping.space import dimensions_of
     from outpace.experiment.sweeping.sweep import sweep_source
     from outpace.support.yaml_files import with_overrides
 
     space = dimensions_of(over or [])
-    budget_s = None if budget is None else seconds_of(budget)
     given = with_options(overrides, workers, servers, seed)
     data, base = source_data("sweep", config, context.obj, [*given, *(over or ())])
     data = with_overrides(with_cluster_file(data, cluster), given)

@@ -22,12 +22,12 @@ from outpace.experiment.advising.candidates import (
     usable,
 )
 from outpace.experiment.advising.curves import Goal, Trial
+from outpace.experiment.intervals import interval_of
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import Source
 from outpace.tasks import Script
 
 PERIODS: Final = ("every_s", "every_updates")  # keys of `evaluate`
-_POINTS: Final = 40  # evaluations of the pilot run, if the configuration says nothing about them
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,7 @@ class Problem:
             kept = {key: value for key, value in evaluate.items() if key not in PERIODS}
             return {**kept, "every_s": every_s}
         if not any(evaluate.get(key) for key in PERIODS):
-            if stop.get("iterations"):
-                evaluate["every_updates"] = max(1, int(stop["iterations"]) // _POINTS)
-            elif stop.get("virtual_time_s"):
-                evaluate["every_s"] = max(1e-6, float(stop["virtual_time_s"]) / _POINTS)
+            evaluate.update(interval_of(stop.get("iterations"), stop.get("virtual_time_s")))
         return evaluate
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 JOURNAL: Final = "study.journal"
 _NAME: Final = "sweep"
 _CONFIGURATION, _CANDIDATE, _REPEATED = "configuration", "candidate", "repeated"
+_SPENT: Final = "spent_s"
 _SCALARS: Final = (bool, int, float, str, type(None))
 _KEPT: Final = 75.0  # per cent of the candidates that are not pruned
 _STARTUP: Final = 10  # random candidates before the sampler has learned enough
@@ -123,6 +124,13 @@ class Study:
     @step_s.setter
     def step_s(self, step_s: float) -> None:
         self._study.set_user_attr("step_s", step_s)
+
+    def spend(self, wall_s: float, cpu_s: float) -> tuple[float, float]:
+        """Add seconds that this session took; return those of all sessions."""
+        known = self._study.user_attrs.get(_SPENT, (0.0, 0.0))
+        spent = known[0] + wall_s, known[1] + cpu_s
+        self._study.set_user_attr(_SPENT, list(spent))
+        return spent
 
     def ask(self) -> tuple[Trial, dict[str, Any]]:
         """Return a new trial, and its values by key."""

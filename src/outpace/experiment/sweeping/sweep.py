@@ -13,6 +13,7 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.experiment import display
+from outpace.experiment.intervals import interval_words, with_interval
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import ExperimentLike, Source, TaskLike, source_of
 from outpace.experiment.sweeping.candidate import Candidate
@@ -56,7 +57,7 @@ class Sweep:
         method: how candidates were chosen and ended, in words.
         status: `complete`; `budget`, if it was spent before all candidates were tried; or
             `interrupted`.
-        wall_s: seconds that the sweep took, without earlier sessions.
+        wall_s: seconds that the sweep took, with earlier sessions.
         cpu_s: processor time of the runs in these seconds.
         study: the study in Optuna.
         folder: None if the sweep was kept in memory.
@@ -190,7 +191,7 @@ def sweep_source(
 
     def make(values: dict[str, Any]) -> Experiment:
         made = experiment_from(applied(data, values), source.name, source.folder or Path.cwd())
-        return source.with_given(made)
+        return with_interval(source.with_given(made))
 
     reference = first_valid(make, space)
     if reference.seed + seeds > 2**63:
@@ -203,6 +204,8 @@ def sweep_source(
     if grid:
         most = count
     method = _method(count if grid else None, objective, prune)
+    if not _has_interval(data, space):
+        method += interval_words(reference)
     configuration = {
         "experiment": to_plain(reference),
         "over": {each.key: str(each) for each in space},
@@ -245,6 +248,7 @@ def sweep_source(
             interrupted = False
         finally:
             best = best_of(drive.ended, objective)
+            wall_s, cpu_s = study.spend(time.monotonic() - started_s, drive.cpu_s)
             found = Sweep(
                 source.name,
                 objective,
@@ -255,8 +259,8 @@ def sweep_source(
                 run_seeds,
                 method,
                 "interrupted" if interrupted else "budget" if drive.spent else "complete",
-                time.monotonic() - started_s,
-                drive.cpu_s,
+                wall_s,
+                cpu_s,
                 study.optuna,
                 out,
             )
@@ -295,6 +299,12 @@ def _has_accuracy(experiment: Experiment) -> bool | None:
         return task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
         ).has_accuracy
+
+
+def _has_interval(data: Mapping[str, Any], space: Sequence[Dimension]) -> bool:
+    given = data.get("evaluate") or {}
+    keys = {*given, *(each.key.removeprefix("evaluate.") for each in space)}
+    return not keys.isdisjoint(("every_s", "every_updates", "evaluate"))
 
 
 def _method(grid: int | None, objective: Objective, prune: bool) -> str:

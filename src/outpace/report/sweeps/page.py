@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,8 +103,10 @@ def findings(data: SweepData) -> list[str]:
 
 def _alike(data: SweepData) -> str:
     """Say which other candidates are not reliably worse than the best one."""
-    if data.best is None or len(data.seeds) < 2:
+    if data.best is None:
         return ""
+    if len(data.seeds) < 2:
+        return _tied(data, data.best)
     alike = []
     for each in data.candidates:
         if each.status != "complete" or each is data.best:
@@ -119,13 +121,29 @@ def _alike(data: SweepData) -> str:
             alike.append(str(each.number))
     if not alike:
         return ""
-    several = len(alike) > _NAMED
-    names = (
-        f"{len(alike)} other candidates"
-        if several
-        else (f"{'candidates' if len(alike) > 1 else 'candidate'} {listed(alike)}")
-    )
+    names = _names(alike)
     return f"On these {len(data.seeds)} seeds the best one cannot be told apart from {names}."
+
+
+def _tied(data: SweepData, best: Shown) -> str:
+    """Say which other candidates have the same value as the best one."""
+    others = [each for each in data.candidates if each.status == "complete" and each is not best]
+    alike = [str(each.number) for each in others if each.value == best.value]
+    if not alike:
+        return ""
+    names, verb = _names(alike), "reaches" if len(alike) == 1 else "reach"
+    if data.kind == "time-to-target":
+        return (
+            f"This is a tie: {names} {verb} it at the same time. Runs are compared at their "
+            "evaluations; a shorter interval (evaluate) may tell them apart."
+        )
+    return f"This is a tie: {names} {'has' if len(alike) == 1 else 'have'} the same value."
+
+
+def _names(numbers: Sequence[str]) -> str:
+    if len(numbers) > _NAMED:
+        return f"{len(numbers)} other candidates"
+    return f"{'candidates' if len(numbers) > 1 else 'candidate'} {listed(numbers)}"
 
 
 def _best(data: SweepData) -> str:
