@@ -189,6 +189,15 @@ def test_workers_that_are_slow_together_are_replayed():
     assert "workers are slow together" in found.reasons[0]
 
 
+def test_one_worker_that_is_always_slow_is_not_called_slow_together():
+    seconds = np.random.default_rng(1).lognormal(-3.2, 0.6, (300, 4))
+    seconds[:, 1] = 0.12  # a law of the others' spread draws more than this
+    found = fit_run_times([Recording(np.cumsum(seconds, axis=0) - seconds, seconds)])
+    assert found.law is None
+    (place,) = (reason for reason in found.reasons if "place 4 of 4" in reason)
+    assert place.endswith(" % off")
+
+
 def test_the_first_iterations_are_left_out_where_they_differ():
     seconds = recorded(Normal(mean_s=0.1, cv=0.05)).seconds
     assert warm_up_of(seconds) == 0

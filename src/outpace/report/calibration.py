@@ -69,8 +69,8 @@ def write_calibration_page(shown: Shown, path: Path) -> None:
             "Run times of the workers",
             [_distribution(shown)],
             "The share of the run times up to each duration, as recorded and as the law draws "
-            "them. A run time is the time that the worker itself needs in an iteration, without "
-            "waits and transfers.",
+            f"them.{_replayed(shown)} A run time is the time that the worker itself needs in an "
+            "iteration, without waits and transfers.",
         ),
         Section(
             "order",
@@ -159,24 +159,37 @@ def _findings(shown: Shown) -> list[str]:
 
 def _distribution(shown: Shown) -> Figure:
     """Return the figure `figure-run-times`: recorded and drawn distribution functions."""
-    drawn = shown.compute.goodness.drawn
-    views: Views = {("all workers",): _two_curves(shown.recorded, drawn)}
+    drawn, law = shown.compute.goodness.drawn, _law_name(shown)
+    views: Views = {("all workers",): _two_curves(shown.recorded, drawn, law)}
     workers = shown.recorded.shape[1]
     if 1 < workers <= _MOST_WORKERS:
         for worker in range(workers):
             pair = shown.recorded[:, worker], drawn[:, worker]
-            views[f"worker {worker}",] = _two_curves(*pair)
+            views[f"worker {worker}",] = _two_curves(*pair, law)
     alt = "Distribution of recorded and fitted run times"
     return Figure("figure-run-times", alt, views, ["Of"], height=380)
 
 
-def _two_curves(recorded: Floats, drawn: Floats, unit: str = "run time (s)") -> FigureView:
+def _replayed(shown: Shown) -> str:
+    """Say that simulations do not use the law that is drawn, if it was rejected."""
+    if shown.compute.law is not None:
+        return ""
+    return " The law was rejected: simulations replay the recorded times."
+
+
+def _law_name(shown: Shown) -> str:
+    """Return the name of the curve of the law."""
+    fit = shown.compute
+    return f"rejected law: {fit.tried.kind}" if fit.law is None else f"fitted: {fit.law.kind}"
+
+
+def _two_curves(recorded: Floats, drawn: Floats, law: str) -> FigureView:
     traces = [
         _curve("recorded", recorded.ravel(), 0, "solid"),
-        _curve("fitted", drawn.ravel(), 1, "dash"),
+        _curve(law, drawn.ravel(), 1, "dash"),
     ]
     layout = {
-        "xaxis": axis(unit),
+        "xaxis": axis("run time (s)"),
         "yaxis": axis("share of the times up to this", range=[0, 1]),
         "hovermode": "closest",
     }
@@ -196,7 +209,7 @@ def _order(shown: Shown) -> Figure:
     places = list(range(1, len(goodness.recorded_order) + 1))
     traces = [
         line("recorded", places, rounded(goodness.recorded_order)),
-        line("fitted", places, rounded(goodness.fitted_order), 1, dash="dash"),
+        line(_law_name(shown), places, rounded(goodness.fitted_order), 1, dash="dash"),
     ]
     for trace in traces:
         trace["mode"] = "lines+markers"

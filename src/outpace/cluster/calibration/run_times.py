@@ -74,6 +74,8 @@ class Goodness:
         order_error: Standard errors of the recorded means, shape (N,).
         recorded_correlation: Of the logarithms of a worker's consecutive times, from -1 to 1.
         fitted_correlation: The same of the law.
+        together: Correlation of the logarithms of two workers' times in the same iteration, the
+            mean over all pairs, from -1 to 1; a law draws the workers independently.
         count: Number of recorded run times.
         drawn: Run times that the law drew, shape (T', N).
     """
@@ -85,6 +87,7 @@ class Goodness:
     order_error: Floats
     recorded_correlation: float
     fitted_correlation: float
+    together: float
     count: int
     drawn: Floats
 
@@ -108,10 +111,14 @@ class Goodness:
         allowed = np.maximum(ORDER, _ERRORS * self.order_error / self.recorded_order)
         worst = int(np.argmax(np.abs(self.order_off) - allowed))
         if abs(self.order_off[worst]) > allowed[worst]:
-            found.append(
+            complaint = (
                 f"the mean of place {worst + 1} of {len(allowed)} is "
-                f"{100 * self.order_off[worst]:+.1f} % off: workers are slow together"
+                f"{100 * self.order_off[worst]:+.1f} % off"
             )
+            pairs = len(allowed) * (len(allowed) - 1) / 2
+            by_chance = np.sqrt(len(allowed) / (self.count * max(1.0, pairs)))
+            is_together = self.together > max(CORRELATION, _ERRORS * by_chance)
+            found.append(f"{complaint}: workers are slow together" if is_together else complaint)
         difference = abs(self.recorded_correlation - self.fitted_correlation)
         if difference > max(CORRELATION, _ERRORS * error):
             found.append(
@@ -196,6 +203,7 @@ def compare(law: Law, recordings: list[Recording], seed: int = 0) -> Goodness:
         error,
         _correlation([each.seconds for each in recordings]),
         _correlation([drawn]) if isinstance(law, Regimes) else 0.0,
+        _together(whole),
         int((~np.isnan(seconds)).sum()),
         drawn,
     )
@@ -250,6 +258,22 @@ def _order_statistics(whole: Floats) -> tuple[Floats, Floats]:
     means = np.array([batch.mean(axis=0) for batch in batches])
     error = means.std(axis=0, ddof=1) / np.sqrt(len(means)) if len(means) > 1 else 0 * means[0]
     return ordered.mean(axis=0), error
+
+
+def _together(whole: Floats) -> float:
+    """Return the mean correlation of the logarithms of two workers' times in an iteration.
+
+    It follows from the variance of a sum: the mean over the pairs of N standardised columns is
+    (N var(mean of the columns) - 1) / (N - 1). Workers whose times hardly vary are left out.
+    """
+    logs = np.log(np.maximum(whole, 1e-12))
+    spread = logs.std(axis=0)
+    kept = spread > 1e-3
+    count = int(kept.sum())
+    if count < 2:
+        return 0.0
+    scores = (logs[:, kept] - logs[:, kept].mean(axis=0)) / spread[kept]
+    return float((count * scores.mean(axis=1).var() - 1) / (count - 1))
 
 
 def _correlation(sequences: list[Floats]) -> float:

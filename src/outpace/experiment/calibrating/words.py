@@ -115,7 +115,7 @@ def _network(law: NetworkLaw, error: float) -> str:
         parts.append(f"{len(law.pairs)} pairs of their own")
     if law.delays:
         parts.append("late messages")
-    parts.append(f"{law.contention}; median error alone {100 * error:.1f} %")
+    parts.append(f"{law.contention}; median error of a message by itself {100 * error:.1f} %")
     return ", ".join(parts)
 
 
