@@ -74,6 +74,7 @@ def advice_of(
         "distinguishable": choice.distinguishable,
         "best": choice.best,
         "likely": likely(problem, found, times, choice),
+        "untuned": tuned and len(search.known[BSP].rates) < 2,
         "not_tried": sum(not known.trials for known in search.known.values()),
         "more_s": None if found.ended == "complete" else found.more_s,
         "ahead": provisional(search) if search.best_curve is not None else "",

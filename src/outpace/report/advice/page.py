@@ -58,7 +58,7 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
 
 def _recommendation(advice: Mapping[str, Any]) -> Section:
     text = write_yaml(advice["recommendation"])
-    likely = advice["likely"]
+    likely = advice.get("likely")
     numbers = {"strategy": escaped(advice["name"])}
     if likely is not None:
         numbers["probably best"] = escaped(likely["name"])

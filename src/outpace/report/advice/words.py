@@ -54,7 +54,7 @@ def _main(advice: Mapping[str, Any]) -> str:
     target, seeds = target_words(advice), len(advice["seeds"])
     rate = advice["learning_rate"]
     with_rate = "" if rate is None else f" with learning rate {rate:g}"
-    if advice["likely"] is not None:
+    if advice.get("likely") is not None:
         return _likely(advice)
     if seeds < 2:
         ahead = f" In the search {advice['ahead']}." if advice["ahead"] else ""
@@ -77,7 +77,8 @@ def _main(advice: Mapping[str, Any]) -> str:
         text += f", and {gain(to_all)} as fast as all-reduce"
     ends = f"95 % intervals over {plural(seeds, 'fresh seed')}, for the choice among "
     others = sum(each["fresh"] for each in advice["candidates"]) - 1
-    return f"{text} ({ends}{plural(others, 'strategy').replace('strategys', 'strategies')})."
+    among = plural(others, "strategy").replace("strategys", "strategies")
+    return f"{text} ({ends}{among}).{_rest(advice)}"
 
 
 def _likely(advice: Mapping[str, Any]) -> str:
@@ -99,11 +100,13 @@ def _rest(advice: Mapping[str, Any]) -> str:
     """Say what an unfinished study left out, and how long it would take."""
     if advice["status"] == "complete":
         return ""
-    text, missing = "", advice["not_tried"]
+    text, missing = "", advice.get("not_tried")
     if missing:
         verb = "was" if missing == 1 else "were"
         text = f" {missing} of {plural(len(advice['candidates']), 'candidate')} {verb} not tried."
-    if advice["more_s"]:
+    if advice.get("untuned"):
+        text += " All ran with the configured learning rate; others were not tried."
+    if advice.get("more_s"):
         text += f" To be complete, it needs about {span(advice['more_s'])} more."
     return text
 
@@ -118,15 +121,17 @@ def span(value: float) -> str:
 
 def _grid(advice: Mapping[str, Any]) -> list[str]:
     """Say at which times models were evaluated."""
-    fresh, searched = advice["evaluated_every_s"], advice["searched_every_s"]
-    parts = [f"every {seconds(fresh)} on fresh seeds"] if fresh is not None else []
+    fresh, searched = advice.get("evaluated_every_s"), advice.get("searched_every_s")
+    parts = (
+        [f"every {seconds(fresh)} on fresh seeds"] if fresh is not None and advice["seeds"] else []
+    )
     if searched is not None:
         parts.append(f"every {seconds(searched)} at most in the search")
     if not parts:
         return []
     replaced = (
         "; the interval configured under evaluate is not used"
-        if advice["evaluate_replaced"]
+        if advice.get("evaluate_replaced")
         else ""
     )
     return [f"Times are of the first evaluation that shows the target: {listed(parts)}{replaced}."]
