@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from outpace.blocks.block import Block, parameters_digest
 from outpace.config.experiment import Experiment
@@ -18,6 +19,8 @@ from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
+
+_LOST_S: Final = 2.0  # for the coordinator to name a worker that is lost
 
 
 class FollowingWorker(WorkerProcess):
@@ -60,6 +63,7 @@ class FollowingWorker(WorkerProcess):
                 span = joined, arrived
                 self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
         except RuntimeError as error:
+            await self.kernel.sleep(_LOST_S)
             raise RunError(
                 f"{self.name}: measuring the network before the run failed; probe: false leaves "
                 f"this out ({error})"
