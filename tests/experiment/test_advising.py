@@ -242,6 +242,7 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
 
     def write(found, words, path, page):
         path.write_text("compute: {kind: constant, mean_s: 0.1}\n")
+        path.with_name("cluster.run-times.parquet").touch()
 
     monkeypatch.setattr(recording, "run", run)
     monkeypatch.setattr(recording, "calibrate", failing)
@@ -255,6 +256,7 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
         recording.recorded_cluster(source, out, lambda _: None)
     again = recording.recorded_cluster(source, out, lambda _: None)
     assert ran == [32, 32]
+    assert recording.recorded_only(out)
     assert again.data["include"] == [str(out / "cluster.yaml")]
     other = source._replace(data={**source.data, "workers": 8})
     with pytest.raises(outpace.ConfigError, match="a recording of another configuration"):

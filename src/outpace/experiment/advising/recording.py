@@ -24,7 +24,7 @@ STEPS: Final = 32  # a calibration needs 20, and leaves the first ones out if th
 CLUSTER: Final = "cluster.yaml"
 _RECORDED: Final = "recorded"
 _FILE: Final = "recording.json"  # what was recorded: the configuration
-_FILES: Final = frozenset({_RECORDED, _FILE, CLUSTER, Path(CLUSTER).with_suffix(".html").name})
+_OF_CLUSTER: Final = "cluster.*"  # the file, its page, and the run times that it replays
 
 
 def recorded_cluster(source: Source, folder: Path | None, say: Callable[[str], None]) -> Source:
@@ -74,7 +74,8 @@ def recorded_only(folder: Path) -> bool:
     """Return True if the folder has a complete recording and nothing else."""
     if not (folder / _FILE).is_file():
         return False
-    return all(each.name in _FILES for each in folder.iterdir())
+    others = set(folder.iterdir()) - {folder / _FILE, folder / _RECORDED}
+    return others <= set(folder.glob(_OF_CLUSTER))
 
 
 def _read(path: Path) -> Any:
@@ -86,7 +87,7 @@ def _read(path: Path) -> Any:
 def _remove(folder: Path) -> None:
     """Remove an incomplete recording, and the folder if nothing else is in it."""
     shutil.rmtree(folder / _RECORDED, ignore_errors=True)
-    for name in _FILES - {_RECORDED}:
-        (folder / name).unlink(missing_ok=True)
+    for path in (folder / _FILE, *folder.glob(_OF_CLUSTER)):
+        path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()

@@ -263,17 +263,17 @@ class Study:
 
     def _scenarios(self, found: Found) -> None:
         """Look at the finalists again on changed clusters."""
-        said = set[str]()
+        said, is_run = set[str](), bool(found.fresh) and not self._runner.over
 
         def say(text: str) -> None:
-            if text not in said:
+            if is_run and text not in said:
                 self._say(f"on a changed cluster: {text}")
             said.add(text)
 
         with warnings_to(say):
             changed = scenarios(self.problem)
             self._progress.begin("changed clusters", self._changed_runs(len(found.fresh)))
-            if found.fresh and not self._runner.over:
+            if is_run:
                 self._say(f"changed clusters: {', '.join(each.name for each in changed)}")
             for scenario in changed:
                 self._scenario(found, scenario)
