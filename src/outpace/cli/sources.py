@@ -1,4 +1,4 @@
-"""What a command is given: a YAML file or a script, a cluster file, a budget."""
+"""Read the arguments of commands: a YAML file or a script, a cluster file, a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What configuration and script may say where a script's own collectives and optimizer train."""
+"""Check configuration and script of a run whose script uses its own collectives (`ssgd`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be the same in all workers' calls of a collective, and how they differ."""
+"""Compare the calls of one collective by all workers, and describe their differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study knows so far."""
+"""The results of a study, as far as it has come."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outpace.support.estimates import TimeTo
 
 @dataclass(slots=True)
 class Found:
-    """What a study knows so far.
+    """The results of a study, as far as it has come.
 
     Attributes:
         fresh: curves of the finalists and the references on the fresh seeds that all of them have.

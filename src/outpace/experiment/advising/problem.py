@@ -1,4 +1,4 @@
-"""What is asked: a configuration, a target, and the strategies that can be run with it."""
+"""The question of a study: a configuration, a target, and the strategies that it can run."""
 
 from __future__ import annotations
 

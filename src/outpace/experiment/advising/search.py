@@ -49,7 +49,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What is searched.
+    """The candidates, the seeds and the limits of a search.
 
     Attributes:
         names: of the candidates.

@@ -1,4 +1,4 @@
-"""What the fresh seeds of a study say: speed-ups, the probability of being best, one further run.
+"""Statistics over fresh seeds: speed-ups, the probability of being best, one further run.
 
 Finalists and BSP are run on the same seeds, which had no part in the search. A speed-up is the
 geometric mean over these pairs of the time of BSP over the time of the other; its logarithm is

@@ -1,4 +1,4 @@
-"""What slows a run, and what its repair would gain."""
+"""Find the slow workers, servers and links of a run, and the gain of their repair."""
 
 from outpace.experiment.explaining.explanation import explain
 

@@ -1,4 +1,4 @@
-"""What a run would take without the causes that slow it, by simulating it again.
+"""Simulate a run again without its slow workers and links, to find the time that this saves.
 
 The run is simulated twice with the run times that it recorded: as they were, and without the
 excess of a slow worker. Both have the same noise, so only the repair differs. Nothing is trained;

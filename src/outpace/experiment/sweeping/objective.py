@@ -1,4 +1,4 @@
-"""What a sweep looks for: the earliest target, or else the best result at the end."""
+"""The objective of a sweep: the time to the target, or without one the result at the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Objective:
 
     @property
     def words(self) -> str:
-        """What is looked for, such as `virtual time to 95 % accuracy`."""
+        """The objective in words, such as `virtual time to 95 % accuracy`."""
         if self.kind == "time-to-target":
             assert self.target is not None
             if self.quantity == "accuracy":

@@ -1,4 +1,4 @@
-"""What a pool of runs is given, and what it reports."""
+"""The runs that a pool carries out, and its reports about them."""
 
 from __future__ import annotations
 

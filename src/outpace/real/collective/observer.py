@@ -1,4 +1,4 @@
-"""Who is told about the collectives of a script in a real run."""
+"""The interface through which a real run follows the collectives of its script."""
 
 from __future__ import annotations
 

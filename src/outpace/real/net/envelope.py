@@ -1,4 +1,4 @@
-"""What is around each wire message: the header, and the types that a message may have."""
+"""The header of wire messages, and the types that a message may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What slows a run, as data."""
+"""The slow workers, servers and links of a run, as data."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What the run would take otherwise, from simulations with the run times that it recorded.
+    """The time of the run after a change, simulated with the run times that it recorded.
 
     Args:
         change: In words, such as `worker 3 as fast as the others`.
@@ -86,7 +86,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What slows a run.
+    """The slow workers, servers and links of a run, and their costs.
 
     Args:
         run: Folder of the run.

@@ -1,4 +1,4 @@
-"""What a script says beside its steps: `outpace.log` and `outpace.untimed`, in virtual time."""
+"""`outpace.log` and `outpace.untimed` of a script in virtual time."""
 
 from __future__ import annotations
 
