@@ -59,6 +59,7 @@ class Cell:
         target: test accuracy that ends a run.
         limit_s: the longest run of BSP, in virtual time.
         most: the longest run of another strategy, in mean times of BSP.
+        patience_s: how long a partial push waits after its quorum, in virtual time.
         only: names of the strategies; empty: all.
     """
 
@@ -69,6 +70,7 @@ class Cell:
     tuning: Tuning
     limit_s: float
     most: float
+    patience_s: float
     only: tuple[str, ...] = ()
 
     @property
@@ -92,7 +94,8 @@ class Cell:
 
     def strategies(self) -> list[Candidate]:
         """Return all strategies, BSP first."""
-        found = candidates(self.data["workers"])
+        every = candidates(self.data["workers"])
+        found = [each.with_patience(self.patience_s) for each in every]
         return [each for each in found if not self.only or each.name in self.only]
 
     def configuration(
@@ -154,6 +157,7 @@ def _cell(suite: Mapping[str, Any], task: str, cluster: str) -> Cell:
         Tuning(tuning["runs"], tuning["finalists"], tuple(tuning["seeds"])),
         suite["limit_s"],
         suite["most"],
+        suite["patience_s"],
     )
 
 

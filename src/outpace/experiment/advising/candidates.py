@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from outpace.config.experiment import SERVICE_TIMES, Experiment
@@ -69,6 +69,15 @@ class Candidate:
             if isinstance(network, Mapping):
                 left["network"] = {k: v for k, v in network.items() if k != "delays"}
         return {**left, "sync": dict(self.sync), **self.beside}
+
+    def with_patience(self, timeout_s: float) -> Candidate:
+        """Return the strategy; a partial push waits so long after its quorum, in seconds.
+
+        Without a wait a partial push is the same as dropping stragglers.
+        """
+        if self.sync["kind"] != "partial-push" or self.name == OWN:
+            return self
+        return replace(self, sync={**self.sync, "timeout_s": timeout_s})
 
     def experiment(self, data: Mapping[str, Any], source: str, folder: Any = None) -> Experiment:
         """Return the experiment with this strategy.

@@ -16,7 +16,6 @@ from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.advising.candidates import (
     ALL_REDUCE,
     BSP,
-    OWN,
     Candidate,
     candidates,
     usable,
@@ -63,16 +62,8 @@ class Problem:
         return bool(_kind(self.data.get("task")) == "script")
 
     def with_patience(self, timeout_s: float) -> Problem:
-        """Return the problem with this wait of a partial push after its quorum, in seconds.
-
-        Without a wait it is the same as dropping stragglers.
-        """
-        found = tuple(
-            dataclasses.replace(each, sync={**each.sync, "timeout_s": timeout_s})
-            if each.sync.get("kind") == "partial-push" and each.name != OWN
-            else each
-            for each in self.candidates
-        )
+        """Return the problem whose partial pushes wait so long after their quorum, in seconds."""
+        found = tuple(each.with_patience(timeout_s) for each in self.candidates)
         return dataclasses.replace(self, candidates=found)
 
     def candidate(self, name: str) -> Candidate:
