@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projected_s
+from outpace.experiment.advising.fresh import FreshRuns
 from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.advising.statistics import (
     chosen,
@@ -301,3 +302,104 @@ def test_a_search_without_any_run_that_reached_the_target_ranks_by_the_best_scor
 def test_a_trial_is_known_by_candidate_rate_and_seed():
     assert Trial("a", 1.0, 2, Bound(1.0, 0.5)) == Trial("a", 1.0, 2, Bound(9.0, 0.5), until_s=3.0)
     assert isinstance(Search(space(names(4))).best_rate("BSP"), float)
+
+
+# -- learning rates near the edge of stability ----------------------------------------------
+
+
+class Unstable(Synthetic):
+    """Times halve as rates double, until a limit beyond which training diverges.
+
+    The limit of a run is lognormal around that of its candidate: 30 % from seed to seed.
+    """
+
+    def __init__(self, limits, seed=0):
+        super().__init__(dict.fromkeys(limits, 0.0), noise=0.05, seed=seed)
+        self.limits, self.known = limits, {}
+
+    def time(self, candidate, rate, seed):
+        key = (candidate, rate, seed)
+        if key not in self.known:
+            is_over = rate > self.limits[candidate] * math.exp(self.random.normal(0, 0.3))
+            noise = self.random.normal(0, self.noise)
+            self.known[key] = math.inf if is_over else math.exp(noise) / rate
+        return self.known[key]
+
+    def _curve(self, trial):
+        if self.time(trial.candidate, trial.rate, trial.seed) == math.inf:
+            return Curve.of([0.1], [0.1], "failed", error="the loss became nan")
+        return super()._curve(trial)
+
+
+def test_a_run_diverges_if_it_fails_or_loses_half_of_what_it_had_gained():
+    at = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert Curve.of([], [], "failed").diverged
+    assert Curve.of(at, [0.1, 0.5, 0.9, 0.5, 0.4], "stopped").diverged
+    assert not Curve.of(at, [0.1, 0.5, 0.9, 0.5, 0.6], "stopped").diverged
+    assert not Curve.of(at, [0.1, 0.5, 0.96, 0.5, 0.1], "reached").diverged
+    assert not Curve.of(at[:4], [0.1, 0.5, 0.9, 0.1], "stopped").diverged  # too few to judge
+
+
+def noted(*trials):
+    """Return a search with trials of BSP: learning rate, seed, and seconds (None: it failed)."""
+    search = Search(space(names(3)))
+    for rate, seed, time_s in trials:
+        trial = Trial("BSP", rate, 100 + seed, Bound(100.0, 0.95))
+        failed = Curve.of([], [], "failed")
+        curve = failed if time_s is None else Curve.of([time_s], [0.95], "reached")
+        search.note(trial, curve)
+    return search
+
+
+def test_a_failed_run_counts_against_its_rate():
+    search = noted((1.0, 0, 9.0), (1.0, 1, 9.0), (2.0, 0, 5.0), (2.0, 1, None), (0.5, 0, 18.0))
+    assert search.best_rate("BSP") == 1.0
+
+
+def test_of_rates_that_are_about_equally_fast_the_lower_is_taken():
+    # Two runs with each rate, whose logarithms are 0.1 above and below their mean; in opposite
+    # order, so that seeds have no effect. One run has a deviation of 0.1 sqrt 2, and the difference
+    # of two means has 0.1 sqrt 2, too.
+    fast = [(2.0, 0, math.exp(2.1)), (2.0, 1, math.exp(1.9))]
+
+    def slower(factor):
+        return [(1.0, 0, factor * math.exp(1.9)), (1.0, 1, factor * math.exp(2.1))]
+
+    assert noted(*slower(1.04), *fast).best_rate("BSP") == 1.0
+    assert noted(*slower(1.06), *fast).best_rate("BSP") == 2.0  # within the error, yet above 5 %
+    sure = [(2.0, 0, 5.0), (2.0, 1, 5.0), (1.0, 0, 5.2), (1.0, 1, 5.2)]
+    assert noted(*sure).best_rate("BSP") == 2.0  # no noise
+
+
+def test_finalists_that_diverge_on_a_fresh_seed_get_the_next_lower_rate():
+    before = after = 0
+    for study in range(30):
+        random = np.random.default_rng(study)
+        limits = {name: 2.0 ** random.uniform(-1, 2) for name in names(8)}
+        runner = Unstable(limits, study)
+        search = searched(space(limits), runner)
+        kept = search.for_fresh_seeds(math.inf)
+        fresh = FreshRuns(search, kept, range(8), Bound(100.0, 0.95), {})
+        while trials := fresh.left():
+            fresh.curves.update(runner.run(trials))
+            if not search.lowered:
+                before += len({t.candidate for t, c in fresh.curves.items() if c.diverged})
+            fresh.lower()
+        fresh.settle()
+        after += len({t.candidate for t in fresh.trials() if fresh.curves[t].diverged})
+    # Of 180 strategies.
+    assert before >= 20
+    assert after <= 4
+
+
+def test_a_lowered_rate_for_which_there_was_no_time_is_taken_back():
+    runner = Unstable({name: 1e9 for name in names(3)} | {"s0": 1e-9})
+    search = Search(space(names(3)))
+    fresh = FreshRuns(search, ["BSP", "s0"], range(2), Bound(100.0, 0.95), {})
+    fresh.curves.update(runner.run(fresh.left()))
+    assert fresh.lower() == {"s0": 1.0}
+    assert search.best_rate("s0") == 0.5
+    assert [(t.candidate, t.rate) for t in fresh.left()] == [("s0", 0.5)] * 2
+    fresh.settle()
+    assert search.best_rate("s0") == 1.0
+    assert fresh.left() == []

@@ -20,6 +20,7 @@ MARGIN: Final = 1.3
 # strategies differ in shape: ASP may be far behind at half of the time, and be first at the end.
 _HOPELESS: Final = 6.0
 _FIRST: Final = 0.5  # share of the best time from which on that is judged
+_FEW: Final = 5  # evaluations: fewer do not show that a run diverges
 
 Ended = Literal["reached", "stopped", "end", "failed"]
 
@@ -96,6 +97,14 @@ class Curve:
     @property
     def end_s(self) -> float:
         return self.times_s[-1] if self.times_s else 0.0
+
+    @property
+    def diverged(self) -> bool:
+        """True if the run failed, or missed its target and lost half of what it had gained."""
+        if self.ended in ("failed", "reached"):
+            return self.ended == "failed"
+        enough = len(self.scores) >= _FEW
+        return enough and self.last <= (self.scores[0] + self.best) / 2
 
     @property
     def best(self) -> float:

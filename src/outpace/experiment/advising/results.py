@@ -142,6 +142,7 @@ def _candidate(
         "reached": bool(own) and missed == 0,
         "time_to_target_s": asdict(mean_time(own) if own else NOTHING),
         "learning_rate": rate if tuned and search.known[name].trials else None,
+        "lowered_from": search.lowered.get(name),
         "fresh": is_fresh,
         "runs": len(own),
         "missed": missed,

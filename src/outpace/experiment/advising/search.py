@@ -17,13 +17,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projected_s
+from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial
+from outpace.experiment.advising.tried import STEP, Trials
 
-STEP: Final = 2.0  # from one learning rate to the next
 FINALISTS: Final = 4
 SEEDS: Final = 5  # for the search
 _FIRST_RATES: Final = 3
@@ -81,95 +80,13 @@ class Space:
         return _FIRST_RATES * len(self.names) + 2 * further + _LAST * last
 
 
-@dataclass(slots=True)
-class Known:
-    """The trials of one candidate."""
-
-    trials: dict[Trial, Curve] = field(default_factory=dict)
-
-    @property
-    def rates(self) -> list[float]:
-        return sorted({trial.rate for trial in self.trials})
-
-    def of_rate(self, rate: float) -> list[Curve]:
-        return [curve for trial, curve in self.trials.items() if trial.rate == rate]
-
-
-class Search:
-    """The trials so far, and what they say."""
+class Search(Trials):
+    """Which trials are next, by what those so far say."""
 
     def __init__(self, space: Space) -> None:
+        super().__init__(space.names, space.rate, space.seeds, space.goal.level)
         self.space = space
-        self.known: dict[str, Known] = {name: Known() for name in space.names}
-        self.best_curve: Curve | None = None  # the one that reached the target first
-        self._effects: dict[int, float] = {}  # of seeds
         self._left = tuple(space.names)  # those that took part in the last round
-
-    # -- what the trials say ---------------------------------------------------------
-
-    def log_time(self, name: str, rate: float) -> float:
-        """Return the mean logarithm of the (projected) times with this rate; inf without any.
-
-        Without the effects of the seeds, so that rates tried on different seeds can be compared.
-        """
-        values = [
-            self._log_time(trial, curve) - self._effect_of(trial.seed)
-            for trial, curve in self.known[name].trials.items()
-            if trial.rate == rate
-        ]
-        return math.fsum(values) / len(values) if values else math.inf
-
-    def _log_time(self, trial: Trial, curve: Curve) -> float:
-        """Return the logarithm of the time of one trial."""
-        best, level = self.best_curve, self.space.goal.level
-        if best is None:  # none has reached the target: the best score counts
-            return math.inf if curve.ended == "failed" else -curve.best
-        time_s = projected_s(curve, level, best)
-        return math.inf if time_s == math.inf else math.log(max(time_s, 1e-12))
-
-    def _effect_of(self, seed: int) -> float:
-        """Return by how much logarithms of times with a seed exceed those with the first seed.
-
-        The median over all candidates and rates that were tried on both.
-        """
-        start = self.space.seeds[0]
-        if seed == start:
-            return 0.0
-        if seed not in self._effects:
-            found = []
-            for known in self.known.values():
-                first = {t.rate: (t, c) for t, c in known.trials.items() if t.seed == start}
-                for trial, curve in known.trials.items():
-                    if trial.seed == seed and trial.rate in first:
-                        here = self._log_time(trial, curve)
-                        there = self._log_time(*first[trial.rate])
-                        if math.isfinite(here) and math.isfinite(there):
-                            found.append(here - there)
-            self._effects[seed] = median(found) if found else 0.0
-        return self._effects[seed]
-
-    def best_rate(self, name: str) -> float:
-        """Return the learning rate with the shortest time; the configured one without trials."""
-        rates = self.known[name].rates
-        if not rates:
-            return self.space.rate or 1.0
-        middle = self.space.rate or 1.0
-        # At equal times, the one nearest to the configured rate.
-        return min(rates, key=lambda r: (self.log_time(name, r), abs(math.log(r / middle)), r))
-
-    def ranked(self, *, without: Sequence[str] = ()) -> list[str]:
-        """Return the names of the candidates that were tried, the best first."""
-        tried = [n for n in self.space.names if self.known[n].trials and n not in without]
-        return sorted(tried, key=lambda name: self.log_time(name, self.best_rate(name)))
-
-    def failure(self, name: str) -> str | None:
-        """Return the error if all trials of a candidate failed; else None."""
-        curves = list(self.known[name].trials.values())
-        if curves and all(curve.ended == "failed" for curve in curves):
-            return curves[0].error
-        return None
-
-    # -- what is tried next ----------------------------------------------------------
 
     def _bound(self, name: str) -> Bound:
         """Return the bound of the candidate's next trials."""
@@ -191,7 +108,7 @@ class Search:
         If its best rate is at an edge of those tried: the next rate beyond it, and the best rate on
         the second seed. Otherwise the two best rates on the next seed.
         """
-        rates, best = self.known[name].rates, self.best_rate(name)
+        rates, best = self.known[name].rates, self.fastest_rates(name)[0]
         if best not in (rates[0], rates[-1]):
             yield from self._repeated(name, 2)
             return
@@ -202,7 +119,7 @@ class Search:
     def _repeated(self, name: str, count: int) -> Iterator[Trial]:
         """Yield trials of the two best rates on the first seeds that they were not tried on."""
         known = self.known[name]
-        order = sorted(known.rates, key=lambda rate: self.log_time(name, rate))[:2]
+        order = self.fastest_rates(name)[:2]
         every = (
             self._trial(name, rate, seed) for seed in range(len(self.space.seeds)) for rate in order
         )
@@ -229,16 +146,6 @@ class Search:
         self._left = tuple(self._best(FINALISTS))
         kept = (*space.references, *self._left)
         yield [t for name in kept for t in self._repeated(name, _LAST)]
-
-    def note(self, trial: Trial, curve: Curve) -> None:
-        """Take the result of a trial."""
-        self._effects.clear()
-        level = self.space.goal.level
-        self.known[trial.candidate].trials[trial] = curve
-        at = curve.crossing_s(level)
-        first_s = None if self.best_curve is None else self.best_curve.crossing_s(level)
-        if at is not None and (first_s is None or at < first_s):
-            self.best_curve = curve
 
     def finalists(self) -> list[str]:
         """Return the best candidates that are no references, the best first."""

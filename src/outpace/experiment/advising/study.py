@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from outpace.errors import RunError
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, in_order_of_trial
 from outpace.experiment.advising.curves import Bound, Curve, Trial
 from outpace.experiment.advising.found import Found, provisional, time_to
+from outpace.experiment.advising.fresh import FreshRuns
 from outpace.experiment.advising.limits import LONGEST, horizon_of, require_reached
 from outpace.experiment.advising.problem import Problem
 from outpace.experiment.advising.progress import Progress, State
@@ -229,30 +231,39 @@ class Study:
         found.whole_s = 0.0 if is_short else min(horizon_s, _FURTHER * bsp_s)
         found.horizon_fresh_s = horizon_s
         seeds = [self.problem.seed + k for k in range(self._seeds)]
-        bound = Bound(horizon_s, level)
-        trials = [
-            Trial(name, search.best_rate(name), seed, bound, found.whole_s * (place < WHOLE))
-            for place, seed in enumerate(seeds)
-            for name in names
-        ]
+        whole = dict.fromkeys(seeds[:WHOLE], found.whole_s)
+        fresh = FreshRuns(search, names, seeds, Bound(horizon_s, level), whole)
         count = int(max(1.0, min(self._seeds, possible / len(names))))
         self._say(f"on {plural(count, 'fresh seed')}: {', '.join(names)}")
-        self._fresh_left = len(trials)
-        self._progress.begin("fresh seeds", len(trials) + self._changed_runs(len(names)))
-        curves: dict[Trial, Curve] = {}
-        first = min(_LEAST_SEEDS, self._seeds) * len(names)
         try:
             # An answer on few seeds is worth more than what would change it.
-            for share, some in ((1.0, trials[:first]), (_FRESH, trials[first:])):
+            for share, some in ((1.0, seeds[:_LEAST_SEEDS]), (_FRESH, seeds)):
                 self._until(share)
-                for trial, curve in self._runner.run(some, self._folder_of):
-                    curves[trial] = curve
-                    self._fresh_left -= 1
+                self._carry_out(fresh, some)
         finally:
-            found.keep(names, trials, curves)
+            fresh.settle()
+            self._fresh_left = len(fresh.left())
+            found.keep(names, fresh.trials(), fresh.curves)
             if self._folder is not None and (self._folder / "summary.json").is_file():
                 found.folder = self._folder
-        self._cut = self._cut or len(curves) < len(trials)
+        self._cut = self._cut or bool(self._fresh_left)
+
+    def _carry_out(self, fresh: FreshRuns, seeds: Sequence[int]) -> None:
+        """Run on these fresh seeds, with a lower learning rate where training diverges."""
+        while (trials := fresh.left(seeds)) and not self._runner.over:
+            self._fresh_left = len(fresh.left())
+            changed = self._changed_runs(len(fresh.names))
+            self._progress.begin("fresh seeds", self._fresh_left + changed)
+            for trial, curve in self._runner.run(trials, self._folder_of):
+                fresh.curves[trial] = curve
+                self._fresh_left -= 1
+            for name, rate in fresh.lower().items():
+                self._say(
+                    f"{name} diverges with learning rate {rate:g} on a fresh seed; the next lower "
+                    "one is used"
+                )
+                if name == BSP and self._folder is not None:
+                    shutil.rmtree(self._folder, ignore_errors=True)
 
     def _folder_of(self, trial: Trial) -> Path | None:
         """Return a folder for BSP's run on the first fresh seed, whose trace says who waits."""

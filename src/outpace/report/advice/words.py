@@ -44,7 +44,7 @@ def gain(found: Estimate) -> str:
 def sentences(advice: Mapping[str, Any]) -> list[str]:
     """Return what the advice says, the main thing first."""
     said = [_main(advice), *_alternatives(advice), *_one_run(advice), *_why(advice)]
-    said += [*_sensitivity(advice), *_grid(advice)]
+    said += [*_sensitivity(advice), *_lowered(advice), *_grid(advice)]
     if advice["status"] in _ENDED:
         said.insert(0, _ENDED[advice["status"]])
     return said
@@ -213,6 +213,16 @@ def _sensitivity(advice: Mapping[str, Any]) -> list[str]:
     if other:
         said.append(f"Another strategy comes first with {'; '.join(other)}.")
     return said
+
+
+def _lowered(advice: Mapping[str, Any]) -> list[str]:
+    """Say which strategies diverged with the learning rate that was chosen for them."""
+    return [
+        f"{each['name']} diverged on a fresh seed with learning rate {each['lowered_from']:g}, "
+        f"which was the best of the search; it was then run with {each['learning_rate']:g} on all."
+        for each in advice["candidates"]
+        if each.get("lowered_from") is not None
+    ]
 
 
 def _candidate(advice: Mapping[str, Any], name: str) -> Mapping[str, Any]:
