@@ -1,5 +1,6 @@
 """The statistics of advice, on synthetic problems with known means."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -210,13 +211,43 @@ def test_every_candidate_has_the_same_trials_and_the_references_as_many_as_the_f
     assert search.for_fresh_seeds(4.5) == ["BSP", "all-reduce", "s7", "s3"]
     assert search.for_fresh_seeds(2.0) == ["BSP", "s7"]
     counts = {name: len(known.trials) for name, known in search.known.items()}
-    assert {counts[name] for name in ("BSP", "all-reduce", *finalists)} == {11}
-    assert min(counts.values()) == 3
+    # Three rates, perhaps one beyond them; two, two and four trials. The references have eight.
+    assert {counts[name] for name in finalists} <= {11, 12}
+    assert min(counts["BSP"], counts["all-reduce"]) >= 15
+    assert set(counts.values()) - {counts["BSP"], counts["all-reduce"]} <= {
+        3,
+        4,
+        5,
+        6,
+        7,
+        8,
+        11,
+        12,
+    }
     assert search.best_rate("s7") == 4.0  # beyond the rates of the first rounds
     assert search.best_rate("BSP") == 0.25
-    assert len(runner.trials) == search.space.trials == 3 * 24 + 2 * (2 + 11) + 2 * (2 + 6) + 4 * 6
+    assert search.space.trials == 3 * 24 + 2 * (2 + 11) + 2 * (2 + 6) + 8 * 2 + 4 * 4
+    assert len(runner.trials) >= search.space.trials
     seeds = {trial.seed for trial in runner.trials}
     assert seeds <= set(range(100, 105))
+
+
+def test_candidates_begin_with_the_rate_that_was_found_for_bsp_unless_time_is_short():
+    means = dict.fromkeys(names(8), 0.0)
+    rates = dict.fromkeys(means, 8.0)
+    first = {}
+    for climbs in (True, False):
+        runner = Synthetic(means, rates, noise=0.001)
+        search = Search(dataclasses.replace(space(means), climbs=climbs, first=2))
+        rounds = search.rounds()
+        for trials in rounds:
+            for trial, curve in runner.run(trials):
+                search.note(trial, curve)
+            if trials[-1].candidate not in ("BSP", "all-reduce"):
+                break
+        first[climbs] = {(trial.candidate, trial.rate) for trial in trials}
+        assert {trial.candidate for trial in next(rounds)} == {"s2", "s3", "s4", "s5"}
+    assert first == {True: {("s0", 8.0), ("s1", 8.0)}, False: {("s0", 1.0), ("s1", 1.0)}}
 
 
 def test_trials_of_candidates_that_cannot_win_are_stopped_and_remain_known():
@@ -365,9 +396,9 @@ def test_of_rates_that_are_about_equally_fast_the_lower_is_taken():
     def slower(factor):
         return [(1.0, 0, factor * math.exp(1.9)), (1.0, 1, factor * math.exp(2.1))]
 
-    assert noted(*slower(1.04), *fast).best_rate("BSP") == 1.0
-    assert noted(*slower(1.06), *fast).best_rate("BSP") == 2.0  # within the error, yet above 5 %
-    sure = [(2.0, 0, 5.0), (2.0, 1, 5.0), (1.0, 0, 5.2), (1.0, 1, 5.2)]
+    assert noted(*slower(1.01), *fast).best_rate("BSP") == 1.0
+    assert noted(*slower(1.03), *fast).best_rate("BSP") == 2.0  # within the error, yet above 2 %
+    sure = [(2.0, 0, 5.0), (2.0, 1, 5.0), (1.0, 0, 5.05), (1.0, 1, 5.05)]
     assert noted(*sure).best_rate("BSP") == 2.0  # no noise
 
 
@@ -393,7 +424,7 @@ def test_finalists_that_diverge_on_a_fresh_seed_get_the_next_lower_rate():
 
 
 def test_a_lowered_rate_for_which_there_was_no_time_is_taken_back():
-    runner = Unstable({name: 1e9 for name in names(3)} | {"s0": 1e-9})
+    runner = Unstable(dict.fromkeys(names(3), 1e9) | {"s0": 1e-9})
     search = Search(space(names(3)))
     fresh = FreshRuns(search, ["BSP", "s0"], range(2), Bound(100.0, 0.95), {})
     fresh.curves.update(runner.run(fresh.left()))

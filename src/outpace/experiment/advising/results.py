@@ -58,6 +58,8 @@ def advice_of(
         to_all_reduce = Estimate(1.0, 1.0, 1.0)
     probability = probability_of_best(times) if times else {}
     sync = dict(problem.candidate(name).sync)
+    leader = likely(problem, found, times, choice)
+    told = dict.fromkeys((BSP, ALL_REDUCE, name, name if leader is None else leader["name"]))
     return {
         "outpace": __version__,
         "status": found.ended,
@@ -73,8 +75,8 @@ def advice_of(
         "speedup_over_all_reduce": asdict(to_all_reduce),
         "distinguishable": choice.distinguishable,
         "best": choice.best,
-        "likely": likely(problem, found, times, choice),
-        "untuned": tuned and len(search.known[BSP].rates) < 2,
+        "likely": leader,
+        "untuned": tuned and all(len(search.known[n].rates) < 2 for n in search.space.others),
         "not_tried": sum(not known.trials for known in search.known.values()),
         "more_s": None if found.ended == "complete" else found.more_s,
         "ahead": provisional(search) if search.best_curve is not None else "",
@@ -86,7 +88,7 @@ def advice_of(
         ],
         "left_out": dict(problem.left_out),
         "one_run": {**asdict(one_run(times.get(name, ()), error)), "no_error": no_error},
-        "time_goes": {each: _shares(found.fresh[each]) for each in _told(times, name)},
+        "time_goes": {each: _shares(found.fresh[each]) for each in told if each in times},
         "front": {"time_s": found.whole_s, "points": _front(found, times, level)},
         "sensitivity": [
             {
@@ -156,10 +158,6 @@ def _searched(search: Search, curves: Sequence[Curve], horizon_s: float) -> list
     """Return times of the search; a run that was stopped has a lower bound."""
     found = [curve.time_to(search.space.goal.level) for curve in curves]
     return [each if each.time_s > 0 else TimeTo(horizon_s, False) for each in found]
-
-
-def _told(times: Mapping[str, Sequence[TimeTo]], name: str) -> list[str]:
-    return [each for each in dict.fromkeys((BSP, ALL_REDUCE, name)) if each in times]
 
 
 def _shares(curves: Sequence[Curve]) -> dict[str, float]:

@@ -1,12 +1,15 @@
 """The search: each candidate's learning rate, and the candidates that are worth more trials.
 
-Successive halving (Jamieson and Talwalkar, AISTATS 2016) over virtual time and seeds. All
-candidates are tried with three learning rates. In each further round the better half gets two more
-trials each, on another seed or beyond the edge of the rates tried so far, and in the last round
-each finalist gets four. Where learning rates cannot be set, the better half is tried on a second
-seed, and that is all. Trials that cannot win are stopped. The two references, BSP and all-reduce,
-take part in every round, so they have as many trials as the finalists; they are compared with their
-own best curve only.
+Successive halving (Jamieson and Talwalkar, AISTATS 2016) over virtual time and seeds. First the
+references, BSP and all-reduce, are tuned on one seed: from the configured learning rate in steps of
+2, until their best rate has a slower one on both sides. All candidates are then tried with the best
+rate of BSP, one of each family before the others, and with half of it, twice of it, and one step
+beyond if that is faster. So the first runs have a rate that is about right, and their times stop
+the others. In each further round the better half gets two more trials each, on another seed or
+beyond the edge of the rates tried so far, and in the last round each finalist gets four. Where
+learning rates cannot be set, the better half is tried on a second seed, and that is all. Trials
+that cannot win are stopped. The references take part in every round, and have more trials than the
+finalists in the last one; they are compared with their own best curve only.
 
 Which trials are stopped depends on the rounds before, never on which trial ends first, so the same
 study gives the same result on any number of processors unless its time runs out.
@@ -26,7 +29,9 @@ from outpace.experiment.advising.tried import STEP, Trials
 FINALISTS: Final = 4
 SEEDS: Final = 5  # for the search
 _FIRST_RATES: Final = 3
+_CLIMBS: Final = 4  # rounds beyond the edge while the references are tuned first
 _LAST: Final = 4  # trials of each finalist in the last round, to be sure of its learning rate
+_SURE: Final = 8  # of each reference
 
 
 class Runner(Protocol):
@@ -57,6 +62,8 @@ class Space:
         seeds: for the search, SEEDS of them.
         horizon_s: virtual time at which every trial ends.
         order: the names in the order in which they are first tried; empty: as they are.
+        first: how many of that order, beside the references, are tried before the others.
+        climbs: whether the references are tuned first; else candidates begin with `rate`.
     """
 
     names: tuple[str, ...]
@@ -66,18 +73,25 @@ class Space:
     horizon_s: float
     goal: Goal
     order: tuple[str, ...] = ()
+    first: int = 0
+    climbs: bool = True
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The names that are no references, in the order in which they are first tried."""
+        return tuple(n for n in self.order or self.names if n not in self.references)
 
     @property
     def trials(self) -> int:
-        """The number of trials of all rounds, unless one fails."""
+        """The number of trials of all rounds, without those beyond the edge while tuning first."""
         references = len(self.references)
         others = len(self.names) - references
         widths = [min(width, others) for width in _widths(others)]
         if self.rate is None:
             return len(self.names) + references + widths[0]
-        last = references + min(FINALISTS, others)
         further = sum(references + width for width in widths)
-        return _FIRST_RATES * len(self.names) + 2 * further + _LAST * last
+        last = _SURE * references + _LAST * min(FINALISTS, others)
+        return _FIRST_RATES * len(self.names) + 2 * further + last
 
 
 class Search(Trials):
@@ -108,18 +122,17 @@ class Search(Trials):
         If its best rate is at an edge of those tried: the next rate beyond it, and the best rate on
         the second seed. Otherwise the two best rates on the next seed.
         """
-        rates, best = self.known[name].rates, self.fastest_rates(name)[0]
-        if best not in (rates[0], rates[-1]):
+        beyond = self._beyond(name)
+        if beyond is None:
             yield from self._repeated(name, 2)
             return
-        beyond = best / STEP if best == rates[0] else best * STEP
         yield self._trial(name, beyond)
         yield from self._repeated(name, 1)
 
-    def _repeated(self, name: str, count: int) -> Iterator[Trial]:
-        """Yield trials of the two best rates on the first seeds that they were not tried on."""
+    def _repeated(self, name: str, count: int, rates: int = 2) -> Iterator[Trial]:
+        """Yield trials of the best rates on the first seeds that they were not tried on."""
         known = self.known[name]
-        order = self.fastest_rates(name)[:2]
+        order = self.fastest_rates(name)[:rates]
         every = (
             self._trial(name, rate, seed) for seed in range(len(self.space.seeds)) for rate in order
         )
@@ -129,9 +142,13 @@ class Search(Trials):
         """Yield the trials of each round; they must be noted before the next is asked for."""
         space = self.space
         rate = space.rate or 1.0
-        others = [n for n in space.order or space.names if n not in space.references]
+        others = space.others
         yield [self._trial(name, rate) for name in space.references]
-        yield [self._trial(name, rate) for name in others]
+        if space.rate is not None and space.climbs:
+            yield from self._climb()
+            rate = self.fastest_rates(space.references[0])[0]
+        for some in (others[: space.first], others[space.first :]):
+            yield [self._trial(name, rate) for name in some]
         if space.rate is None:
             self._left = tuple(self._best(_widths(len(others))[0]))
             kept = (*space.references, *self._left)
@@ -139,13 +156,33 @@ class Search(Trials):
             return
         tried = [name for name in (*space.references, *others) if self.known[name].trials]
         yield [self._trial(name, r) for name in tried for r in (rate / STEP, rate * STEP)]
+        edges = {name: self._beyond(name) for name in tried if name in others}
+        yield [self._trial(name, edge) for name, edge in edges.items() if edge is not None]
         for keep in _widths(len(others)):
             self._left = tuple(self._best(keep))
             kept = (*space.references, *self._left)
             yield [t for name in kept for t in self._further(name)]
         self._left = tuple(self._best(FINALISTS))
-        kept = (*space.references, *self._left)
-        yield [t for name in kept for t in self._repeated(name, _LAST)]
+        last = [t for name in space.references for t in self._repeated(name, _SURE, 3)]
+        yield last + [t for name in self._left for t in self._repeated(name, _LAST)]
+
+    def _climb(self) -> Iterator[list[Trial]]:
+        """Yield the rounds that tune the references on the first seed."""
+        names, rate = self.space.references, self.space.rate or 1.0
+        yield [self._trial(name, r) for name in names for r in (rate / STEP, rate * STEP)]
+        for _ in range(_CLIMBS):
+            beyond = [(name, edge) for name in names if (edge := self._beyond(name)) is not None]
+            if not beyond:
+                return
+            yield [self._trial(name, edge) for name, edge in beyond]
+
+    def _beyond(self, name: str) -> float | None:
+        """Return the next rate to try if the fastest one is the lowest or the highest tried."""
+        rates = self.known[name].rates
+        if not rates:
+            return None
+        best = self.fastest_rates(name)[0]
+        return best / STEP if best == rates[0] else best * STEP if best == rates[-1] else None
 
     def finalists(self) -> list[str]:
         """Return the best candidates that are no references, the best first."""

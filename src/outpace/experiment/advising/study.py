@@ -37,6 +37,7 @@ _SCENARIO_SEEDS: Final = 3
 _LEAST_SEEDS: Final = 3  # fresh seeds that come before all else, as time allows
 _SCENARIOS: Final = 3  # changed clusters
 _FEW: Final = 12  # runs: with fewer, all of the time is for the search
+_TUNED: Final = 24  # runs: with fewer, the references are not tuned before the others begin
 _PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
 
 
@@ -140,7 +141,18 @@ class Study:
         references = tuple(name for name in (BSP, ALL_REDUCE) if name in names)
         seeds = tuple(problem.seed + _APART + k for k in range(SEEDS))
         order = in_order_of_trial(problem.candidates)
-        space = Space(tuple(names), references, problem.rate, seeds, horizon_s, problem.goal, order)
+        families = {e.family for e in problem.candidates if e.name not in references}
+        space = Space(
+            tuple(names),
+            references,
+            problem.rate,
+            seeds,
+            horizon_s,
+            problem.goal,
+            order,
+            first=len(families),
+            climbs=self._runs_left(pilot.cost_s) >= _TUNED,
+        )
         search = Search(space)
         if problem.is_script:  # evaluates itself, so the pilot is like all other trials
             search.note(trial, pilot)
@@ -196,9 +208,13 @@ class Study:
 
     def _is_tight(self, found: Found) -> bool:
         """Return True if there is only time to try a candidate of each family, or fewer."""
+        return self._runs_left(found.one_run_s) < _FEW
+
+    def _runs_left(self, one_run_s: float) -> float:
+        """Return how many runs of this length there is time for, one after the other."""
         if self._budget_s is None:
-            return False
-        return self._budget_s - self._progress.elapsed_s < _FEW * found.one_run_s
+            return math.inf
+        return (self._budget_s - self._progress.elapsed_s) / max(1e-9, one_run_s)
 
     def _more_s(self, found: Found) -> float:
         """Return how long the rest of the search and the fresh seeds would take."""

@@ -11,7 +11,7 @@ from typing import Final
 from outpace.experiment.advising.curves import Curve, Trial, projected_s
 
 STEP: Final = 2.0  # from one learning rate to the next
-_ABOUT_EQUAL: Final = 0.05  # times that differ by less than this, and by less than their error
+_ABOUT_EQUAL: Final = 0.02  # times that differ by less than this, and by less than their error
 
 
 @dataclass(slots=True)
@@ -49,8 +49,10 @@ class Trials:
         self._rate, self._seeds, self._level = rate or 1.0, seeds, level
         self.known: dict[str, Known] = {name: Known() for name in names}
         self.best_curve: Curve | None = None
+        # Computed when they are asked for, until the next trial is noted:
+        self._log_times: dict[tuple[str, float], float] = {}  # means, by candidate and rate
         self._effects: dict[int, float] = {}  # of seeds
-        self._noise: float | None = None  # of one run; None: not computed yet
+        self._noise: float | None = None  # of one run
         self.lowered: dict[str, float] = {}
 
     def log_time(self, name: str, rate: float) -> float:
@@ -58,8 +60,11 @@ class Trials:
 
         Without the effects of the seeds, so that rates tried on different seeds can be compared.
         """
-        values = self._values(name, rate)
-        return math.fsum(values) / len(values) if values else math.inf
+        key = (name, rate)
+        if key not in self._log_times:
+            values = self._values(name, rate)
+            self._log_times[key] = math.fsum(values) / len(values) if values else math.inf
+        return self._log_times[key]
 
     def _values(self, name: str, rate: float) -> list[float]:
         """Return the logarithms of the times with this rate, without the effects of the seeds."""
@@ -101,7 +106,7 @@ class Trials:
     def best_rate(self, name: str) -> float:
         """Return the learning rate to use; the configured one without trials.
 
-        The fastest one, or the lowest that is about as fast: by less than 5 % and less than one
+        The fastest one, or the lowest that is about as fast: by less than 2 % and less than one
         standard error of the difference slower, on at least two seeds. A lower rate is farther
         from the rate at which training diverges.
         """
@@ -143,7 +148,7 @@ class Trials:
         return sum(curve.diverged for curve in curves) / len(curves)
 
     def _noise_of_run(self) -> float:
-        """Return the standard deviation of the logarithm of a run's time, without its seed's effect.
+        """Return the standard deviation of a logarithm of a time, without the seed's effect.
 
         Pooled over all candidates and rates that were tried on several seeds; 0 without any.
         """
@@ -173,6 +178,7 @@ class Trials:
 
     def note(self, trial: Trial, curve: Curve) -> None:
         """Take the result of a trial."""
+        self._log_times.clear()
         self._effects.clear()
         self._noise = None
         self.known[trial.candidate].trials[trial] = curve

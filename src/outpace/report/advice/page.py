@@ -90,6 +90,13 @@ def _colour(advice: Mapping[str, Any], name: str) -> str:
     return colour([each["name"] for each in _fresh(advice)].index(name))
 
 
+def _time_title(advice: Mapping[str, Any]) -> str:
+    """Return the title of an axis of times, short enough for a narrow window."""
+    target = advice["target"]
+    (name,) = target
+    return f"virtual time to {name} {target[name]:g} (s)"
+
+
 def _times(advice: Mapping[str, Any]) -> Section:
     """Return the times to the target with their intervals."""
     found = _fresh(advice)
@@ -118,7 +125,7 @@ def _times(advice: Mapping[str, Any]) -> Section:
             }
         )
     layout = {
-        "xaxis": axis_from_0(f"virtual time to {target_words(advice)} (s)"),
+        "xaxis": axis_from_0(_time_title(advice)),
         "yaxis": axis("", autorange="reversed"),
         "hovermode": "closest",
     }
@@ -181,17 +188,20 @@ def _front(advice: Mapping[str, Any]) -> Section:
             }
         )
     layout = {
-        "xaxis": axis_from_0(f"virtual time to {target_words(advice)} (s)"),
-        "yaxis": axis("accuracy later" if is_accuracy else "training loss later"),
+        "xaxis": axis_from_0(_time_title(advice)),
+        "yaxis": axis(
+            "accuracy later" if is_accuracy else "training loss later", rangemode="nonnegative"
+        ),
         "hovermode": "closest",
     }
     later = seconds(advice["front"]["time_s"])
+    which = "mean of the first two seeds" if len(advice["seeds"]) > 1 else "on one seed"
     return Section(
         "front",
         "Time to the target against the final quality",
         [Figure("figure-front", "Time against quality", {(): FigureView(traces, layout)})],
-        f"The quality after {later} of virtual time, mean of two seeds: a strategy may be first at "
-        "the target and behind later.",
+        f"The quality after {later} of virtual time, {which}: a strategy may be first at the "
+        "target and behind later.",
     )
 
 
@@ -236,8 +246,8 @@ def _table(advice: Mapping[str, Any]) -> Section:
         "All candidates",
         [table("candidates-table", head, cells)],
         "A run that was stopped because it could not win, or missed the target, counts with the "
-        "time that it ran: a lower bound. Times of the search alone are of the learning rate that "
-        "did best on it, so they flatter.",
+        'time that it ran: a lower bound. A time marked "search only" is of the best of several '
+        "learning rates, on the seeds on which it was the best, so it is rather too good.",
     )
 
 
@@ -250,6 +260,6 @@ def _method(advice: Mapping[str, Any]) -> Section:
         f"{percent(share, 0)} for the finalists.</p>"
         "<p>Learning rates and finalists are chosen on other seeds than those of the report. The "
         "lower ends of speed-ups hold for all finalists at once, so choosing the best of them does "
-        "not flatter it. BSP and all-reduce have as many trials as the finalists.</p>"
+        "not flatter it. BSP and all-reduce have at least as many trials as the finalists.</p>"
     )
     return Section("method", "How it was found", [text])

@@ -105,7 +105,7 @@ def _rest(advice: Mapping[str, Any]) -> str:
         verb = "was" if missing == 1 else "were"
         text = f" {missing} of {plural(len(advice['candidates']), 'candidate')} {verb} not tried."
     if advice.get("untuned"):
-        text += " All ran with the configured learning rate; others were not tried."
+        text += " Strategies other than BSP and all-reduce ran with one learning rate only."
     if advice.get("more_s"):
         text += f" To be complete, it needs about {span(advice['more_s'])} more."
     return text
@@ -232,8 +232,8 @@ def _candidate(advice: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def rows(advice: Mapping[str, Any]) -> list[list[str]]:
     """Return the table of the candidates as text; the first row has the titles."""
     tuned = advice["learning_rate"] is not None
-    head = ["", *(["learning rate"] if tuned else []), "runs", "time to target s", "BSP / it", ""]
-    found = [head]
+    rate_title = ["learning rate"] if tuned else []
+    found = [["", *rate_title, "runs", "time to target s", "as fast as BSP", ""]]
     for each in in_order(advice):
         if not each["runs"]:
             notes = "no time for it"
