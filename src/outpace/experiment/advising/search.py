@@ -29,9 +29,9 @@ from outpace.experiment.advising.tried import STEP, Trials
 FINALISTS: Final = 4
 SEEDS: Final = 5  # for the search
 _FIRST_RATES: Final = 3
-_CLIMBS: Final = 4  # rounds beyond the edge while the references are tuned first
+_CLIMBS: Final = 5  # rounds beyond the edge while the references are tuned first
 _LAST: Final = 4  # trials of each finalist in the last round, to be sure of its learning rate
-_SURE: Final = 8  # of each reference
+_SURE: Final = 6  # of each reference
 
 
 class Runner(Protocol):
@@ -169,7 +169,7 @@ class Search(Trials):
     def _climb(self) -> Iterator[list[Trial]]:
         """Yield the rounds that tune the references on the first seed."""
         names, rate = self.space.references, self.space.rate or 1.0
-        yield [self._trial(name, r) for name in names for r in (rate / STEP, rate * STEP)]
+        yield [self._trial(name, rate * STEP) for name in names]
         for _ in range(_CLIMBS):
             beyond = [(name, edge) for name in names if (edge := self._beyond(name)) is not None]
             if not beyond:
