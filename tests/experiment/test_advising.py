@@ -8,10 +8,12 @@ import pytest
 import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
-from outpace.experiment.advising import recording
+from outpace.experiment.advising import recording, verifying
 from outpace.experiment.advising.curves import Bound, Goal, Trial
+from outpace.experiment.advising.found import Found
 from outpace.experiment.advising.problem import problem_of
 from outpace.experiment.advising.scenarios import scenarios, slower_network, worse_stragglers
+from outpace.experiment.advising.search import Search, Space
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.support.yaml_files import read_yaml
@@ -28,11 +30,21 @@ CONFIG = {
 ONLY = ["drop-stragglers"]
 
 
+def slower(experiment):
+    """In place of real processes: run times are twice as long."""
+    law = dataclasses.replace(experiment.compute, mean_s=2 * experiment.compute.mean_s)
+    return outpace.simulate(dataclasses.replace(experiment, compute=law))
+
+
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory):
     out = tmp_path_factory.mktemp("advice") / "out"
     states = []
-    found = outpace.advise(CONFIG, out, target_loss=0.05, seeds=3, only=ONLY, show=states.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verifying, "run", slower)
+        found = outpace.advise(
+            CONFIG, out, target_loss=0.05, seeds=3, only=ONLY, show=states.append, verify=True
+        )
     phases = list(dict.fromkeys(state.phase for state in states))
     assert phases == ["a run of BSP", "search", "fresh seeds", "changed clusters"]
     assert states[-1].left_s == 0.0
@@ -63,6 +75,33 @@ def test_the_advice_says_which_strategy_and_how_sure(advice):
     }
     assert (advice.folder / "report.html").is_file()
     assert data["time_goes"]["BSP"]["wait"] > 0.4  # three of four workers wait 80 % of the time
+
+
+def test_verification_compares_the_best_three_and_bsp_with_real_runs(advice):
+    data = json.loads((advice.folder / "advice.json").read_text())
+    fresh = sorted(
+        (each for each in data["candidates"] if each["fresh"]),
+        key=lambda each: each["time_to_target_s"]["mean"],
+    )
+    names = list(dict.fromkeys([*(each["name"] for each in fresh[:3]), "BSP"]))
+    assert [each["name"] for each in data["verified"]] == names
+    for each in data["verified"]:
+        # Run times are twice as long, messages are as long as before.
+        assert -0.5 <= each["error"] < -0.4
+        assert each["predicted"].endswith(" s to the target")
+    assert "On real processes" in (advice.folder / "report.html").read_text()
+
+
+def test_a_real_run_that_fails_is_a_result_of_the_verification(monkeypatch):
+    problem = problem_of(source_of(CONFIG, None, {}), Goal(loss=0.05))
+
+    def failing(experiment):
+        raise outpace.RunError("worker 1 ended\nmore")
+
+    monkeypatch.setattr(verifying, "run", failing)
+    found = Found(Search(Space(("BSP",), ("BSP",), 0.1, (0,), 20.0, problem.goal)), 20.0)
+    (bsp,) = verifying.verified(problem, found, {"candidates": []}, lambda _: None)
+    assert (bsp["measured"], bsp["error"]) == ("failed: worker 1 ended", None)
 
 
 def test_the_recommended_configuration_can_be_run_and_keeps_the_promise(advice):
@@ -123,6 +162,20 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert "search: 4 candidates; one run of BSP takes" in said.err
     assert f"this is the answer so far; it is in {out}" in said.err
     assert "not known" in (out / "report.html").read_text()
+
+    def begin(study):
+        raise outpace.RunError("the study has begun")
+
+    monkeypatch.setattr(Study, "run", begin)
+    for options, code, message in (
+        (["--only", "asp"], 1, "the study has begun"),  # the same study, again
+        (["--only", "asp", "--target-loss", "0.04"], 2, "has the advice of another study"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["advise", str(file), "--out", str(out), *options])
+        assert ended.value.code == code
+        assert message in capfd.readouterr().err
+    assert json.loads((out / "advice.json").read_text()) == data
 
 
 def test_a_target_that_cannot_be_reached_says_what_was_reached(tmp_path):
@@ -261,3 +314,51 @@ def test_a_recording_that_failed_leaves_nothing_and_one_that_succeeded_is_taken_
     other = source._replace(data={**source.data, "workers": 8})
     with pytest.raises(outpace.ConfigError, match="a recording of another configuration"):
         recording.recorded_cluster(other, out, lambda _: None)
+
+
+def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path, monkeypatch):
+    """Real steps are replaced by simulated ones with a known law."""
+    law = {"kind": "lognormal", "mean_s": 0.2, "cv": 0.1}
+
+    def run(experiment, folder):
+        assert experiment.compute is None
+        outpace.simulate(experiment, folder, compute=law, network={"latency_s": 0.001, "log": True})
+
+    def begin(study):
+        raise outpace.RunError(f"{study.problem.data['include']}")
+
+    monkeypatch.setattr(recording, "run", run)
+    monkeypatch.setattr(Study, "run", begin)
+    data = {key: CONFIG[key] for key in CONFIG if key not in ("compute", "network")}
+    said, out = [], tmp_path / "out"
+    with (
+        pytest.warns(OutpaceWarning, match="32 steps"),
+        pytest.raises(outpace.RunError, match=r"cluster\.yaml"),
+    ):
+        outpace.advise(data, out, target_loss=0.05, only=["asp"], say=said.append)
+    assert said == ["no cluster file: 32 steps of BSP are recorded on real processes"]
+    assert read_yaml(out / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(0.2, rel=0.05)
+
+
+@pytest.mark.parametrize("given", [["--lr", "0.1"], ["--lr=0.1"]])
+def test_the_learning_rate_of_a_script_is_that_of_its_argument(given, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import outpace\n")
+    task = {"kind": "script", "path": str(script), "arguments": ["--steps", "5", *given]}
+    config = {key: value for key, value in CONFIG.items() if key not in ("optimizer", "stop")}
+    source = source_of({**config, "task": task}, None, {})
+    problem = problem_of(source, Goal(loss=0.5), "--lr", ["asp"])
+    assert problem.rate == 0.1
+    trial = Trial("ASP", 0.4, 3, Bound(20.0, -0.5))
+    given_now = ["--lr", "0.4"] if len(given) == 2 else ["--lr=0.4"]
+    expected = ["--steps", "5", *given_now]
+    assert list(problem.experiment(trial, None).task.arguments) == expected
+    assert problem.recommendation("ASP", 0.4, None)["task"]["arguments"] == expected
+    assert problem_of(source, Goal(loss=0.5), None, ["asp"]).rate is None
+    with pytest.raises(
+        outpace.ConfigError, match="do not set it: add it after --, as in -- --rate"
+    ):
+        problem_of(source, Goal(loss=0.5), "--rate")
+    wrong = source._replace(data={**source.data, "task": {**task, "arguments": ["--lr", "x"]}})
+    with pytest.raises(outpace.ConfigError, match="'x' is not a positive number"):
+        problem_of(wrong, Goal(loss=0.5), "--lr")
