@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import statistics
+import time
 
 import pytest
+from optuna.trial import create_trial
 from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
 from outpace.errors import ConfigError
+from outpace.experiment.sweeping.judging import Judge, Run
+from outpace.experiment.sweeping.objective import Objective
 from outpace.experiment.sweeping.outputs import sentences
+from outpace.experiment.sweeping.pruning import Pruning
 from outpace.experiment.sweeping.space import applied, dimensions_of
+from outpace.experiment.trials import Ended, Point
 
 # w from 1 by gradient w, one update a second: after k seconds the loss is (1 - lr)^2k / 2.
 BASE = {
@@ -103,6 +111,64 @@ def test_ranges_are_searched_by_the_sampler():
     assert found.best.value == best
 
 
+def test_a_sweep_repeats_whatever_the_number_of_processes():
+    base = {**BASE, "compute": {"kind": "exponential", "mean_s": 1.0}}
+    over = {"optimizer.lr": "log(0.05, 1.9)", "workers": "int(1, 3)"}
+    known = {"trials": 18, "seeds": 2, "parallel": 3, "target_loss": 0.01}
+    one, several = (outpace.sweep(base, over, processes=count, **known) for count in (1, 3))
+    assert one.candidates == several.candidates
+    assert [trial.intermediate_values for trial in one.study.trials] == [
+        trial.intermediate_values for trial in several.study.trials
+    ]
+
+
+def test_each_seed_can_be_pruned_by_the_mean_over_the_seeds_so_far():
+    pruning = Pruning(maximized=False)
+    complete = [
+        create_trial(value=1.0, intermediate_values={3: 1.0, 1003: value})
+        for value in (1.0, 2.0, 3.0, 4.0, 5.0)
+    ]
+    # Of 1 to 5, three quarters are at most 4. Step 1003 is the third of the second seed.
+    assert pruning.is_pruned(complete, {3: 0.5, 1003: 4.5})
+    assert not pruning.is_pruned(complete, {3: 0.5, 1003: 3.5})
+    assert not pruning.is_pruned(complete[:4], {3: 0.5, 1003: 4.5}), "at least five are compared"
+    assert not pruning.is_pruned(complete, {1002: 9.0}), "the first steps are not judged"
+    # Losses of two seeds at 1 s and 2 s: the means of what is known then.
+    points = {0: [(1.0, 8.0), (2.0, 4.0)], 1: [(1.0, 2.0), (2.0, 1.0)]}
+    runs = {
+        seed: Run([Point(seed, t, None, None, None, loss, None) for t, loss in course])
+        for seed, course in points.items()
+    }
+    for seed, run in runs.items():
+        run.ended = Ended(seed, "complete", None, {}, (), 0.0)
+    judge = Judge(runs, [0, 1], Objective("train_loss", "train_loss"), 1.0, lambda *_: False)
+    assert judge.verdict(None).status == "complete"
+    assert judge.reports == {1: 8.0, 2: 4.0, 1001: 5.0, 1002: 2.5}
+
+
+def test_a_sweep_that_was_killed_goes_on_at_once(tmp_path):
+    out, over = tmp_path / "out", {"optimizer.lr": "log(0.2, 1.9)"}
+    given = {**TARGET, "trials": 4, "parallel": 3}
+    outpace.sweep(BASE, over, out, **given)
+    journal, lock = out / "study.journal", out / "study.journal.lock"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    # Candidate 1 has ended and is not told of; a process was killed as it wrote the next line.
+    told = [json.loads(line).get("values") is not None for line in lines]
+    journal.write_bytes(b"".join(lines[: told.index(True)]) + b'{"op_code":')
+    lock.symlink_to(journal)
+    os.utime(lock, (0, 0), follow_symlinks=False)
+    with journal.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another sweep is at work"):
+            outpace.sweep(BASE, over, out, resume=True, **given)
+    began_s = time.monotonic()
+    found = outpace.sweep(BASE, over, out, resume=True, **given)
+    assert time.monotonic() - began_s < 25, "Optuna alone would wait for the lock for 30 s"
+    assert len(found.candidates) == 4
+    again = outpace.sweep(BASE, over, out, resume=True, **given)
+    assert (again.wall_s, again.candidates) == (found.wall_s, found.candidates)
+
+
 def test_an_interrupted_sweep_is_resumed_and_that_of_another_configuration_is_refused(tmp_path):
     out, ended = tmp_path / "out", []
 
@@ -190,7 +256,14 @@ def test_the_command_writes_the_best_configuration_and_says_what_was_missed(tmp_
     assert (best["values"], best["value"]) == ({"optimizer.lr": 0.5}, 3.0)
     assert command("simulate", str(out / "best.yaml"), "--out", str(tmp_path / "run")) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["time_to_target_s"] == 3.0
+    (out / "report.html").unlink()
+    assert command("report", str(out)) == 0
+    assert "Sweep: optimizer.lr" in (out / "report.html").read_text()
     capsys.readouterr()
+    (tmp_path / "missed").mkdir()
+    (tmp_path / "missed" / "sweep.json").write_text('{"space": 1}')
+    assert "is damaged" in refused(capsys, "report", str(tmp_path / "missed"))
+    (tmp_path / "missed" / "sweep.json").unlink()
     assert command(*given[:-1], "1e-30", "--out", str(tmp_path / "missed")) == 1
     said = capsys.readouterr().err
     # 40 iterations halve w 40 times: the loss is 2^-80 / 2 = 4.1e-25.

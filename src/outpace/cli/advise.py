@@ -91,9 +91,10 @@ def advise(
     for 32 real steps first, unless there is a cluster file; its own arguments come after --.
     """
     budget_s = None if budget is None else seconds_of(budget)
-    from outpace.experiment.advising.advise import ADVICE, advised
+    from outpace.experiment.advising.advise import advised
     from outpace.experiment.advising.targets import goal_of
     from outpace.experiment.sources import Source
+    from outpace.record.folder import ADVICE
     from outpace.support.yaml_files import with_overrides
 
     given = with_options(overrides, workers, servers, seed)

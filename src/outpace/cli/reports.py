@@ -14,7 +14,11 @@ from outpace.errors import ConfigError
 @app.command()
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR", help="Folders of runs, or of a comparison.")
+        list[Path],
+        typer.Argument(
+            metavar="DIR",
+            help="Folders of runs or of a comparison, or one of a sweep or an advice.",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -25,12 +29,19 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Make the report of one run, or one report over several."""
+    """Make the report of one run, one report over several, or the page of a sweep or an advice."""
     from outpace.record.folder import REPORT
-    from outpace.report import distinct, runs_in, write_report
+    from outpace.report import distinct, is_study, runs_in, write_report, write_study_page
 
     folders, repeated = distinct(folders)
     say("note", repeated)
+    if len(folders) == 1 and is_study(folders[0]):
+        page = out or folders[0] / REPORT
+        if out is None:
+            require_page(page)
+        write_study_page(folders[0], page)
+        echo(f"report: {page}")
+        return
     runs, left_out = runs_in(folders)
     say("warning", left_out)
     runs, repeated = distinct(runs)

@@ -79,6 +79,14 @@ def sweep(
             help="End candidates that are behind others at the same virtual time.",
         ),
     ] = True,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel",
+            help="Most candidates under way at a time. The result depends on it, but not on the "
+            "number of cores. Default: 8.",
+        ),
+    ] = None,
     out: Out = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the study in --out.")
@@ -96,7 +104,7 @@ def sweep(
 
     from outpace.experiment.sources import Source
     from outpace.experiment.sweeping.space import dimensions_of
-    from outpace.experiment.sweeping.sweep import sweep_source
+    from outpace.experiment.sweeping.sweep import PARALLEL, sweep_source
     from outpace.support.yaml_files import with_overrides
 
     space = dimensions_of(over or [])
@@ -123,6 +131,7 @@ def sweep(
                     target={"accuracy": target_accuracy, "loss": target_loss},
                     prune=prune,
                     resume=resume,
+                    parallel=PARALLEL if parallel is None else parallel,
                     on_end=watch.ended,
                     on_begin=watch.begun,
                 )
@@ -158,8 +167,9 @@ class _Watch:
 
 def _show(found: Sweep, folder: Path, output: Output) -> None:
     """Print the result. Raises RunError if there is no best candidate."""
-    from outpace.experiment.sweeping.outputs import BEST, content, sentences
+    from outpace.experiment.sweeping.outputs import content, sentences
     from outpace.experiment.sweeping.study import JOURNAL
+    from outpace.record.folder import BEST
 
     output.result(content(found), lambda: _print_best(found))
     first, *others = sentences(found)

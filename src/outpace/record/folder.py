@@ -50,6 +50,9 @@ RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
 EXPLANATION: Final = "explain.json"
 COMPARISON: Final = "comparison.json"
+SWEEP: Final = "sweep.json"
+BEST: Final = "best.yaml"  # the configuration of a sweep's best candidate
+ADVICE: Final = "advice.json"
 SCRIPT_FILES: Final = "files"
 SCRIPT_OUTPUT: Final = "output.txt"
 

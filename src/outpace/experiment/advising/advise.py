@@ -26,6 +26,7 @@ from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import Source, TaskLike, source_of
 from outpace.experiment.trials import Pool
 from outpace.record import folder as files
+from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
 from outpace.report.advice.words import sentences
 from outpace.report.explaining.explained import explained
@@ -36,7 +37,6 @@ from outpace.support.yaml_files import write_yaml
 
 RECOMMENDED: Final = "recommended.yaml"
 LIKELY: Final = "likely.yaml"
-ADVICE: Final = "advice.json"
 _BSP: Final = "bsp"  # folder of BSP's run, whose trace is kept
 _MOST_SEEDS: Final = 1000
 _MOST_CAUSES: Final = 3

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from outpace.config.reading import to_plain
 from outpace.experiment.sweeping.space import Dimension, Range, in_words
 from outpace.record import folder as files
+from outpace.record.folder import BEST, SWEEP
 from outpace.report.sweeps.page import findings, write_sweep_page
 from outpace.report.sweeps.reading import SweepData
 from outpace.support.yaml_files import write_yaml
 
 if TYPE_CHECKING:
     from outpace.experiment.sweeping.sweep import Sweep
-
-SWEEP: Final = "sweep.json"
-BEST: Final = "best.yaml"
 
 
 def content(found: Sweep) -> dict[str, Any]:
@@ -52,10 +50,10 @@ def write_outputs(found: Sweep, out: Path) -> None:
     """Write the files. Raises ConfigError or OSError if one cannot be written."""
     data = content(found)
     files.write_json(out / SWEEP, data)
-    best = ""
+    best = None
     if found.best is not None and found.experiment is not None:
-        best = _best_yaml(found, out)
-        files.write_text(out / BEST, best)
+        best = out / BEST
+        files.write_text(best, _best_yaml(found, out))
     write_sweep_page(data, out / files.REPORT, best)
 
 

@@ -1,4 +1,4 @@
-"""The study of a sweep in Optuna: which candidate comes next, and which one is not worth its time.
+"""The study of a sweep in Optuna: which candidate comes next.
 
 The study is kept in a journal file, which optuna-dashboard reads: a write costs 0.5 ms, a tenth of
 one to SQLite, and a candidate may be shorter than a second.
@@ -32,26 +32,21 @@ _NAME: Final = "sweep"
 _CONFIGURATION, _CANDIDATE, _REPEATED = "configuration", "candidate", "repeated"
 _SPENT: Final = "spent_s"
 _SCALARS: Final = (bool, int, float, str, type(None))
-_KEPT: Final = 75.0  # per cent of the candidates that are not pruned
 _STARTUP: Final = 10  # random candidates before the sampler has learned enough
-_COMPLETE: Final = 5  # complete candidates before the first is pruned
-_LATER: Final = 3  # and those that must have come as far
-_WARM_UP: Final = 3  # steps of a candidate before it may be pruned
 
 
 class Study:
     """Asks Optuna for candidates and tells it of their ends.
 
     Args:
-        path: the journal; None keeps the study in memory.
-        prune: False to end no candidate because others were better at the same virtual time.
+        path: the journal (see `journal.own`); None keeps the study in memory.
         grid: True to try every combination once, in an order that the seed decides.
         seed: of the sampler.
         configuration: plain data that a study to be resumed must agree with.
         resume: go on with the study in `path`.
 
     Raises:
-        ConfigError: if there is no study to resume, or it is one of another configuration.
+        ConfigError: if the file has no study, or one of another configuration.
     """
 
     def __init__(
@@ -60,7 +55,6 @@ class Study:
         objective: Objective,
         *,
         path: Path | None,
-        prune: bool,
         grid: bool,
         seed: int,
         configuration: Mapping[str, Any],
@@ -79,18 +73,9 @@ class Study:
             sampler = optuna.samplers.TPESampler(
                 seed=seed, n_startup_trials=_STARTUP, constant_liar=True
             )
-        pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
-        if prune:
-            pruner = optuna.pruners.PercentilePruner(
-                _KEPT,
-                n_startup_trials=_COMPLETE,
-                n_warmup_steps=_WARM_UP,
-                n_min_trials=_LATER,
-            )
+        pruner = optuna.pruners.NopPruner()  # see `pruning`
         storage = None
         if path is not None:
-            if resume and not path.is_file():
-                raise ConfigError(f"{path.parent} has no {JOURNAL}: there is no study to resume")
             storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
         if resume:
             assert path is not None
@@ -125,40 +110,61 @@ class Study:
     def step_s(self, step_s: float) -> None:
         self._study.set_user_attr("step_s", step_s)
 
-    def spend(self, wall_s: float, cpu_s: float) -> tuple[float, float]:
-        """Add seconds that this session took; return those of all sessions."""
-        known = self._study.user_attrs.get(_SPENT, (0.0, 0.0))
-        spent = known[0] + wall_s, known[1] + cpu_s
+    @property
+    def spent(self) -> tuple[float, float]:
+        """Seconds, and processor time in seconds, of all sessions."""
+        wall_s, cpu_s = self._study.user_attrs.get(_SPENT, (0.0, 0.0))
+        return wall_s, cpu_s
+
+    @spent.setter
+    def spent(self, spent: tuple[float, float]) -> None:
         self._study.set_user_attr(_SPENT, list(spent))
-        return spent
+
+    def completed(self) -> list[FrozenTrial]:
+        """Return the complete trials, each candidate once."""
+        from optuna.trial import TrialState
+
+        trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [trial for trial in trials if _REPEATED not in trial.user_attrs]
 
     def ask(self) -> tuple[Trial, dict[str, Any]]:
         """Return a new trial, and its values by key."""
         trial = self._study.ask(self._distributions)
         return trial, self._values(trial.params)
 
-    def tell(self, trial: Trial, candidate: Candidate) -> None:
-        """Tell the end of a candidate."""
+    def keep(self, trial: Trial, candidate: Candidate) -> None:
+        """Keep a candidate that has ended but is not told yet, in case this process is killed."""
+        trial.set_user_attr(_CANDIDATE, candidate.plain())
+
+    def give_back(self, trial: Trial) -> None:
+        """End a trial whose values are those of one under way; the sampler ignores it."""
         from optuna.trial import TrialState
 
+        trial.set_user_attr(_REPEATED, None)
+        self._study.tell(trial, state=TrialState.FAIL)
+
+    def tell(self, trial: Trial, candidate: Candidate, reports: Mapping[int, float]) -> None:
+        """Tell the course of a candidate, by step, and its end."""
+        for step, value in reports.items():
+            trial.report(value, step)
         trial.set_user_attr("status", candidate.status)
         if candidate.error is not None:
             trial.set_user_attr("error", candidate.error)
-        trial.set_user_attr(_CANDIDATE, candidate.plain())
+        self.keep(trial, candidate)
+        self._tell(trial, candidate)
+
+    def tell_again(self, trial: Trial, known: Candidate) -> None:
+        """Tell the result of a candidate that the sampler has proposed a second time."""
+        trial.set_user_attr(_REPEATED, known.number)
+        self._tell(trial, known)
+
+    def _tell(self, trial: Trial | int, candidate: Candidate) -> None:
+        from optuna.trial import TrialState
+
         if candidate.status == "complete":
             self._study.tell(trial, candidate.value)
         elif candidate.status == "interrupted":
             self._study.tell(trial, state=TrialState.FAIL)
-        else:
-            self._study.tell(trial, state=TrialState.PRUNED)
-
-    def tell_again(self, trial: Trial, known: Candidate) -> None:
-        """Tell the result of a candidate that the sampler has proposed a second time."""
-        from optuna.trial import TrialState
-
-        trial.set_user_attr(_REPEATED, known.number)
-        if known.status == "complete":
-            self._study.tell(trial, known.value)
         else:
             self._study.tell(trial, state=TrialState.PRUNED)
 
@@ -200,13 +206,16 @@ class Study:
         again: list[int] = self._study.user_attrs.get("queued_again", [])
         for trial in self._study.get_trials(deepcopy=False):
             plain = trial.user_attrs.get(_CANDIDATE)
-            if trial.state == TrialState.RUNNING:  # it was killed
-                with contextlib.suppress(ValueError):
-                    self._study.tell(trial.number, state=TrialState.FAIL)
-            elif plain is not None and plain["status"] != "interrupted":
-                self.ended.append(Candidate.of(plain))
+            running = trial.state == TrialState.RUNNING  # the process was killed
+            if plain is not None and plain["status"] != "interrupted":
+                candidate = Candidate.of(plain)
+                self.ended.append(candidate)
+                if running:
+                    self._tell(trial.number, candidate)
                 continue
-            elif trial.state != TrialState.FAIL:
+            if running:
+                self._study.tell(trial.number, state=TrialState.FAIL)
+            elif trial.state != TrialState.FAIL or _REPEATED in trial.user_attrs:
                 continue
             if trial.number not in again:
                 again = [*again, trial.number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from outpace.experiment.sources import ExperimentLike, Source, TaskLike, source_
 from outpace.experiment.sweeping.candidate import Candidate
 from outpace.experiment.sweeping.checking import first_valid
 from outpace.experiment.sweeping.driving import Drive, best_of
+from outpace.experiment.sweeping.journal import own
 from outpace.experiment.sweeping.objective import Objective, objective_of
 from outpace.experiment.sweeping.outputs import write_outputs
 from outpace.experiment.sweeping.space import (
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
 _TRIALS: Final = 32  # candidates of a larger space, without a budget
 _MOST_SEEDS: Final = 1000
+PARALLEL: Final = 8
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def sweep(
     target_loss: float | None = None,
     prune: bool = True,
     resume: bool = False,
+    parallel: int = PARALLEL,
     processes: int | None = None,
     on_end: Callable[[Candidate], None] = lambda _: None,
     task: TaskLike | None = None,
@@ -135,6 +139,9 @@ def sweep(
             the configuration says, or else the best accuracy (or training loss) at the end.
         prune: False to end no candidate because others were better at the same virtual time.
         resume: go on with the study in `out`.
+        parallel: most candidates under way at a time. The sampler proposes a candidate without the
+            results of those under way, so what is found depends on this number, but not on
+            `processes`. A script's candidates go on one after the other.
         processes: most runs at a time; None: one for each core.
         on_end: called with each candidate that has ended.
         task, changes: as for `simulate`.
@@ -155,6 +162,7 @@ def sweep(
         target={"accuracy": target_accuracy, "loss": target_loss},
         prune=prune,
         resume=resume,
+        parallel=parallel,
         processes=processes,
         on_end=on_end,
     )
@@ -171,6 +179,7 @@ def sweep_source(
     target: Mapping[str, float | None],
     prune: bool,
     resume: bool,
+    parallel: int = PARALLEL,
     processes: int | None = None,
     on_end: Callable[[Candidate], None] = lambda _: None,
     on_begin: Callable[[str, int | None], None] = lambda _, __: None,
@@ -181,7 +190,7 @@ def sweep_source(
         target: by `accuracy` and `loss`.
         on_begin: called with the method in words, and the number of candidates if it is known.
     """
-    _check_numbers(trials, budget_s, seeds)
+    _check_numbers(trials, budget_s, seeds, parallel)
     if resume and out is None:
         raise ConfigError("resume needs the folder of the study to go on with")
     data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
@@ -217,21 +226,29 @@ def sweep_source(
         files.new_folder(out)
     run_seeds = tuple(reference.seed + later for later in range(seeds))
     if isinstance(reference.task, Script | GivenTask):
-        processes = 1
+        processes = parallel = 1
     started_s = time.monotonic()
     interrupted = True
-    with quiet():
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(quiet())
+        if out is not None:
+            stack.enter_context(own(out / JOURNAL, resume=resume))
         study = Study(
             space,
             objective,
             path=None if out is None else out / JOURNAL,
-            prune=prune,
             grid=grid,
             seed=reference.seed % 2**32,
             configuration=configuration,
             resume=resume,
         )
         on_begin(method, most)
+        before_s = study.spent
+
+        def ended(candidate: Candidate) -> None:
+            study.spent = before_s[0] + time.monotonic() - started_s, before_s[1] + drive.cpu_s
+            on_end(candidate)
+
         drive = Drive(
             study,
             objective,
@@ -239,8 +256,11 @@ def sweep_source(
             seeds=run_seeds,
             most=most,
             budget_s=budget_s,
+            parallel=parallel,
+            learns=not grid,
+            prune=prune and objective.quantity is not None,
             processes=processes,
-            on_end=on_end,
+            on_end=ended,
             on_warning=_Once(warn),
         )
         try:
@@ -248,7 +268,7 @@ def sweep_source(
             interrupted = False
         finally:
             best = best_of(drive.ended, objective)
-            wall_s, cpu_s = study.spend(time.monotonic() - started_s, drive.cpu_s)
+            wall_s, cpu_s = study.spent
             found = Sweep(
                 source.name,
                 objective,
@@ -282,7 +302,9 @@ class _Once:
             self._say(text)
 
 
-def _check_numbers(trials: int | None, budget_s: float | None, seeds: int) -> None:
+def _check_numbers(trials: int | None, budget_s: float | None, seeds: int, parallel: int) -> None:
+    if type(parallel) is not int or parallel < 1:
+        raise ConfigError(f"parallel must be a whole number, at least 1, not {parallel!r}")
     if trials is not None and (type(trials) is not int or trials < 1):
         raise ConfigError(f"trials must be a whole number, at least 1, not {trials!r}")
     if type(seeds) is not int or not 1 <= seeds <= _MOST_SEEDS:

@@ -27,12 +27,12 @@ _MEANING: Final = {
 }
 
 
-def write_sweep_page(plain: Mapping[str, Any], path: Path, best_yaml: str) -> None:
+def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) -> None:
     """Write the page to `path`.
 
     Args:
         plain: the content of `sweep.json`.
-        best_yaml: the best configuration; empty if there is none.
+        best: the file with the best configuration; None, or absent, if there is none.
 
     Raises:
         ConfigError: if the file cannot be written.
@@ -51,12 +51,11 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best_yaml: str) -> No
         Section("search", "The search", [search(data)], f"{escaped(_sentence(data.method))}"),
         Section("all", "Candidates", [_table(data), _errors(data)], escaped(_meanings(data))),
     ]
-    if best_yaml:
+    if best is not None and best.is_file():
         content = [
-            f"<pre><code>outpace simulate {escaped(path.parent / 'best.yaml')}\n"
-            f"outpace run {escaped(path.parent / 'best.yaml')}</code></pre>",
-            f"<details><summary>best.yaml</summary><pre><code>{escaped(best_yaml)}</code></pre>"
-            "</details>",
+            f"<pre><code>outpace simulate {escaped(best)}\noutpace run {escaped(best)}</code></pre>",
+            f"<details><summary>{best.name}</summary>"
+            f"<pre><code>{escaped(best.read_text(encoding='utf-8'))}</code></pre></details>",
         ]
         sections.insert(0, Section("best", "Run the best one", content))
     seeds = (

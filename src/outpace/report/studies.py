@@ -1,0 +1,41 @@
+"""Makes the page of a sweep or of an advice again, from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from outpace.errors import ConfigError
+from outpace.record.folder import ADVICE, BEST, SWEEP
+from outpace.record.reading import one_line
+from outpace.report.advice.page import write_advice_page
+from outpace.report.sweeps.page import write_sweep_page
+
+
+def is_study(folder: Path) -> bool:
+    """True if this is the folder of a sweep or of an advice."""
+    return any((folder / name).is_file() for name in (SWEEP, ADVICE))
+
+
+def write_study_page(folder: Path, path: Path) -> None:
+    """Write the page of a sweep or of an advice to `path`.
+
+    Raises ConfigError if the study is damaged, or `path` cannot be written.
+    """
+    if (folder / SWEEP).is_file():
+        best = folder / BEST
+        _write(folder / SWEEP, lambda found: write_sweep_page(found, path, best))
+    else:
+        _write(folder / ADVICE, lambda found: write_advice_page(found, path))
+
+
+def _write(study: Path, write: Callable[[Mapping[str, Any]], None]) -> None:
+    try:
+        write(json.loads(study.read_text(encoding="utf-8")))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{study} is damaged, or was written by another version of Outpace "
+            f"({one_line(error)}): the page cannot be made"
+        ) from error
