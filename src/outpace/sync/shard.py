@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Final
 
 from outpace.blocks.block import Value, value_of
 from outpace.errors import PolicyError, ProtocolError
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import ASK_AGAIN, Decision
+from outpace.sync.held_back import HeldBack
 from outpace.sync.messages import (
     Close,
     Leave,
@@ -48,10 +48,9 @@ from outpace.sync.observer import NOBODY, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Apply, Policy
 from outpace.sync.pull_queue import Held, PullQueue
+from outpace.sync.refusals import is_repeated, require_member, require_not_paused
 from outpace.sync.updates import Updates
 from outpace.sync.view import View
-
-_LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
 
 
 class Shard:
@@ -71,8 +70,7 @@ class Shard:
         self._view = View(index, workers)
         self._updates = Updates(index, block, workers, observer)
         self._pushes, self._furthest = 0, 0.0
-        self._held_back: dict[int, list[tuple[Push, Time]]] = {}  # iteration -> push, arrival
-        self._counting: dict[int, frozenset[int]] = {}  # iteration -> workers whose gradients count
+        self._held_back = HeldBack()
         self._queue = PullQueue()
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
         self._deadline: Time | None = None
@@ -134,10 +132,8 @@ class Shard:
     def close(self, now: Time) -> None:
         """End the run: report the pushes never applied and the pulls never answered."""
         self._updates.close(now)
-        for _, held_back in sorted(self._held_back.items()):
-            for push, arrived in held_back:
-                self._updates.dismiss(push, arrived, now, Outcome.PENDING)
-        self._held_back.clear()
+        for push, arrived in self._held_back.take_all():
+            self._updates.dismiss(push, arrived, now, Outcome.PENDING)
         self._abandon(self._queue.take_all())
 
     def describe_waiting(self) -> str:
@@ -159,7 +155,7 @@ class Shard:
 
     def _on_push(self, push: Push, now: Time) -> list[Reply]:
         updates = self._updates
-        if self._is_repeated(push):
+        if is_repeated(push, self._view, self._updates):
             updates.dismiss(push, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
@@ -179,12 +175,12 @@ class Shard:
         return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
-        self._require_member(pull.worker, "pulled")
+        require_member(self._view, pull.worker, "pulled")
         if pull.iteration < 0:
             raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
         if pull in self._queue:
             return []  # a repetition gets no second answer
-        self._require_not_paused(pull.worker, "pulled")
+        require_not_paused(self._view, pull.worker, "pulled")
         decision = self._judged(pull)
         if decision.release_clock is not None:
             self._queue.add(pull, now, decision)
@@ -198,14 +194,14 @@ class Shard:
 
     def _on_leave(self, leave: Leave, now: Time) -> list[Reply]:
         worker = leave.worker
-        self._require_member(worker, "left")
+        require_member(self._view, worker, "left")
         self._abandon(self._queue.take_worker(worker))
         self._view.leave(worker)
         return self._advance(worker, now)
 
     def _on_pause(self, message: Pause | Resume, now: Time) -> list[Reply]:
         worker, pauses = message.worker, isinstance(message, Pause)
-        self._require_member(worker, "paused" if pauses else "resumed")
+        require_member(self._view, worker, "paused" if pauses else "resumed")
         if pauses == self._view.is_paused(worker):
             why = "paused twice" if pauses else "resumed without a pause"
             raise ProtocolError(f"worker {worker} {why}")
@@ -222,10 +218,8 @@ class Shard:
         self._policy, self._uses_significance = policy, policy.uses_significance
         self._is_cut_off = policy.cut_off is not None
         if not self._is_cut_off:
-            for _, held_back in sorted(self._held_back.items()):
-                for push, arrived in held_back:
-                    self._count(push, arrived, now, True)
-            self._held_back.clear()
+            for push, arrived in self._held_back.take_all():
+                self._count(push, arrived, now, True)
         self._wait = self._deadline = None
         self._advance(NOBODY, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NOBODY, now)
@@ -234,11 +228,11 @@ class Shard:
 
     def _hold_back(self, push: Push, now: Time) -> None:
         """Keep a gradient, not yet computed, until the shard knows whether it counts."""
-        counting = self._counting.get(push.iteration)
-        if counting is None:
-            self._held_back.setdefault(push.iteration, []).append((push, now))
+        counts = self._held_back.counts(push)
+        if counts is None:
+            self._held_back.hold(push, now)
         else:
-            self._count(push, now, now, push.worker in counting)
+            self._count(push, now, now, counts)
 
     def _count(self, push: Push, arrived: Time, now: Time, counts: bool) -> None:
         if counts:
@@ -251,15 +245,15 @@ class Shard:
         iteration = close.iteration
         if not self._is_cut_off:
             raise ProtocolError(f"shard {self.index} closes its iterations itself")
-        if iteration < self._view.clock or iteration in self._counting:
+        if iteration < self._view.clock or self._held_back.is_closed(iteration):
             raise ProtocolError(f"shard {self.index}: iteration {iteration} was closed before")
         for worker in close.workers:
             if not 0 <= worker < self._view.workers:
                 raise ProtocolError(
                     f"iteration {iteration} counts worker {worker}, which does not exist"
                 )
-        self._counting[iteration] = counting = frozenset(close.workers)
-        for push, arrived in self._held_back.pop(iteration, ()):
+        counting = frozenset(close.workers)
+        for push, arrived in self._held_back.close(iteration, counting):
             self._count(push, arrived, now, push.worker in counting)
         self._view.close(iteration, counting)
         return self._advance(close.by, now)
@@ -303,7 +297,7 @@ class Shard:
                 cause = self._wait[1]
                 self._wait = self._deadline = None
             self._updates.apply_iteration(view.clock, cause, self._progress(), now)
-            self._counting.pop(view.clock, None)
+            self._held_back.finish(view.clock)
             movers += view.advance()
             released.append((cause, self._queue.take_clock(view.clock)))
         for by, held in released:
@@ -356,47 +350,3 @@ class Shard:
         # Policies count differently, so after a change of policy the maximum is kept.
         self._furthest = max(self._furthest, self._view.clock, applied)
         return self._furthest
-
-    # -- refusals --------------------------------------------------------------
-
-    def _is_repeated(self, push: Push) -> bool:
-        """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal."""
-        self._require_member(push.worker, "pushed")
-        seen = self._view.progress(push.worker)
-        if push.iteration < 0 or push.iteration < seen:
-            raise ProtocolError(
-                f"worker {push.worker} pushed iteration {push.iteration} after {seen}: "
-                "a worker's iterations must increase"
-            )
-        if push.iteration > seen:
-            self._require_not_paused(push.worker, "pushed")
-        if push.iteration > self._view.fastest + _LARGEST_SKIP:
-            raise ProtocolError(
-                f"worker {push.worker} pushed iteration {push.iteration}, and no worker has pushed "
-                f"any after {self._view.fastest}"
-            )
-        if not 0 <= push.version <= self._updates.version:
-            raise ProtocolError(
-                f"worker {push.worker} says that it read version {push.version} of shard "
-                f"{self.index}, which is at {self.version}"
-            )
-        if push.gradient is not None and (
-            refusal := self._updates.block.refusal(push.gradient, push.settings)
-        ):
-            raise ProtocolError(
-                f"worker {push.worker}, iteration {push.iteration}, shard {self.index}: {refusal}"
-            )
-        return push.iteration == seen
-
-    def _require_member(self, worker: int, did: str) -> None:
-        if self._view.is_member(worker):
-            return
-        if 0 <= worker < self._view.workers:
-            raise ProtocolError(f"worker {worker} {did} after it had left")
-        raise ProtocolError(
-            f"worker {worker} {did}, but there are only workers 0 to {self._view.workers - 1}"
-        )
-
-    def _require_not_paused(self, worker: int, did: str) -> None:
-        if self._view.is_paused(worker):
-            raise ProtocolError(f"worker {worker} {did} after it had paused")

@@ -1,0 +1,59 @@
+"""What a shard refuses: messages that no correct worker sends. They have changed nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outpace.errors import ProtocolError
+from outpace.sync.messages import Push
+from outpace.sync.updates import Updates
+from outpace.sync.view import View
+
+_LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
+
+
+def is_repeated(push: Push, view: View, updates: Updates) -> bool:
+    """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal."""
+    require_member(view, push.worker, "pushed")
+    seen = view.progress(push.worker)
+    if push.iteration < 0 or push.iteration < seen:
+        raise ProtocolError(
+            f"worker {push.worker} pushed iteration {push.iteration} after {seen}: "
+            "a worker's iterations must increase"
+        )
+    if push.iteration > seen:
+        require_not_paused(view, push.worker, "pushed")
+    if push.iteration > view.fastest + _LARGEST_SKIP:
+        raise ProtocolError(
+            f"worker {push.worker} pushed iteration {push.iteration}, and no worker has pushed "
+            f"any after {view.fastest}"
+        )
+    if not 0 <= push.version <= updates.version:
+        raise ProtocolError(
+            f"worker {push.worker} says that it read version {push.version} of shard "
+            f"{view.shard}, which is at {updates.version}"
+        )
+    if push.gradient is not None and (
+        refusal := updates.block.refusal(push.gradient, push.settings)
+    ):
+        raise ProtocolError(
+            f"worker {push.worker}, iteration {push.iteration}, shard {view.shard}: {refusal}"
+        )
+    return push.iteration == seen
+
+
+def require_member(view: View, worker: int, did: str) -> None:
+    """Raise ProtocolError unless there is such a worker, and it has not left. did: in words."""
+    if view.is_member(worker):
+        return
+    if 0 <= worker < view.workers:
+        raise ProtocolError(f"worker {worker} {did} after it had left")
+    raise ProtocolError(
+        f"worker {worker} {did}, but there are only workers 0 to {view.workers - 1}"
+    )
+
+
+def require_not_paused(view: View, worker: int, did: str) -> None:
+    """Raise ProtocolError if the worker has paused. did: what it did, in words."""
+    if view.is_paused(worker):
+        raise ProtocolError(f"worker {worker} {did} after it had paused")
