@@ -1,4 +1,4 @@
-"""The journal file of a study: one sweep writes it at a time, and what a killed one left is repaired.
+"""The journal file of a study: one sweep writes it at a time; what a killed one left is repaired.
 
 Optuna locks its journal for each write with a symbolic link beside it, and waits 30 s before it
 takes the link of a process that was killed.

@@ -53,7 +53,8 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
     ]
     if best is not None and best.is_file():
         content = [
-            f"<pre><code>outpace simulate {escaped(best)}\noutpace run {escaped(best)}</code></pre>",
+            f"<pre><code>outpace simulate {escaped(best)}\n"
+            f"outpace run {escaped(best)}</code></pre>",
             f"<details><summary>{best.name}</summary>"
             f"<pre><code>{escaped(best.read_text(encoding='utf-8'))}</code></pre></details>",
         ]
