@@ -8,10 +8,12 @@ import pytest
 
 from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projected_s
 from outpace.experiment.advising.fresh import FreshRuns
+from outpace.experiment.advising.known import errors_of
+from outpace.experiment.advising.leaving import after_target
+from outpace.experiment.advising.promise import Crossing, one_pair, one_run
 from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.advising.statistics import (
     chosen,
-    one_run,
     probability_of_best,
     speedup,
 )
@@ -101,14 +103,37 @@ def test_between_two_strategies_the_probability_is_the_level_of_the_paired_t_tes
     assert found["c"] == 0.0
 
 
+def test_the_error_of_the_calibration_widens_a_speedup_and_does_not_shrink_with_the_seeds():
+    # Equal pairs have no spread, so only z e is left: 1.95996 at 2.5 %, 2.24140 at 1.25 %.
+    found = speedup(times(1.0, 2.0), times(2.0, 4.0), family=2, error=0.1)
+    assert found.mean == pytest.approx(2.0)
+    assert found.low == pytest.approx(2 * math.exp(-0.224140), rel=1e-5)
+    assert found.high == pytest.approx(2 * math.exp(0.195996), rel=1e-5)
+    # Ratios 2 and 8 as above: sqrt((12.7062 log 2)^2 + 0.195996^2) = 8.80946.
+    both = speedup(times(1.0, 1.0), times(2.0, 8.0), error=0.1)
+    assert both.high == pytest.approx(4 * math.exp(8.80946), rel=1e-4)
+    sooner = {"BSP": times(1.1, 1.1), "ASP": times(1.0, 1.0)}
+    assert chosen(sooner, "BSP", 0.04).name == "ASP"  # log 1.1 = 0.0953 > 1.96 times 0.04
+    assert chosen(sooner, "BSP", 0.05).name == "BSP"
+
+
+# -- the promise -------------------------------------------------------------------------
+
+
+def crossings(*values, gap_s=0.0):
+    """Return crossings that are shown half a gap later."""
+    return [Crossing(value + gap_s / 2, True, value, gap_s) for value in values]
+
+
 def test_the_interval_of_one_run_has_the_spread_the_prediction_error_and_both():
-    found = one_run(times(math.exp(-0.1), math.exp(0.1)), 0.05)
+    found = one_run(crossings(math.exp(-0.1), math.exp(0.1)), 0.05)
     # n = 2, s = 0.1 sqrt 2, t = 6.3138 at 5 %; further run: s^2 (1 + 1/2) = 0.03.
     assert found.seeds.high == pytest.approx(math.exp(6.3138 * math.sqrt(0.03)), rel=1e-4)
     assert found.prediction.high == pytest.approx(math.exp(1.6449 * 0.05), rel=1e-4)
     both = math.sqrt(0.03 + 0.05**2)
     assert found.both.low == pytest.approx(math.exp(-6.3138 * both), rel=1e-4)
-    assert one_run(times(1.0, 2.0), None).both == one_run(times(1.0, 2.0), None).seeds
+    unknown = one_run(crossings(1.0, 2.0), None)
+    assert (unknown.both, unknown.prediction) == (unknown.seeds, NOTHING)
 
 
 def test_the_interval_of_one_run_contains_90_percent_of_further_runs():
@@ -116,9 +141,70 @@ def test_the_interval_of_one_run_contains_90_percent_of_further_runs():
     held = 0
     for _ in range(400):
         *seen, further = np.exp(random.normal(0, 0.2, 9))
-        found = one_run(times(*seen), None).both
+        found = one_run(crossings(*seen), None).both
         held += found.low <= further <= found.high
     assert 0.86 * 400 <= held <= 0.94 * 400
+
+
+def test_a_run_may_show_the_target_one_evaluation_after_it_has_crossed_it():
+    # Crossed at 4.1 s and shown at 6 s: a run that crosses it a little earlier shows it at 4 s.
+    found = one_run(crossings(4.1, 4.1, gap_s=2.0), 0.05)
+    reach = 6.3138 * 0.05
+    assert found.both.mean == pytest.approx(5.1)
+    assert found.both.low == pytest.approx(4.1 * math.exp(-reach), rel=1e-4)
+    assert found.both.high == pytest.approx(4.1 * math.exp(reach) + 2.0, rel=1e-4)
+
+
+def test_the_interval_of_a_pair_of_runs_has_the_ratios_of_their_crossings():
+    # Ratios 2: no spread. t = 6.3138, e = 0.02. Seen late by 1/4 of 4 s, and by 1 s of 8 s.
+    found = one_pair(crossings(4.0, 4.0, gap_s=1.0), crossings(8.0, 8.0, gap_s=1.0), 0.02)
+    assert found.both.mean == pytest.approx(8.5 / 4.5)
+    assert found.both.low == pytest.approx(2 * math.exp(-6.3138 * 0.02) / 1.25, rel=1e-4)
+    assert found.both.high == pytest.approx(2 * math.exp(6.3138 * 0.02) * 1.125, rel=1e-4)
+    assert found.seeds.low == pytest.approx(2 / 1.25)
+    assert found.prediction.high == pytest.approx(2 * math.exp(1.6449 * 0.02) * 1.125, rel=1e-4)
+    missed = [Crossing(9.0, False)] * 2
+    assert one_pair(crossings(4.0, 4.0), missed, 0.02).both == NOTHING
+
+
+def test_a_crossing_is_that_of_the_curve():
+    curve = Curve.of([1.0, 3.0, 5.0], [0.1, 0.5, 0.9])
+    assert Crossing.of(curve, 0.6) == Crossing(5.0, True, 3.5, 2.0)
+    assert Crossing.of(curve, 0.05) == Crossing(1.0, True, 1.0, 1.0)
+    assert Crossing.of(curve, 0.95) == Crossing(5.0, False, None, 0.0)
+
+
+def test_prediction_errors_are_those_of_gradients_in_equal_time():
+    # ASP: +10 % and -10 % in logarithms. BSP: +20 % and 0. Ratios ASP / BSP: -10 % and -10 %.
+    gradients = {
+        ("ASP", 0): {False: 100.0, True: 100 * math.exp(0.1)},
+        ("ASP", 1): {False: 100.0, True: 100 * math.exp(-0.1)},
+        ("BSP", 0): {False: 80.0, True: 80 * math.exp(0.2)},
+        ("BSP", 1): {False: 80.0, True: 80.0},
+        ("BSP", 2): {False: 80.0},  # the other run failed
+    }
+    found = errors_of("ASP", gradients)
+    assert found.of_time["ASP"] == pytest.approx(0.1)
+    assert found.of_time["BSP"] == pytest.approx(0.2 / math.sqrt(2))
+    assert found.of_speedup == pytest.approx(0.1)
+    assert errors_of("BSP", gradients).of_speedup is None
+    assert "failed" in errors_of("SSP", gradients).reason
+
+
+@pytest.mark.parametrize(
+    ("goal", "reached", "lasts", "left", "worst"),
+    [
+        # A loss of 0.25 is left above 0.275, an accuracy of 0.9 below 0.89.
+        (Goal(loss=0.25), -0.2, [-0.27, -0.28, -1.36], 2, 1.36),
+        (Goal(accuracy=0.9), 0.91, [0.895, 0.885, 0.95], 1, 0.885),
+    ],
+)
+def test_runs_that_left_the_target_again_are_counted(goal, reached, lasts, left, worst):
+    curves = [Curve.of([1.0, 2.0], [reached, last]) for last in lasts]
+    ended_there = Curve.of([1.0], [reached], "reached")
+    missed = Curve.of([1.0, 2.0], [-9.0, -9.0])
+    found = after_target([*curves, ended_there, missed], goal)
+    assert found == {"runs": 3, "left": left, "worst": worst}
 
 
 # -- bounds --------------------------------------------------------------------------------

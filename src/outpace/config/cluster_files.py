@@ -23,6 +23,7 @@ from outpace.support.yaml_files import merged, read_yaml
 
 INCLUDE: Final = "include"
 CALIBRATED: Final = "calibrated"
+BUSY: Final = "busy"  # under `calibrated`: a sentence about other processes meanwhile
 DRAW: Final = "draw_cluster"
 _DRAWN: Final = ("errors", "block")  # keys of a law, said of it under `calibrated`
 

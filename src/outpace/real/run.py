@@ -44,6 +44,7 @@ from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
+from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import server_name, worker_name
@@ -112,6 +113,9 @@ class RealRun:
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
         self._closed = self._wrote_connect = False
+        # Only processes that this one has started can be told from others.
+        self._cores = CoresUsed() if outside is None and launcher is None else None
+        self._processor: dict[str, Any] | None = None  # known when the processes have ended
         self._workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         names = [COORDINATOR, *servers, *self._workers]
@@ -180,10 +184,11 @@ class RealRun:
 
     def times(self, host_s: float) -> dict[str, Any]:
         coordinator = self.coordinator
+        now = coordinator.clock.now if coordinator.started else 0
         if coordinator.snapshots.final is not None:
-            _, at = coordinator.snapshots.final
-            return {"wall_time_s": seconds(at.now)}
-        return {"wall_time_s": seconds(coordinator.clock.now if coordinator.started else 0)}
+            now = coordinator.snapshots.final[1].now
+        processor = {} if self._processor is None else {"processor": self._processor}
+        return {"wall_time_s": seconds(now), **processor}
 
     def run(self) -> None:
         evaluate, training = self._experiment.evaluate, self._training
@@ -239,6 +244,7 @@ class RealRun:
             self._evaluations.close(EARLY_END_S)
             if self._fitting is not None:
                 self._fitting.close()
+            self._processor = None if self._cores is None else self._cores.data()
             if self._outside is not None and self._wrote_connect:
                 self._outside.connect.unlink(missing_ok=True)  # no worker can join any more
             self.coordinator.close()

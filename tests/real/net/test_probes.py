@@ -59,6 +59,11 @@ def test_a_slow_network_takes_no_longer_than_the_budget(latency_ms, bytes_per_s,
     assert total <= budget + duration_of(SIZES[0]) + duration_of(SIZES[1])
 
 
+def test_two_sizes_are_sent_even_if_the_first_exchange_was_held_up():
+    found, _ = exchanges(ProbeTurn(0, 2, 100 * MS), lambda size: 150 * MS)
+    assert found == [(0, SIZES[0]), (0, SIZES[1])]
+
+
 class Probed:
     """A server in this process, before the run begins, and two workers."""
 

@@ -111,6 +111,7 @@ class ScriptModel:
     def used(self) -> dict[str, Any]:
         """Return the kind and the present settings of the optimizer, for the records of the run.
 
+        `parameters` is the number of the model's parameters that are trained.
         `groups` has the settings of each parameter group that are plain data, and the number of its
         tensors as `tensors`. At most 100 groups; numbers that are not finite are given as text.
         """
@@ -118,7 +119,11 @@ class ScriptModel:
             {**_finite(plain_settings(group, ())), "tensors": len(group["params"])}
             for group in self.optimizer.param_groups[:_MOST_GROUPS]
         ]
-        return {"optimizer": type(self.optimizer).__name__, "groups": groups}
+        return {
+            "optimizer": type(self.optimizer).__name__,
+            "parameters": sum(parameter.numel() for parameter in self.parameters),
+            "groups": groups,
+        }
 
     def flat(self) -> torch.Tensor:
         """Return a copy of the parameters as one vector, on the device that exchanges them."""

@@ -15,7 +15,11 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.advising.curves import Goal
 from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.known import prediction_error, reason_without
+from outpace.experiment.advising.known import (
+    PredictionError,
+    prediction_error,
+    reason_without,
+)
 from outpace.experiment.advising.problem import Problem, problem_of
 from outpace.experiment.advising.progress import State
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
@@ -183,15 +187,15 @@ def advised(
         )
         try:
             found = study.run()
-            error, no_error = prediction_error(study.problem, found, pool)
+            error = prediction_error(study.problem, found, pool)
         except KeyboardInterrupt:
             if study.found is None or study.found.search.best_curve is None:
                 raise
             found, interrupted = study.found, True
-            error = None
-            no_error = reason_without(study.problem, found) or "the study was interrupted"
+            reason = reason_without(study.problem, found) or "the study was interrupted"
+            error = PredictionError(reason=reason)
     problem = study.problem
-    data = _data(problem, found, error, no_error, folder, asked)
+    data = _data(problem, found, error, folder, asked)
     if interrupted:
         _written(data, folder)
         raise KeyboardInterrupt
@@ -236,14 +240,13 @@ def _free(folder: Path | None) -> Path | None:
 def _data(
     problem: Problem,
     found: Found,
-    error: float | None,
-    no_error: str,
+    error: PredictionError,
     folder: Path | None,
     asked: Mapping[str, Any],
 ) -> dict[str, Any]:
     verb = "run" if problem.is_script or problem.data.get("compute") is None else "simulate"
     command = f"outpace {verb} {(folder or Path()) / RECOMMENDED}"
-    data = advice_of(problem, found, error=error, no_error=no_error, command=command)
+    data = advice_of(problem, found, error=error, command=command)
     return {**_finite({**data, "causes": _causes(found.folder)}), **asked}
 
 

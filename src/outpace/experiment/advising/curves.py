@@ -66,7 +66,7 @@ class Curve:
         cost_s: processor time that it took.
         last: the score of the last evaluation, which may be below the best.
         totals: `iterations` of a worker, and its virtual time by what it did, in seconds:
-            `compute`, `communicate` and `wait`.
+            `compute`, `communicate` and `wait`. Of a script, also the number of `parameters`.
     """
 
     times_s: tuple[float, ...]
@@ -126,6 +126,17 @@ class Curve:
             return self.times_s[place]
         start_s = self.times_s[place - 1]
         return start_s + (self.times_s[place] - start_s) * (score - before) / (after - before)
+
+    def gap_s(self, score: float) -> float:
+        """Return the time from the evaluation before to the first one that shows a score.
+
+        A run can show a score at its evaluations only, so it shows it up to this much later than it
+        has it. 0 if the curve does not reach the score.
+        """
+        place = bisect_left(self.scores, score)
+        if place == len(self.scores):
+            return 0.0
+        return self.times_s[place] - (self.times_s[place - 1] if place else 0.0)
 
     def time_to(self, level: float) -> TimeTo:
         """Return the time to the target; of a trial that missed it, the time that it ran."""

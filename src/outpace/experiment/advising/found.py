@@ -9,6 +9,7 @@ from pathlib import Path
 
 from outpace.experiment.advising.candidates import BSP
 from outpace.experiment.advising.curves import Curve, Trial
+from outpace.experiment.advising.promise import Crossing
 from outpace.experiment.advising.scenarios import Scenario
 from outpace.experiment.advising.search import Search
 from outpace.support.estimates import TimeTo
@@ -51,6 +52,10 @@ class Found:
             name: [time_to(curve, level, self.horizon_fresh_s) for curve in curves]
             for name, curves in self.fresh.items()
         }
+
+    def crossings(self, name: str, level: float) -> list[Crossing]:
+        """Return when a strategy's runs on the fresh seeds reached the target; [] without any."""
+        return [Crossing.of(curve, level) for curve in self.fresh.get(name, ())]
 
     def keep(
         self, names: Sequence[str], trials: Sequence[Trial], curves: Mapping[Trial, Curve]

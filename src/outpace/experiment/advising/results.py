@@ -10,13 +10,15 @@ from typing import Any, Final
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
 from outpace.experiment.advising.curves import Curve
 from outpace.experiment.advising.found import Found, provisional
+from outpace.experiment.advising.known import PredictionError, recorded_busy
+from outpace.experiment.advising.leaving import after_target
 from outpace.experiment.advising.likely import likely
 from outpace.experiment.advising.problem import PERIODS, Problem
+from outpace.experiment.advising.promise import mean_gap_s, one_pair, one_run
 from outpace.experiment.advising.search import Search
 from outpace.experiment.advising.statistics import (
     Choice,
     chosen,
-    one_run,
     probability_of_best,
     speedup,
 )
@@ -31,32 +33,32 @@ def advice_of(
     problem: Problem,
     found: Found,
     *,
-    error: float | None = None,
-    no_error: str = "",
+    error: PredictionError | None = None,
     command: str = "",
 ) -> dict[str, Any]:
     """Return the advice as plain data.
 
     Args:
-        error: relative standard error of predicted times by the calibration; None: unknown.
-        no_error: why it is unknown.
+        error: of what is predicted, by the calibration; None: unknown.
         command: the command that runs the recommendation.
     """
     search, level = found.search, problem.goal.level
     times = found.times(level)
-    choice = _choice(times)
+    error = error or PredictionError()
+    choice = _choice(times, error.of_speedup)
     name = choice.name
     rate = search.best_rate(name)
     tuned = problem.rate is not None
     others = [each for each in times if each != name]
     to_all_reduce = (
-        speedup(times[name], times[ALL_REDUCE], max(1, len(others)))
+        speedup(times[name], times[ALL_REDUCE], max(1, len(others)), error.of_speedup)
         if ALL_REDUCE in times and name != ALL_REDUCE
         else NOTHING
     )
     if name == ALL_REDUCE:
         to_all_reduce = Estimate(1.0, 1.0, 1.0)
     probability = probability_of_best(times) if times else {}
+    own = found.crossings(name, level)
     sync = dict(problem.candidate(name).sync)
     leader = likely(problem, found, times, choice)
     told = dict.fromkeys((BSP, ALL_REDUCE, name, name if leader is None else leader["name"]))
@@ -87,7 +89,15 @@ def advice_of(
             for each in problem.candidates
         ],
         "left_out": dict(problem.left_out),
-        "one_run": {**asdict(one_run(times.get(name, ()), error)), "no_error": no_error},
+        "one_run": {
+            **asdict(one_run(own, error.of_time.get(name))),
+            "no_error": error.reason,
+            "speedup_over_bsp": asdict(
+                one_pair(own if name != BSP else [], found.crossings(BSP, level), error.of_speedup)
+            ),
+            "evaluated_every_s": mean_gap_s(own),
+        },
+        "recorded_busy": recorded_busy(problem),
         "time_goes": {each: _shares(found.fresh[each]) for each in told if each in times},
         "front": {"time_s": found.whole_s, "points": _front(found, times, level)},
         "sensitivity": [
@@ -113,11 +123,14 @@ def advice_of(
     }
 
 
-def _choice(times: Mapping[str, Sequence[TimeTo]]) -> Choice:
-    """Return what the fresh seeds say; BSP, of which nothing is known, with fewer than two."""
+def _choice(times: Mapping[str, Sequence[TimeTo]], error: float | None) -> Choice:
+    """Return what the fresh seeds say; BSP, of which nothing is known, with fewer than two.
+
+    error: of predicted factors over BSP; that of the first strategy stands for all.
+    """
     if BSP not in times or len(times[BSP]) < 2:
         return Choice(BSP, NOTHING, False, BSP, {})
-    return chosen(times, BSP)
+    return chosen(times, BSP, error)
 
 
 def _candidate(
@@ -150,6 +163,7 @@ def _candidate(
         "missed": missed,
         "trials": len(search.known[name].trials),
         "speedup_over_bsp": asdict(choice.speedups.get(name, NOTHING)),
+        "after_target": after_target(curves if is_fresh else (), problem.goal),
         "error": errors[0] if errors else None,
     }
 

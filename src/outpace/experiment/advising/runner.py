@@ -127,4 +127,9 @@ class PoolRunner:
 
 def _totals(summary: Mapping[str, Any]) -> dict[str, float]:
     iterations = summary.get("iterations") or [0]
-    return {**summary.get("seconds", {}), "iterations": sum(iterations) / len(iterations)}
+    parameters = (summary.get("script") or {}).get("parameters")
+    return {
+        **summary.get("seconds", {}),
+        "iterations": sum(iterations) / len(iterations),
+        **({"parameters": float(parameters)} if isinstance(parameters, int) else {}),
+    }

@@ -1,4 +1,4 @@
-"""Statistics over fresh seeds: speed-ups, the probability of being best, one further run.
+"""Statistics over fresh seeds: speed-ups, and the probability of being best.
 
 Finalists and BSP are run on the same seeds, which had no part in the search. A speed-up is the
 geometric mean over these pairs of the time of BSP over the time of the other; its logarithm is
@@ -10,6 +10,9 @@ probability 2.5 % / k (Bonferroni), so the chance that any of the k lower ends e
 value is at most 2.5 %, whichever is then chosen. The upper end needs no such correction: the
 estimate of the best is at least that of the truly best strategy, whose true value is the largest,
 so it is too low only if that one's is. ADR 23 has the argument, and simulations.
+
+The error of the calibration is the same for all seeds, so it does not shrink with their number: its
+variance is added to that of the mean.
 """
 
 from __future__ import annotations
@@ -25,21 +28,31 @@ import numpy.typing as npt
 from outpace.support.estimates import NOTHING, Estimate, TimeTo
 
 _TAIL: Final = 0.025
-_ONE_RUN: Final = 0.9  # share of further runs that the interval for one run contains
 _DRAWS: Final = 20_000
 _Array = npt.NDArray[np.float64]
 
 
-def speedup(times: Sequence[TimeTo], reference: Sequence[TimeTo], family: int = 1) -> Estimate:
+def speedup(
+    times: Sequence[TimeTo],
+    reference: Sequence[TimeTo],
+    family: int = 1,
+    error: float | None = None,
+) -> Estimate:
     """Return by what factor a strategy is sooner than a reference, over pairs of equal seeds.
 
     A pair in which only the reference missed the target has a lower bound of the factor, and the
     interval then has no upper end. A pair in which the strategy missed it has at most an upper
     bound, so there is no lower end. Where runs of both missed it nothing is known.
 
+    With s the standard deviation of the logarithm over n pairs and e the error of the prediction,
+    the ends are exp(m ± √(t² s² / n + z² e²)), Student's t with n - 1 degrees of freedom and z of
+    the normal law.
+
     Args:
         family: number of strategies from which this one may be chosen; the lower end holds for
             all of them at once.
+        error: relative standard error of the predicted factor, by the calibration; None: unknown,
+            and not contained in the interval.
     """
     if not times or len(times) != len(reference):
         return NOTHING
@@ -54,9 +67,13 @@ def speedup(times: Sequence[TimeTo], reference: Sequence[TimeTo], family: int = 
     n = len(logs)
     if n < 2:
         return Estimate(math.exp(mean))
-    error = float(logs.std(ddof=1)) / math.sqrt(n)
-    low = mean - quantile(_TAIL / family, n - 1) * error
-    high = mean + quantile(_TAIL, n - 1) * error
+    spread = float(logs.std(ddof=1)) / math.sqrt(n)
+
+    def reach(tail: float) -> float:
+        of_error = 0.0 if error is None else quantile(tail, None) * error
+        return math.hypot(quantile(tail, n - 1) * spread, of_error)
+
+    low, high = mean - reach(_TAIL / family), mean + reach(_TAIL)
     return Estimate(
         math.exp(mean),
         None if missed else math.exp(low),
@@ -83,14 +100,17 @@ class Choice:
     speedups: dict[str, Estimate]
 
 
-def chosen(times: Mapping[str, Sequence[TimeTo]], reference: str) -> Choice:
+def chosen(
+    times: Mapping[str, Sequence[TimeTo]], reference: str, error: float | None = None
+) -> Choice:
     """Return the best strategy that is reliably sooner than the reference, or the reference.
 
     Args:
         times: of each strategy on the same seeds.
+        error: of predicted factors; see `speedup`.
     """
     others = [name for name in times if name != reference]
-    found = {name: speedup(times[name], times[reference], len(others)) for name in others}
+    found = {name: speedup(times[name], times[reference], len(others), error) for name in others}
 
     def factor(name: str) -> float:
         estimate = found[name]
@@ -133,51 +153,6 @@ def probability_of_best(
     shares = np.bincount(best, minlength=len(whole)) / _DRAWS
     found = dict(zip(whole, shares.tolist(), strict=True))
     return {name: found.get(name, 0.0) for name in times}
-
-
-@dataclass(frozen=True, slots=True)
-class OneRun:
-    """How long one real run may take: intervals that should contain it with 90 %.
-
-    Attributes:
-        seeds: from the spread over seeds alone.
-        prediction: from the error of the calibration alone; NOTHING if it is not known.
-        both: from both.
-        error: relative standard error of the calibration's prediction; None if unknown.
-    """
-
-    seeds: Estimate
-    prediction: Estimate
-    both: Estimate
-    error: float | None
-
-
-def one_run(times: Sequence[TimeTo], error: float | None) -> OneRun:
-    """Return the intervals for one further run of a strategy.
-
-    With m and s the mean and the standard deviation of the logarithms of n times, and e the
-    relative error of the prediction, exp(m ± t √(s² (1 + 1/n) + e²)), Student's t with n - 1
-    degrees of freedom; for the error alone, exp(m ± z e).
-
-    Args:
-        error: relative standard error of predicted times; None: unknown.
-    """
-    if len(times) < 2 or not all(each.reached and each.time_s > 0 for each in times):
-        return OneRun(NOTHING, NOTHING, NOTHING, error)
-    logs = np.log([each.time_s for each in times])
-    n, mean = len(logs), float(logs.mean())
-    tail = (1 - _ONE_RUN) / 2
-    further = float(logs.var(ddof=1)) * (1 + 1 / n)
-    student = quantile(tail, n - 1)
-
-    def around(reach: float) -> Estimate:
-        return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
-
-    seeds = around(student * math.sqrt(further))
-    if error is None:
-        return OneRun(seeds, NOTHING, seeds, None)
-    alone = around(quantile(tail, None) * error)
-    return OneRun(seeds, alone, around(student * math.sqrt(further + error**2)), error)
 
 
 def quantile(tail: float, freedom: int | None) -> float:

@@ -22,8 +22,9 @@ from outpace.cluster.calibration.service import ServiceTimes
 from outpace.cluster.laws import ServiceLaw
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.service_size import ServiceSize
-from outpace.config.cluster_files import CALIBRATED
+from outpace.config.cluster_files import BUSY, CALIBRATED
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.calibrating.contention import Contention, fit_contention
 from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
@@ -47,6 +48,7 @@ class Calibration:
         evaluations: Of a script; None if it marked none as untimed.
         all_reduces: None unless one of the runs is a real one without servers.
         notes: Sentences about what was assumed or left out.
+        busy: Says that other processes took the cores meanwhile; empty if they did not.
     """
 
     runs: Sequence[RunData]
@@ -59,6 +61,7 @@ class Calibration:
     evaluations: EvaluationFit | None
     all_reduces: AllReduceFit | None
     notes: list[str]
+    busy: str = ""
 
     @property
     def workers(self) -> int:
@@ -144,6 +147,8 @@ class Calibration:
             }
         if self.notes:
             said["notes"] = self.notes
+        if self.busy:
+            said[BUSY] = self.busy
         return {**found, CALIBRATED: said}
 
 
@@ -166,8 +171,10 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
     if fit.warm_up:
         words = "iteration differs" if fit.warm_up == 1 else f"{fit.warm_up} iterations differ"
         notes.append(f"the first {words} from the others: left out")
-    incomplete = [run for run in runs if _is_stretched(run)]
-    if incomplete:
+    busy = busy_words([run.folder for run in runs])
+    if busy:
+        notes.append(busy)
+    if any(_is_stretched(run) for run in runs):
         notes.append("the run stretched its steps by a law: the run times are those of the law")
     network = _network(runs, notes)
     with_servers = [run for run in runs if run.servers]
@@ -189,6 +196,7 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
         fit_evaluations(np.concatenate([run.evaluations for run in runs])),
         _all_reduces(runs, notes),
         notes,
+        busy,
     )
 
 

@@ -17,7 +17,7 @@ def timed_all_reduces(
     """All-reduce zeros of several sizes, all workers of `group` together (`real.net.probes`).
 
     Args:
-        budget: ns. The first all-reduce is made even if it takes longer.
+        budget: ns. The first two are made even if it takes longer.
         now: returns the time, in ns.
 
     Yields:

@@ -27,10 +27,12 @@ class ProbeTurn:
 
     Workers begin with different servers, so that each pair has the same chance if there is no time
     for all pairs. A server takes half of the time that is left, the last one all of it. A size is
-    left out, and with it the larger ones, if it would take too long for that.
+    left out, and with it the larger ones, if it would take too long for that. The two smallest
+    sizes are sent once to the first server even so: on a busy machine the first exchange may take
+    longer than the budget, and one size does not tell latency and bandwidth apart.
 
     Args:
-        budget: ns. The first exchange is made even if it takes longer.
+        budget: ns.
     """
 
     def __init__(self, worker: int, servers: int, budget: int) -> None:
@@ -44,7 +46,7 @@ class ProbeTurn:
                 return
             server = (self._first + n) % self._servers
             kept = self._left // 2 if n < self._servers - 1 else 0  # for the other servers
-            for size in self._sizes(kept):
+            for size in self._sizes(kept, is_first=n == 0):
                 yield server, size
 
     def took(self, duration: int) -> None:
@@ -52,13 +54,14 @@ class ProbeTurn:
         self._duration = duration
         self._left -= duration
 
-    def _sizes(self, kept: int) -> Iterator[int]:
+    def _sizes(self, kept: int, is_first: bool) -> Iterator[int]:
         known: dict[int, int] = {}  # shortest time of each size
         for turn in range(max(ROUNDS)):
             expected = 0
             for size, rounds, growth in zip(SIZES, ROUNDS, _GROWTH, strict=True):
                 expected = known.get(size, expected * growth)
-                if known and expected > self._left - kept:
+                is_needed = is_first and turn == 0 and size <= SIZES[1]
+                if not is_needed and known and expected > self._left - kept:
                     break
                 if turn < rounds:
                     yield size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from outpace.report.words import SPACE, factor, listed, percent, plural, seconds, times
@@ -14,6 +14,7 @@ _ENDED: Final = {
     "budget": "The budget was over before the study was complete: this is the answer so far.",
     "interrupted": "The study was interrupted: this is the answer so far.",
 }
+_COARSE: Final = 0.1  # of the time to the target: a gap between evaluations that is mentioned
 _PATTERNS: Final = {"steady": "always", "once": "once", "bursts": "in bursts"}
 
 
@@ -43,8 +44,10 @@ def gain(found: Estimate) -> str:
 
 def sentences(advice: Mapping[str, Any]) -> list[str]:
     """Return what the advice says, the main thing first."""
-    said = [_main(advice), *_alternatives(advice), *_one_run(advice), *_why(advice)]
+    said = [_main(advice), *_leaving(advice), *_alternatives(advice), *_one_run(advice)]
+    said += _why(advice)
     said += [*_sensitivity(advice), *_lowered(advice), *_grid(advice)]
+    said += [f"About the cluster file: {text}." for text in advice.get("recorded_busy", ())]
     if advice["status"] in _ENDED:
         said.insert(0, _ENDED[advice["status"]])
     return said
@@ -75,10 +78,30 @@ def _main(advice: Mapping[str, Any]) -> str:
     to_all = estimate(advice["speedup_over_all_reduce"])
     if to_all.mean is not None and advice["name"] != ALL_REDUCE:
         text += f", and {gain(to_all)} as fast as all-reduce"
-    ends = f"95 % intervals over {plural(seeds, 'fresh seed')}, for the choice among "
+    ends = f"95 % intervals over {plural(seeds, 'fresh seed')}"
+    if (advice["one_run"].get("speedup_over_bsp") or {}).get("error") is not None:
+        ends += " and the errors of the calibration"
+    ends += ", for the choice among "
     others = sum(each["fresh"] for each in advice["candidates"]) - 1
     among = plural(others, "strategy").replace("strategys", "strategies")
     return f"{text} ({ends}{among}).{_rest(advice)}"
+
+
+def _leaving(advice: Mapping[str, Any]) -> list[str]:
+    """Warn if simulated runs of the strategy left the target again."""
+    likely = advice.get("likely")
+    name = advice["name"] if likely is None else likely["name"]
+    every = {each["name"]: each.get("after_target") or {} for each in advice["candidates"]}
+    found = every.get(name, {})
+    if not found.get("left"):
+        return []
+    what = "accuracy" if "accuracy" in advice["target"] else "training loss"
+    return [
+        f"Warning: {name} left the target again in {found['left']} of "
+        f"{plural(found['runs'], 'simulated run')} that went on after it, to a {what} of "
+        f"{found['worst']:.3g} at the end: keep the model from when the target is reached, or try "
+        "a lower learning rate."
+    ]
 
 
 def _likely(advice: Mapping[str, Any]) -> str:
@@ -147,24 +170,51 @@ def _alternatives(advice: Mapping[str, Any]) -> list[str]:
 
 
 def _one_run(advice: Mapping[str, Any]) -> list[str]:
-    """Say how long one run may take."""
+    """Say how long one real run may take, and how much sooner than one of BSP it is."""
     found = advice["one_run"]
-    both, own, alone = (estimate(found[key]) for key in ("both", "seeds", "prediction"))
-    if both.low is None or both.high is None or own.low is None or own.high is None:
+    intervals = _intervals(found, seconds)
+    if intervals is None:
         return []
-    text = (
-        f"One run takes from {seconds(both.low)} to {seconds(both.high)} until then, with a "
-        f"probability of 90 %"
+    why = found["no_error"] or "it is not known"
+    unknown = f"this is the spread over seeds alone, without the prediction error ({why})"
+    whole, parts = intervals
+    said = [f"One run takes {whole} until then, with a probability of 90 %: {parts or unknown}."]
+    over = _intervals(found.get("speedup_over_bsp") or {}, factor)
+    if over is not None:
+        whole, parts = over
+        more = f": {parts}" if parts else ""
+        said.append(
+            f"For real, a run should be {whole} times as fast as one of BSP, with a probability "
+            f"of 90 %{more}."
+        )
+    gap, mean = found.get("evaluated_every_s"), estimate(found["both"]).mean
+    if gap and mean and gap > _COARSE * mean:
+        said.append(
+            f"These intervals contain that a run shows the target at an evaluation only, every "
+            f"{seconds(gap)} here: evaluate, or log, more often to make them narrower."
+        )
+    return said
+
+
+def _intervals(found: Mapping[str, Any], written: Callable[[float], str]) -> tuple[str, str] | None:
+    """Return an interval and the parts that it has, in words.
+
+    Returns:
+        None without an interval; no parts if the error of the calibration is not known.
+    """
+    both, own, alone = (estimate(found.get(key)) for key in ("both", "seeds", "prediction"))
+
+    def span_of(each: Estimate) -> str:
+        return f"from {written(each.low or 0.0)} to {written(each.high or 0.0)}"
+
+    if both.low is None or own.low is None:
+        return None
+    if alone.low is None:
+        return span_of(both), ""
+    return span_of(both), (
+        f"{span_of(own)} by the spread over seeds, and {span_of(alone)} by the error of the "
+        "calibration"
     )
-    if alone.low is None or alone.high is None:
-        why = found["no_error"] or "it is not known"
-        return [
-            f"{text}: this is the spread over seeds alone, without the prediction error ({why})."
-        ]
-    return [
-        f"{text}: from {seconds(own.low)} to {seconds(own.high)} by the spread over seeds, and "
-        f"from {seconds(alone.low)} to {seconds(alone.high)} by the error of the calibration."
-    ]
 
 
 def _why(advice: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,155 @@
+"""The promise for real runs: how long one takes, and how much sooner than BSP it is.
+
+Three things decide how far a real run may be from the mean of the simulated ones:
+
+- chance, as it differs from seed to seed;
+- the error of the calibration, which is the same for all seeds;
+- the evaluations: a run shows the target at the first evaluation after it has reached it. A script
+  that logs rarely may show it one evaluation earlier or later for a small difference in the loss.
+
+So the spread is that of the times at which curves cross the target, interpolated between
+evaluations; and the interval ends one evaluation later than these times do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from outpace.experiment.advising.curves import Curve
+from outpace.experiment.advising.statistics import quantile
+from outpace.support.estimates import NOTHING, Estimate
+
+_SHARE: Final = 0.9  # of further runs, or pairs of runs, that an interval contains
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """When a run reached the target.
+
+    Attributes:
+        time_s: of the first evaluation that shows it; of a run that missed it, its end.
+        reached: whether it was reached.
+        crossed_s: when the curve crosses the target, interpolated between evaluations.
+        gap_s: from the evaluation before to the first that shows it.
+    """
+
+    time_s: float
+    reached: bool = True
+    crossed_s: float | None = None
+    gap_s: float = 0.0
+
+    @staticmethod
+    def of(curve: Curve, level: float) -> Crossing:
+        """Return the crossing of a curve."""
+        at = curve.time_to(level)
+        return Crossing(at.time_s, at.reached, curve.crossing_s(level), curve.gap_s(level))
+
+    @property
+    def own_s(self) -> float:
+        """The interpolated time if it is known."""
+        return self.crossed_s or self.time_s
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Intervals that should contain the value of a real run, or of a pair of them, with 90 %.
+
+    Attributes:
+        seeds: from the spread over seeds alone, and the evaluations.
+        prediction: from the error of the calibration alone, and the evaluations; NOTHING if it is
+            not known.
+        both: from all.
+        error: relative standard error of the calibration's prediction; None if unknown.
+    """
+
+    seeds: Estimate
+    prediction: Estimate
+    both: Estimate
+    error: float | None
+
+
+def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
+    """Return the intervals for the time to the target of one real run of a strategy, in seconds.
+
+    With m and s the mean and the standard deviation of the logarithms of n crossings, e the
+    relative error of the prediction and g the mean gap between evaluations, they end at exp(m - r)
+    and exp(m + r) + g. r = t √(s² (1 + 1/n) + e²), Student's t with n - 1 degrees of freedom; for
+    the error alone, r = z e.
+
+    Args:
+        error: relative standard error of predicted times; None: unknown.
+    """
+    if not _usable(found):
+        return Promise(NOTHING, NOTHING, NOTHING, error)
+    mean = _geometric([each.time_s for each in found])
+    values = [each.own_s for each in found]
+    centre = _geometric(values)
+    late_s = float(np.mean([each.gap_s for each in found]))
+
+    def around(reach: float) -> Estimate:
+        return Estimate(mean, centre * math.exp(-reach), centre * math.exp(reach) + late_s)
+
+    return _promise(values, error, around)
+
+
+def one_pair(
+    found: Sequence[Crossing], reference: Sequence[Crossing], error: float | None
+) -> Promise:
+    """Return the intervals for how much sooner one real run is than one of the reference.
+
+    As `one_run`, with the ratios of crossings of equal seeds. The strategy may be seen one
+    evaluation late, which divides the ratio by 1 + g / c, with its gap g and its crossing c; and so
+    may the reference, which multiplies the ratio.
+
+    Args:
+        reference: of the reference on the same seeds.
+        error: relative standard error of predicted ratios; None: unknown.
+    """
+    if not _usable(found) or not _usable(reference) or len(found) != len(reference):
+        return Promise(NOTHING, NOTHING, NOTHING, error)
+    pairs = list(zip(found, reference, strict=True))
+    mean = _geometric([other.time_s / own.time_s for own, other in pairs])
+    values = [other.own_s / own.own_s for own, other in pairs]
+    centre = _geometric(values)
+    late, reference_late = (
+        float(np.mean([each.gap_s / each.own_s for each in some])) for some in (found, reference)
+    )
+
+    def around(reach: float) -> Estimate:
+        low = centre * math.exp(-reach) / (1 + late)
+        return Estimate(mean, low, centre * math.exp(reach) * (1 + reference_late))
+
+    return _promise(values, error, around)
+
+
+def mean_gap_s(found: Sequence[Crossing]) -> float | None:
+    """Return the mean time between the evaluations around the target; None without runs."""
+    return float(np.mean([each.gap_s for each in found])) if found else None
+
+
+def _usable(found: Sequence[Crossing]) -> bool:
+    return len(found) > 1 and all(each.reached and each.own_s > 0 for each in found)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    """Return the geometric mean."""
+    return math.exp(float(np.mean(np.log(values))))
+
+
+def _promise(
+    values: Sequence[float], error: float | None, around: Callable[[float], Estimate]
+) -> Promise:
+    """Return the intervals; around: returns the one with a reach of the logarithm."""
+    n, tail = len(values), (1 - _SHARE) / 2
+    further = float(np.var(np.log(values), ddof=1)) * (1 + 1 / n)
+    student = quantile(tail, n - 1)
+    seeds = around(student * math.sqrt(further))
+    if error is None:
+        return Promise(seeds, NOTHING, seeds, None)
+    alone = around(quantile(tail, None) * error)
+    return Promise(seeds, alone, around(student * math.sqrt(further + error**2)), error)
