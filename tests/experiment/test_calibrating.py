@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 
@@ -12,6 +13,7 @@ from tests.support.command import outpace, refused
 from tests.support.recorded_as_real import as_real, as_real_without_servers
 
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.report import is_report
@@ -292,3 +294,20 @@ def test_runs_that_cannot_be_calibrated_are_refused(runs, tmp_path, capsys):
     refusal = refused(capsys, "calibrate", str(tmp_path / "other"), "-o", str(out))
     assert "was not written by outpace calibrate" in refusal
     assert out.read_text() == "mine: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("processor", "said"),
+    [
+        ({"cores": 2, "busy": 1.9, "others": 1.4}, "kept 1.4 of 2 cores busy"),
+        ({"cores": 2, "busy": 1.9, "others": 0.1}, ""),  # the cores were busy with the run itself
+        ({"cores": 8, "busy": 3.0, "others": 2.0}, ""),  # there were cores for all
+        (None, ""),  # a run of a version without it, or with workers elsewhere
+    ],
+)
+def test_a_recording_on_a_busy_machine_is_said_so(tmp_path, processor, said):
+    summary = {} if processor is None else {"processor": processor}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    found = busy_words([tmp_path])
+    assert said in found
+    assert bool(found) == bool(said)

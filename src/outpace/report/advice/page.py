@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from outpace.report.advice.words import BSP, estimate, gain, in_order, rows, sentences, target_words
+from outpace.report.advice.promise import estimate
+from outpace.report.advice.words import BSP, gain, in_order, rows, sentences, target_words
 from outpace.report.figures.figure import (
     PHASES,
     Figure,
