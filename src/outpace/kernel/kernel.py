@@ -1,23 +1,4 @@
-"""One kernel for any clock: it resumes coroutines one at a time, in a fixed order.
-
-A *walker* is a coroutine that the kernel drives. It runs until it blocks (`sleep`, `wait`,
-`Mailbox.get`, awaiting a `Future` or a `Walker`), and nothing else runs meanwhile. It is resumed
-when it is made *ready* or when the *event* that ends its sleep falls due. Every runtime relies
-on these rules:
-
-1. All ready walkers run before time advances, in the order in which they were made ready.
-2. Events fall due by (time, order of creation); those marked late, such as the end of
-   `Mailbox.get_within`, come after all others of their time. `tie_seed` shuffles both orders
-   among equals, so that tests find code that depends on them.
-3. A walker that was given a value receives it, whatever else happens in the same instant:
-   timeouts interrupt only blocked walkers, when no walker is ready any more. So no message
-   is lost.
-4. An exception that leaves a walker ends the run (`WalkerError`). When no event is left and
-   walkers still wait, the run ends with `DeadlockError`.
-
-The *clock* is a function: given the time of the next event (None: there is none) it
-returns the current time, or None when nothing can happen any more. The virtual clock jumps; a
-real clock waits, and may return early when something arrives from outside.
+"""The kernel: it drives walkers. Its rules are at the head of the package.
 
 Half of the time of such a kernel goes into its heap. So events are tuples, which compare in C.
 A sleep makes no generator (it awaits a constant), its walker is resumed straight from the
@@ -36,20 +17,17 @@ from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from types import coroutine
-from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias
 
 from outpace.errors import RunError
+from outpace.kernel.waiting import LAST, LATE, PLAIN_WAIT, TimedOut, Walker
 from outpace.support.units import Time, seconds
 
-T = TypeVar("T")
 Clock: TypeAlias = Callable[[Time | None], Time | None]
 # (due, order, function, argument), or (due, order, None, walker) for a sleep. Orders differ, so
 # functions are never compared.
 Event: TypeAlias = tuple[Time, int, Callable[[Any], None] | None, Any]
 
-_LATE: Final = 1 << 95  # added to the order of an event, puts it after the others of its time
-_LAST: Final = 1 << 96  # puts it after late ones, too
-_TIME_IS_UP: Final = _LATE + (1 << 94)  # puts it between both: orders stay below 2^94
 _MANY_DEAD: Final = 100
 
 
@@ -71,142 +49,11 @@ class DeadlockError(RunError):
     """Walkers wait and no event is left."""
 
 
-class TimedOut(TimeoutError):
-    """The time of a `Kernel.timeout` block is over."""
-
-
 class _Strike(BaseException):
     """Thrown into a walker whose timeout block is over; passes through the inner blocks.
 
     `except Exception` in a program does not catch it.
     """
-
-
-class Future(Generic[T]):
-    """A value that is set later. Any number of walkers may await it."""
-
-    __slots__ = ("_kernel", "_value", "_waiters", "done", "name")
-
-    def __init__(self, kernel: Kernel, name: str = "a future") -> None:
-        self.name, self.done = name, False
-        self._kernel = kernel
-        self._value: Any = None
-        self._waiters: deque[Walker] = deque()
-
-    def set(self, value: T) -> None:
-        """Set the value and wake all that wait. Raises RuntimeError if it has a value."""
-        if self.done:
-            raise RuntimeError(f"{self.name} already has a value")
-        self.done, self._value = True, value
-        while self._waiters:
-            self._kernel._make_ready(self._waiters.popleft(), None)
-
-    def __await__(self) -> Generator[None, Any, T]:
-        if not self.done:
-            self._waiters.append(self._kernel._block_on(self))
-            yield
-        value: T = self._value
-        return value
-
-    def _forget(self, walker: Walker) -> None:
-        self._waiters.remove(walker)
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Walker(Future[None]):
-    """A coroutine driven by the kernel, made by `Kernel.spawn`. Await it to wait for its end."""
-
-    __slots__ = ("_blocked_on", "_coroutine", "_given", "_step", "daemon", "waiting_since")
-
-    def __init__(
-        self, kernel: Kernel, body: Coroutine[Any, Any, Any], name: str, daemon: bool
-    ) -> None:
-        super().__init__(kernel, name)
-        self.daemon, self._coroutine = daemon, body
-        self.waiting_since: Time = kernel.now
-        self._step: Callable[[Any], Any] = body.send  # resumes it with _given
-        self._given: Any = None  # the return value of the blocking call
-        self._blocked_on: Any = None  # an Event, Future, Mailbox or _PLAIN_WAIT
-
-    def notify(self, value: Any = None) -> bool:
-        """End the walker's `Kernel.wait()`, which returns `value`. False if it is in none."""
-        if self._blocked_on is not _PLAIN_WAIT:
-            return False
-        self._kernel._make_ready(self, value)
-        return True
-
-    def __str__(self) -> str:
-        return f"the end of {self.name}"
-
-
-class Mailbox(Generic[T]):
-    """A first-in, first-out queue of messages, each for one receiver."""
-
-    __slots__ = ("_kernel", "_messages", "_ready", "_waiters", "name")
-
-    def __init__(self, kernel: Kernel, name: str = "a mailbox") -> None:
-        self.name = name
-        self._kernel, self._ready = kernel, kernel._ready
-        self._messages: deque[T] = deque()
-        self._waiters: deque[Walker] = deque()
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def put(self, message: T) -> None:
-        """Hand the message to the receiver that has waited longest, or keep it for the next."""
-        if self._waiters:
-            walker = self._waiters.popleft()  # Kernel._make_ready inlined: half the cost
-            walker._blocked_on, walker._given = None, message
-            self._ready.append(walker)
-        else:
-            self._messages.append(message)
-
-    @coroutine
-    def get(self) -> Generator[None, Any, T]:
-        """Return the next message; block until there is one."""
-        if self._messages:
-            return self._messages.popleft()
-        self._waiters.append(self._kernel._block_on(self))
-        message: T = yield
-        return message
-
-    def get_nowait(self) -> T | None:
-        """Return the next message, or None if there is none."""
-        return self._messages.popleft() if self._messages else None
-
-    async def get_within(self, timeout_s: float) -> T | None:
-        """Return the next message, or None if none arrives within `timeout_s` seconds.
-
-        A message that arrives at the very end counts: the time is up after everything else
-        that is due then. So 0 includes all messages of this instant. Raises as `Kernel.timeout`.
-        """
-        if self._messages:
-            return self._messages.popleft()
-        try:
-            with self._kernel.timeout(timeout_s, place=_TIME_IS_UP):
-                return await self.get()
-        except TimedOut:
-            return None
-
-    def _forget(self, walker: Walker) -> None:
-        self._waiters.remove(walker)
-
-    def __str__(self) -> str:
-        return f"a message in {self.name}"
-
-
-class _PlainWait:
-    def _forget(self, walker: Walker) -> None:
-        pass
-
-    def __str__(self) -> str:
-        return "a notification"
-
-
-_PLAIN_WAIT = _PlainWait()
 
 
 class _Yield:
@@ -238,10 +85,10 @@ class _End(Exception):
 
 
 class Kernel:
-    """Drives walkers; see the head of this file.
+    """Drives walkers; see the head of the package.
 
     Args:
-        clock: Returns the current time; see the head of this file.
+        clock: Returns the current time; see the head of the package.
         tie_seed: Shuffles the order of equal events, for tests.
 
     Attributes:
@@ -296,7 +143,7 @@ class Kernel:
     @coroutine
     def wait(self) -> Generator[None, Any, Any]:
         """Block until `notify` is called on this walker; return the value given there."""
-        self._block_on(_PLAIN_WAIT)
+        self._block_on(PLAIN_WAIT)
         return (yield)
 
     @contextmanager
@@ -338,7 +185,7 @@ class Kernel:
         """
         if time < self.now:
             raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
-        order = next(self._orders) + _LATE if late else next(self._orders)
+        order = next(self._orders) + LATE if late else next(self._orders)
         heappush(self._events, (time, order, function, argument))
 
     def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
@@ -495,7 +342,7 @@ class Kernel:
             raise _End
 
     def _end_at(self, time: Time, function: Callable[[], None]) -> None:
-        self._ends.append(self.set_alarm(time, function, _LAST))
+        self._ends.append(self.set_alarm(time, function, LAST))
 
     def _count_dead(self) -> None:
         """Remove dead events from the heap when they are most of it."""

@@ -1,0 +1,44 @@
+"""One kernel for any clock: it resumes coroutines one at a time, in a fixed order.
+
+A *walker* is a coroutine that the kernel drives. It runs until it blocks (`sleep`, `wait`,
+`Mailbox.get`, awaiting a `Future` or a `Walker`), and nothing else runs meanwhile. It is resumed
+when it is made *ready* or when the *event* that ends its sleep falls due. Every runtime relies
+on these rules:
+
+1. All ready walkers run before time advances, in the order in which they were made ready.
+2. Events fall due by (time, order of creation); those marked late, such as the end of
+   `Mailbox.get_within`, come after all others of their time. `tie_seed` shuffles both orders
+   among equals, so that tests find code that depends on them.
+3. A walker that was given a value receives it, whatever else happens in the same instant:
+   timeouts interrupt only blocked walkers, when no walker is ready any more. So no message
+   is lost.
+4. An exception that leaves a walker ends the run (`WalkerError`). When no event is left and
+   walkers still wait, the run ends with `DeadlockError`.
+
+The *clock* is a function: given the time of the next event (None: there is none) it
+returns the current time, or None when nothing can happen any more. The virtual clock jumps; a
+real clock waits, and may return early when something arrives from outside.
+"""
+
+from outpace.kernel.kernel import (
+    Alarm,
+    Clock,
+    DeadlockError,
+    Kernel,
+    WalkerError,
+    virtual_clock,
+)
+from outpace.kernel.waiting import Future, Mailbox, TimedOut, Walker
+
+__all__ = [
+    "Alarm",
+    "Clock",
+    "DeadlockError",
+    "Future",
+    "Kernel",
+    "Mailbox",
+    "TimedOut",
+    "Walker",
+    "WalkerError",
+    "virtual_clock",
+]

@@ -1,0 +1,153 @@
+"""What a walker waits for: the value of a future, the end of another walker, a message, a call.
+
+For speed, these classes and the kernel use each other's private attributes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from types import coroutine
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from outpace.support.units import Time
+
+if TYPE_CHECKING:
+    from outpace.kernel.kernel import Kernel
+
+T = TypeVar("T")
+
+LATE: Final = 1 << 95  # added to the order of an event, puts it after the others of its time
+LAST: Final = 1 << 96  # puts it after late ones, too
+_TIME_IS_UP: Final = LATE + (1 << 94)  # puts it between both: orders stay below 2^94
+
+
+class TimedOut(TimeoutError):
+    """The time of a `Kernel.timeout` block is over."""
+
+
+class Future(Generic[T]):
+    """A value that is set later. Any number of walkers may await it."""
+
+    __slots__ = ("_kernel", "_value", "_waiters", "done", "name")
+
+    def __init__(self, kernel: Kernel, name: str = "a future") -> None:
+        self.name, self.done = name, False
+        self._kernel = kernel
+        self._value: Any = None
+        self._waiters: deque[Walker] = deque()
+
+    def set(self, value: T) -> None:
+        """Set the value and wake all that wait. Raises RuntimeError if it has a value."""
+        if self.done:
+            raise RuntimeError(f"{self.name} already has a value")
+        self.done, self._value = True, value
+        while self._waiters:
+            self._kernel._make_ready(self._waiters.popleft(), None)
+
+    def __await__(self) -> Generator[None, Any, T]:
+        if not self.done:
+            self._waiters.append(self._kernel._block_on(self))
+            yield
+        value: T = self._value
+        return value
+
+    def _forget(self, walker: Walker) -> None:
+        self._waiters.remove(walker)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Walker(Future[None]):
+    """A coroutine driven by the kernel, made by `Kernel.spawn`. Await it to wait for its end."""
+
+    __slots__ = ("_blocked_on", "_coroutine", "_given", "_step", "daemon", "waiting_since")
+
+    def __init__(
+        self, kernel: Kernel, body: Coroutine[Any, Any, Any], name: str, daemon: bool
+    ) -> None:
+        super().__init__(kernel, name)
+        self.daemon, self._coroutine = daemon, body
+        self.waiting_since: Time = kernel.now
+        self._step: Callable[[Any], Any] = body.send  # resumes it with _given
+        self._given: Any = None  # the return value of the blocking call
+        self._blocked_on: Any = None  # an Event, Future, Mailbox or PLAIN_WAIT
+
+    def notify(self, value: Any = None) -> bool:
+        """End the walker's `Kernel.wait()`, which returns `value`. False if it is in none."""
+        if self._blocked_on is not PLAIN_WAIT:
+            return False
+        self._kernel._make_ready(self, value)
+        return True
+
+    def __str__(self) -> str:
+        return f"the end of {self.name}"
+
+
+class Mailbox(Generic[T]):
+    """A first-in, first-out queue of messages, each for one receiver."""
+
+    __slots__ = ("_kernel", "_messages", "_ready", "_waiters", "name")
+
+    def __init__(self, kernel: Kernel, name: str = "a mailbox") -> None:
+        self.name = name
+        self._kernel, self._ready = kernel, kernel._ready
+        self._messages: deque[T] = deque()
+        self._waiters: deque[Walker] = deque()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: T) -> None:
+        """Hand the message to the receiver that has waited longest, or keep it for the next."""
+        if self._waiters:
+            walker = self._waiters.popleft()  # Kernel._make_ready inlined: half the cost
+            walker._blocked_on, walker._given = None, message
+            self._ready.append(walker)
+        else:
+            self._messages.append(message)
+
+    @coroutine
+    def get(self) -> Generator[None, Any, T]:
+        """Return the next message; block until there is one."""
+        if self._messages:
+            return self._messages.popleft()
+        self._waiters.append(self._kernel._block_on(self))
+        message: T = yield
+        return message
+
+    def get_nowait(self) -> T | None:
+        """Return the next message, or None if there is none."""
+        return self._messages.popleft() if self._messages else None
+
+    async def get_within(self, timeout_s: float) -> T | None:
+        """Return the next message, or None if none arrives within `timeout_s` seconds.
+
+        A message that arrives at the very end counts: the time is up after everything else
+        that is due then. So 0 includes all messages of this instant. Raises as `Kernel.timeout`.
+        """
+        if self._messages:
+            return self._messages.popleft()
+        try:
+            with self._kernel.timeout(timeout_s, place=_TIME_IS_UP):
+                return await self.get()
+        except TimedOut:
+            return None
+
+    def _forget(self, walker: Walker) -> None:
+        self._waiters.remove(walker)
+
+    def __str__(self) -> str:
+        return f"a message in {self.name}"
+
+
+class _PlainWait:
+    def _forget(self, walker: Walker) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return "a notification"
+
+
+PLAIN_WAIT = _PlainWait()
