@@ -76,6 +76,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--accumulate", type=int, default=2, help="batches per step")
+    parser.add_argument(
+        "--log-every", type=int, default=10, help="steps of which a loss is the mean"
+    )
     parser.add_argument("--text", type=Path, help="default: the source of argparse")
     arguments = parser.parse_args()
 
@@ -101,11 +104,11 @@ def main() -> None:
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-        if step % 10 == 0 and outpace.rank() == 0:
-            outpace.log(loss=total / 10, lr=scheduler.get_last_lr()[0])
-            print(f"step {step}: loss {total / 10:.3f}", flush=True)
-        if step % 10 == 0:
-            total = 0.0
+        if step % arguments.log_every == 0:
+            loss_then, total = total / arguments.log_every, 0.0
+            if outpace.rank() == 0:
+                outpace.log(loss=loss_then, lr=scheduler.get_last_lr()[0])
+                print(f"step {step}: loss {loss_then:.3f}", flush=True)
     outpace.finish()
 
 
