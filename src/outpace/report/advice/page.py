@@ -20,7 +20,7 @@ from outpace.report.figures.figure import (
     rounded,
 )
 from outpace.report.frame import Section, table, tiles, write_page
-from outpace.report.words import escaped, percent, plural, seconds
+from outpace.report.words import escaped, factor, percent, plural, seconds
 from outpace.support.yaml_files import write_yaml
 
 
@@ -77,6 +77,10 @@ def _recommendation(advice: Mapping[str, Any]) -> Section:
     both = estimate(advice["one_run"]["both"])
     if both.low is not None and both.high is not None:
         numbers["one run (90 %)"] = f"{seconds(both.low)} to {seconds(both.high)}"
+    pair = estimate((advice["one_run"].get("speedup_over_bsp") or {}).get("both"))
+    if pair.low is not None and pair.high is not None:
+        low, high = factor(pair.low), factor(pair.high)
+        numbers["one run beside one of BSP (90 %)"] = f"{low} to {high} times as fast"
     command = f"<pre><code>{escaped(advice['command'])}</code></pre>" if advice["command"] else ""
     shown = f"<pre><code>{escaped(text)}</code></pre>"
     return Section("recommendation", "Recommendation", [tiles(numbers, {}), "<br>", command, shown])
