@@ -55,7 +55,11 @@ def test_run_times_and_all_reduces_of_a_run_over_gloo_are_found(tmp_path, capsys
     assert said["all_reduce"]["latency_s"] == pytest.approx(1e-3, rel=0.02)
     assert said["all_reduce"]["bytes_per_s"] == pytest.approx(4e6 / 9e-3, rel=0.02)
     assert is_report(tmp_path / "cluster.html")
+    # Two kinds of periods determine latency and bandwidth, so their error is always 0.
+    assert said["all_reduce"]["testable"] is False
     said = capsys.readouterr()
+    assert "fit not testable: it has as many parameters as times (profile Distr" in said.out
+    assert "median error" not in said.out
     assert "task: {kind: timing, parameters: 1000001}" in said.out
     assert "clocks of the ranks differ by up to 5" in said.err
     last = said.err.splitlines()[-1]

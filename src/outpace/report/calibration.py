@@ -150,10 +150,14 @@ def _findings(shown: Shown) -> list[str]:
     else:
         found = [f"The run times follow the law {fit.tried.kind}: {close}."]
     if shown.network is not None:
-        found.append(
-            f"A message alone has a latency of {duration(shown.network.law.latency_s)}; the median "
-            f"message is {percent(shown.network.error)} off the line."
+        off = (
+            f"the median message is {percent(shown.network.error)} off the line"
+            if shown.network.testable
+            else "whether the line describes messages is not testable, since it has as many "
+            "parameters as there are times"
         )
+        latency = duration(shown.network.law.latency_s)
+        found.append(f"A message alone has a latency of {latency}; {off}.")
     return found
 
 

@@ -55,6 +55,11 @@ class PeriodFit:
         """Median of the relative errors."""
         return float(np.median(np.abs(self.fitted / self.seconds - 1)))
 
+    @property
+    def testable(self) -> bool:
+        """True if there are more kinds of periods than parameters: otherwise the law meets all."""
+        return len(self.seconds) > (2 if self.has_latency else 1)
+
 
 def fit_periods(periods: Periods) -> PeriodFit:
     """Return the law that describes these periods best."""

@@ -68,6 +68,16 @@ class AllReduceFit:
         """Median of the relative errors of the line."""
         return float(np.median(np.abs(self.line.at(self.sizes) / self.medians - 1)))
 
+    @property
+    def testable(self) -> bool:
+        """True if there are more medians than the line has parameters: otherwise it meets all."""
+        return len(self.sizes) > 2
+
+    @property
+    def training_testable(self) -> bool:
+        """True if there are several runs: `slower` alone lets the law meet the mean of one."""
+        return len(self.training) > 1
+
     def seconds(self, size_bytes: Floats) -> Floats:
         """Return how long all-reduces of these sizes take in the training, in s."""
         return self.slower * self.line.at(size_bytes)

@@ -90,6 +90,7 @@ class NetworkFit:
         fitted: Their times by the law, in s, shape (n,).
         to_server: The line of requests, all links together.
         to_worker: The line of answers.
+        parameters: Number of latencies and bandwidths of the law.
     """
 
     law: NetworkLaw
@@ -97,11 +98,17 @@ class NetworkFit:
     fitted: NDArray[np.float64]
     to_server: Line
     to_worker: Line
+    parameters: int
 
     @property
     def error(self) -> float:
         """Median of the relative errors."""
         return float(np.median(np.abs(self.fitted / self.transits.seconds - 1)))
+
+    @property
+    def testable(self) -> bool:
+        """True if there are more transits than parameters: otherwise the law meets all."""
+        return len(self.fitted) > self.parameters
 
 
 def transits_of(probes: Requests) -> Transits:
@@ -173,13 +180,13 @@ def fit_network(transits: Transits) -> NetworkFit:
     of_nodes = _with_nodes(best)
     pairs = _Pairs(transits)
     if pairs.bic < of_nodes.bic - _LEAST_GAIN:
-        law, fitted = pairs.law(), pairs.fitted
+        law, fitted, parameters = pairs.law(), pairs.fitted, pairs.parameters
     else:
-        law, fitted = of_nodes.law(), of_nodes.fitted
-    lines = [
+        law, fitted, parameters = of_nodes.law(), of_nodes.fitted, of_nodes.parameters
+    there, back = (
         line_of(transits.where(transits.to_server == direction)) for direction in (True, False)
-    ]
-    return NetworkFit(law, transits, fitted, *lines)
+    )
+    return NetworkFit(law, transits, fitted, there, back, parameters)
 
 
 def _bic(transits: Transits, fitted: NDArray[np.float64], parameters: int) -> float:
@@ -207,7 +214,8 @@ class _Lines:
             latency[of_node] = np.maximum(latency[of_node], line.latency_s)
             slope[of_node] = np.maximum(slope[of_node], line.s_per_byte)
         self.fitted = np.maximum(latency + slope * transits.size_bytes, 1e-9)
-        self.bic = _bic(transits, self.fitted, 2 + 2 * len(nodes))
+        self.parameters = 2 + 2 * len(nodes)
+        self.bic = _bic(transits, self.fitted, self.parameters)
 
     def _none(self) -> NDArray[np.bool_]:
         return np.zeros(len(self.transits.seconds), np.bool_)
@@ -258,7 +266,8 @@ class _Pairs:
                 line = line_of(transits.where(mine))
                 self.fitted[mine] = np.maximum(line.at(transits.size_bytes[mine]), 1e-9)
                 self._lines[worker, server] = line
-        self.bic = _bic(transits, self.fitted, 2 * len(self._lines))
+        self.parameters = 2 * len(self._lines)
+        self.bic = _bic(transits, self.fitted, self.parameters)
 
     def law(self) -> NetworkLaw:
         """Return the law; `pairs` limit the bandwidth, so that of the ends is the largest."""

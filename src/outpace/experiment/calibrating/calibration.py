@@ -126,6 +126,7 @@ class Calibration:
         if self.network is not None:
             said["network"] = {
                 "median_error": rounded(self.network.error),
+                "testable": self.network.testable,
                 "to_servers": rounded(self.network.to_server._asdict()),
                 "to_workers": rounded(self.network.to_worker._asdict()),
             }
@@ -136,6 +137,7 @@ class Calibration:
         if self.all_reduces is not None:
             said["all_reduces"] = {
                 "median_error": rounded(self.all_reduces.error),
+                "testable": self.all_reduces.testable,
                 "times_slower_in_training": rounded(self.all_reduces.slower),
                 "recorded_mean_s": numbers(self.all_reduces.training[:, 1]),
                 "fitted_mean_s": numbers(self.all_reduces.training[:, 2]),

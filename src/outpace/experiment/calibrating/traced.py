@@ -134,6 +134,7 @@ class TracedCalibration:
                 "latency_s": rounded(self.all_reduce.latency_s),
                 "bytes_per_s": rounded(1 / self.all_reduce.s_per_byte),
                 "median_error": rounded(self.all_reduce.error),
+                "testable": self.all_reduce.testable,
                 "exposed_s": rounded(self.exposed_s),
                 "overlapped": rounded(self.overlapped),
             },

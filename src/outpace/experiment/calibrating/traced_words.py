@@ -11,12 +11,16 @@ from outpace.experiment.calibrating.words import (
     compared,
     compute_rows,
     compute_words,
+    error_words,
     rate_words,
 )
 from outpace.report.calibration import Shown
 from outpace.report.words import SPACE, duration
 
 _MOST: Final = 6  # rows of the table of all-reduces
+_REMEDY: Final = (
+    "profile DistributedDataParallel with a smaller bucket_cap_mb, for all-reduces of more sizes"
+)
 
 
 def shown(found: TracedCalibration) -> Shown:
@@ -53,7 +57,7 @@ def law_rows(found: TracedCalibration) -> list[tuple[str, str]]:
         (
             "network",
             f"latency {duration(law.latency_s)}, bandwidth {rate}: those of the all-reduces; "
-            f"median error {100 * fit.error:.1f} %",
+            + error_words(fit.error, "", fit.testable, _REMEDY),
         ),
         (
             "all_reduce",
@@ -70,7 +74,8 @@ def _periods(found: TracedCalibration) -> list[list[str]]:
     fit = found.all_reduce
     rows = [["all-reduces under way", "recorded s", "fitted s", "error %", "bytes", "periods"]]
     for place in np.argsort(-fit.often, kind="stable")[:_MOST].tolist():
-        times = compared(float(fit.seconds[place]), float(fit.fitted[place]))
+        recorded, fitted = float(fit.seconds[place]), float(fit.fitted[place])
+        times = compared(recorded, fitted, testable=fit.testable)
         size, often = f"{fit.size_bytes[place]:.0f}", f"{fit.often[place]}"
         rows.append([f"{fit.count[place]} at once", *times, size, often])
     return rows

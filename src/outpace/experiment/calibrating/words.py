@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outpace.cluster.calibration.independent import Floats
+from outpace.cluster.calibration.network import NetworkFit
 from outpace.cluster.calibration.run_times import Law, RunTimeFit
 from outpace.cluster.laws import Constant, Errors, Exponential, ServiceLaw, ShiftedExponential
 from outpace.cluster.network import AllReduceLaw, NetworkLaw
@@ -38,7 +39,7 @@ def law_rows(found: Calibration) -> list[tuple[str, str]]:
     rows = [("from", about), ("compute", compute_words(found.compute, overhead_s))]
     law = found.network_law
     if law is not None and found.network is not None:
-        rows.append(("network", _network(law, found.network.error) + _from(found, True)))
+        rows.append(("network", _network(law, found.network) + _from(found, True)))
     if law is not None and law.all_reduce is not None:
         rows.append(("all_reduce", _all_reduce(law.all_reduce, found)))
     rows += [(key, law_words(law)) for key, law in found.service.items()]
@@ -104,7 +105,20 @@ def law_words(law: Law | ServiceLaw) -> str:
     return ", ".join(parts)
 
 
-def _network(law: NetworkLaw, error: float) -> str:
+def error_words(error: float, of: str, testable: bool, remedy: str) -> str:
+    """Return the median error of a fit in words.
+
+    Args:
+        of: What the error is of.
+        testable: False if the fit has as many parameters as there are times.
+        remedy: What makes it testable.
+    """
+    if testable:
+        return f"median error{of} {100 * error:.1f} %"
+    return f"fit not testable: it has as many parameters as times ({remedy})"
+
+
+def _network(law: NetworkLaw, fit: NetworkFit) -> str:
     parts = [
         f"latency {duration(law.latency_s)}",
         f"bandwidth {rate_words(law.bandwidth_bytes_per_s)}",
@@ -115,7 +129,9 @@ def _network(law: NetworkLaw, error: float) -> str:
         parts.append(f"{len(law.pairs)} pairs of their own")
     if law.delays:
         parts.append("late messages")
-    parts.append(f"{law.contention}; median error of a message by itself {100 * error:.1f} %")
+    remedy = "record a run on an idle network, whose probe has messages of more sizes"
+    error = error_words(fit.error, " of a message by itself", fit.testable, remedy)
+    parts.append(f"{law.contention}; {error}")
     return ", ".join(parts)
 
 
@@ -129,7 +145,8 @@ def _all_reduce(law: AllReduceLaw, found: Calibration) -> str:
     parts = [took]
     if fit.slower > 1:
         parts.append(f"{fit.slower:.3g} times as long as in the probe")
-    parts.append(f"median error of the line {100 * fit.error:.1f} %")
+    remedy = "record a further run without servers, of a model with another size"
+    parts.append(error_words(fit.error, " of the line", fit.testable, remedy))
     return ", ".join(parts) + _from(found, False)
 
 
@@ -175,10 +192,16 @@ def all_reduce_rows(found: Calibration) -> list[list[str]]:
     rows = [["all-reduces", "recorded s", "fitted s", "error %", "bytes"]]
     without = [run for run in found.runs if not run.servers]
     for run, (size, *times, _) in zip(without, found.all_reduces.training, strict=True):
-        rows.append([run.folder.name, *compared(*times), f"{size:.0f}"])
+        testable = found.all_reduces.training_testable
+        rows.append([run.folder.name, *compared(*times, testable=testable), f"{size:.0f}"])
     return rows
 
 
-def compared(recorded: float, fitted: float) -> list[str]:
-    """Return cells with a recorded value, a fitted one, and the error in percent."""
-    return [f"{recorded:.5g}", f"{fitted:.5g}", f"{100 * (fitted / recorded - 1):+.2f}"]
+def compared(recorded: float, fitted: float, *, testable: bool = True) -> list[str]:
+    """Return cells with a recorded value, a fitted one, and the error in percent.
+
+    Args:
+        testable: False if the fit meets the recorded value whatever it is.
+    """
+    error = f"{100 * (fitted / recorded - 1):+.2f}" if testable else "not testable"
+    return [f"{recorded:.5g}", f"{fitted:.5g}", error]
