@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from outpace.experiment.advising.progress import State
 
 _INTERRUPTED: Final = 130
+_BAR: Final = 20  # characters, so that the line fits into 80
 
 
 @app.command()
@@ -171,7 +172,7 @@ def _progress(wanted: bool) -> Iterator[Callable[[State], None]]:
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(_BAR),
         TextColumn("{task.completed} of {task.total} runs{task.fields[left]}"),
     )
     hidden = not (wanted and console.is_terminal)

@@ -171,6 +171,7 @@ def advised(
     if folder is not None:
         _require_folder(folder, asked)
     if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
+        show(State("recording", 0, 1, None))
         source = recorded_cluster(source, folder, say)
     problem = problem_of(source, goal, lr_argument, only)
     trace = None if folder is None else folder / _BSP
@@ -202,7 +203,7 @@ def advised(
     if verify:
         _written(data, folder)
         say(f"on real processes, {VERIFY_S:g} s for each strategy at most")
-        data = {**data, "verified": verified(problem, found, data, say)}
+        data = {**data, "verified": verified(problem, found, data, say, show)}
     return _written(data, folder)
 
 

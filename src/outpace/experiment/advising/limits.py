@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from outpace.errors import RunError
@@ -37,6 +38,24 @@ def horizon_of(problem: Problem, pilot: Curve, reached: TimeTo) -> float:
     if iterations and done:
         return max(pilot.end_s, pilot.end_s * float(iterations) / done)
     return LONGEST * reached.time_s
+
+
+def period_s(best: Curve | None, level: float, points: int, most_s: float = math.inf) -> float:
+    """Return the virtual time from one evaluation to the next.
+
+    Args:
+        best: the fastest trial so far.
+        level: score of the target.
+        points: evaluations until that trial's time to the target.
+        most_s: at most this.
+    """
+    fastest_s = math.inf if best is None else (best.crossing_s(level) or math.inf)
+    return rounded(max(1e-6, min(most_s, fastest_s / points)))
+
+
+def rounded(value: float) -> float:
+    """Return the value with two significant digits."""
+    return float(f"{value:.2g}")
 
 
 def require_reached(found: Found, problem: Problem) -> None:

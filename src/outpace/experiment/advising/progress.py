@@ -6,6 +6,9 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+_FEW: Final = 5  # runs: after fewer, their mean time says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Progress:
     def left_s(self) -> float | None:
         """Return the estimated seconds to the end: the mean time per run so far, times runs."""
         ends = [] if self._budget_s is None else [self._budget_s - self.elapsed_s]
-        if self.done:
+        if self.done >= _FEW:
             ends.append(self.for_runs_s(self.planned - self.done))
         return max(0.0, min(ends)) if ends else None
 

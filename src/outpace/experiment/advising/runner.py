@@ -23,15 +23,24 @@ class _Open:
 
     trial: Trial
     started_s: float
+    first_s: float = 0.0  # when its first evaluation was received
     times_s: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     ended: Ended | None = None  # decided from its points; None: not yet
+
+    def took_s(self) -> float:
+        """Return the real time of the trial, without the start of its process if that is known."""
+        now_s, count = time.monotonic(), len(self.times_s)
+        if count < 2:
+            return now_s - self.started_s
+        return (now_s - self.first_s) * count / (count - 1)
 
     def take(self, point: Point, goal: Goal) -> bool:
         """Note an evaluation; return True if the trial ends with it."""
         score = goal.score(point.accuracy, point.train_loss)
         if self.ended is not None or score is None:
             return False
+        self.first_s = self.first_s or time.monotonic()
         self.times_s.append(point.time_s)
         self.scores.append(score)
         best = max(score, max(self.scores))
@@ -56,6 +65,7 @@ class PoolRunner:
         self.every_s: Callable[[], float | None] = lambda: None
         self.cost_s = 0.0  # processor time of all trials
         self.done = 0  # trials that have ended
+        self.took_s = 0.0  # real time of the last trial that has ended
         self.ticked: Callable[[], None] = lambda: None  # called after each event
         self._pool = pool
         self._ended_s = 0.0  # when the last trial ended
@@ -100,6 +110,7 @@ class PoolRunner:
                     continue
                 del under_way[known.trial]
                 curve = self._curve(known, event)
+                self.took_s = max(curve.cost_s, known.took_s())
                 self.cost_s += curve.cost_s
                 self.done += known.ended is not None or event.status != "stopped"
                 if known.ended is not None or event.status != "stopped":

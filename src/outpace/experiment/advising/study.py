@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import time
@@ -11,14 +12,21 @@ from typing import Final
 
 from outpace.errors import RunError
 from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, in_order_of_trial
+from outpace.experiment.advising.changed import changed_runs, on_changed_cluster
 from outpace.experiment.advising.curves import Bound, Curve, Trial
-from outpace.experiment.advising.found import Found, provisional, time_to
+from outpace.experiment.advising.found import Found, provisional
 from outpace.experiment.advising.fresh import FreshRuns
-from outpace.experiment.advising.limits import LONGEST, horizon_of, require_reached
+from outpace.experiment.advising.limits import (
+    LONGEST,
+    horizon_of,
+    period_s,
+    require_reached,
+    rounded,
+)
 from outpace.experiment.advising.problem import Problem
 from outpace.experiment.advising.progress import Progress, State
 from outpace.experiment.advising.runner import PoolRunner
-from outpace.experiment.advising.scenarios import Scenario, scenarios
+from outpace.experiment.advising.scenarios import scenarios
 from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.trials import Pool
 from outpace.report.words import plural
@@ -33,11 +41,8 @@ _FURTHER: Final = 1.25  # of BSP's time, where the final accuracy is compared
 _SEARCH, _FRESH = 0.5, 0.85  # shares of the budget after which search and fresh seeds end
 _FIRST_ANSWER_S: Final = 20.0
 _NEXT_ANSWER_S: Final = 30.0
-_SCENARIO_SEEDS: Final = 3
 _LEAST_SEEDS: Final = 3  # fresh seeds that come before all else, as time allows
-_SCENARIOS: Final = 3  # changed clusters
-_FEW: Final = 12  # runs: with fewer, all of the time is for the search
-_TUNED: Final = 24  # runs: with fewer, the references are not tuned before the others begin
+_FEW: Final = 12  # runs: with fewer, all of the time is for the search of strategies
 _PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
 
 
@@ -91,6 +96,9 @@ class Study:
             self._plan(found)
             self._until(1.0 if self._is_tight(found) else _SEARCH)
             carry_out(found.search, self._runner, self._news)
+            if self._runner.over and self._is_narrow(found):
+                self._until(1.0)
+                carry_out(found.search, self._runner, self._news)
             self._cut = self._runner.over
             require_reached(found, self.problem)
             self._fresh(found)
@@ -132,10 +140,10 @@ class Study:
         problem, level = self.problem, self.problem.goal.level
         reached = pilot.time_to(level)
         horizon_s = horizon_of(problem, pilot, reached)
-        period_s = (reached.time_s if reached.reached else horizon_s / 2) / _POINTS
+        most_s = (reached.time_s if reached.reached else horizon_s / 2) / _POINTS
         done = pilot.totals.get("iterations", 0.0)
         if done and pilot.end_s:
-            self.problem = problem.with_patience(_rounded(_PATIENCE * pilot.end_s / done))
+            self.problem = problem.with_patience(rounded(_PATIENCE * pilot.end_s / done))
             self._runner.problem = self.problem
         names = [each.name for each in problem.candidates]
         references = tuple(name for name in (BSP, ALL_REDUCE) if name in names)
@@ -151,28 +159,23 @@ class Study:
             problem.goal,
             order,
             first=len(families),
-            climbs=self._runs_left(pilot.cost_s) >= _TUNED,
+            climbs=self._runs_left(self._runner.took_s) >= _FEW,
         )
         search = Search(space)
         if problem.is_script:  # evaluates itself, so the pilot is like all other trials
             search.note(trial, pilot)
         else:
-            self._runner.every_s = lambda: self._searched_every_s(search, period_s)
-        self.found = Found(search, horizon_s, one_run_s=pilot.cost_s)
+            self._runner.every_s = lambda: self._searched_every_s(search, most_s)
+        self.found = Found(search, horizon_s, one_run_s=self._runner.took_s)
         self._tick()
         return self.found
 
     def _searched_every_s(self, search: Search, most_s: float) -> float:
-        found, period_s = self.found, self._period_s(search, most_s)
+        found, level = self.found, self.problem.goal.level
+        every_s = period_s(search.best_curve, level, _LEAST_POINTS, most_s)
         assert found is not None
-        found.searched_every_s = max(period_s, found.searched_every_s or 0.0)
-        return period_s
-
-    def _period_s(self, search: Search, most_s: float, points: int = _LEAST_POINTS) -> float:
-        """Return the time from one evaluation to the next, by the fastest trial so far."""
-        best, level = search.best_curve, self.problem.goal.level
-        fastest_s = math.inf if best is None else (best.crossing_s(level) or math.inf)
-        return _rounded(max(1e-6, min(most_s, fastest_s / points)))
+        found.searched_every_s = max(every_s, found.searched_every_s or 0.0)
+        return every_s
 
     def _news(self, search: Search) -> None:
         """Say the answer so far, the first time within half a minute."""
@@ -210,6 +213,12 @@ class Study:
         """Return True if there is only time to try a candidate of each family, or fewer."""
         return self._runs_left(found.one_run_s) < _FEW
 
+    def _is_narrow(self, found: Found) -> bool:
+        """Return True if not even a candidate of each family has been tried."""
+        search = found.search
+        tried = sum(bool(search.known[name].trials) for name in search.space.others)
+        return tried < search.space.first
+
     def _runs_left(self, one_run_s: float) -> float:
         """Return how many runs of this length there is time for, one after the other."""
         if self._budget_s is None:
@@ -228,15 +237,18 @@ class Study:
         """Run the finalists and the references on the fresh seeds."""
         search, level = found.search, self.problem.goal.level
         if not self.problem.is_script:
-            period_s = self._period_s(search, math.inf, _FRESH_POINTS)
-            found.every_s = period_s
-            self._runner.every_s = lambda: period_s
+            every_s = period_s(search.best_curve, level, _FRESH_POINTS)
+            found.every_s = every_s
+            self._runner.every_s = lambda: every_s
         possible = self._progress.possible()
         if possible < 2:
             self._say("there is no time for fresh seeds")
             self._cut = True
             return
         names = search.for_fresh_seeds(possible / _LEAST_SEEDS)
+        if len(names) < 2:
+            self._cut = True
+            return
         self._cut = self._cut or len(names) < len(search.for_fresh_seeds(math.inf))
         bsp_s = math.exp(search.log_time(BSP, search.best_rate(BSP)))
         if not math.isfinite(bsp_s):
@@ -303,41 +315,14 @@ class Study:
             if is_run:
                 self._say(f"changed clusters: {', '.join(each.name for each in changed)}")
             for scenario in changed:
-                self._scenario(found, scenario)
+                ticked = functools.partial(self._tick_after, self._progress.done)
+                whole = on_changed_cluster(
+                    scenario, found, self._pool, self._runner, self._seeds, ticked
+                )
+                self._cut = self._cut or not whole
+
+    def _tick_after(self, before: int, done: int) -> None:
+        self._tick(before + done)
 
     def _changed_runs(self, names: int) -> int:
-        """Return how many runs the changed clusters need, with this many fresh strategies."""
-        return _SCENARIOS * min(_SCENARIO_SEEDS, self._seeds) * max(0, names - 1)
-
-    def _scenario(self, found: Found, scenario: Scenario) -> None:
-        """Run the finalists and BSP on a changed cluster."""
-        if scenario.problem is None or not found.fresh:
-            found.changed.append((scenario, {}))
-            return
-        names = [name for name in found.fresh if name == BSP or name in found.search.finalists()]
-        names = [n for n in names if any(each.name == n for each in scenario.problem.candidates)]
-        level = self.problem.goal.level
-        bound = Bound(LONGEST * found.horizon_fresh_s, level)
-        seeds = [self.problem.seed + k for k in range(min(_SCENARIO_SEEDS, self._seeds))]
-        rate = found.search.best_rate
-        trials = [Trial(name, rate(name), seed, bound) for seed in seeds for name in names]
-        runner = PoolRunner(scenario.problem, self._pool, self._runner.deadline_s)
-        runner.every_s, before = self._runner.every_s, self._progress.done
-        runner.ticked = lambda: self._tick(before + runner.done)
-        curves = dict(runner.run(trials))
-        self._runner.cost_s += runner.cost_s
-        found.cost_of_finalists_s += sum(c.cost_s for t, c in curves.items() if t.candidate != BSP)
-        if len(curves) < len(trials):
-            self._cut = True
-            return
-        horizon_s = bound.horizon_s
-        times = {
-            name: [time_to(curves[t], level, horizon_s) for t in trials if t.candidate == name]
-            for name in names
-        }
-        found.changed.append((scenario, times))
-
-
-def _rounded(value: float) -> float:
-    """Return the value with two significant digits."""
-    return float(f"{value:.2g}")
+        return changed_runs(self._seeds, names)

@@ -12,6 +12,7 @@ from outpace.experiment.advising.candidates import BSP
 from outpace.experiment.advising.curves import Bound, Trial
 from outpace.experiment.advising.found import Found
 from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.progress import State
 from outpace.experiment.running import run, simulate
 
 VERIFY_S: Final = 60.0  # seconds of each strategy, at most
@@ -19,7 +20,11 @@ _BEST: Final = 3
 
 
 def verified(
-    problem: Problem, found: Found, advice: Mapping[str, Any], say: Callable[[str], None]
+    problem: Problem,
+    found: Found,
+    advice: Mapping[str, Any],
+    say: Callable[[str], None],
+    show: Callable[[State], None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Return for the best three strategies and BSP what was predicted and what was measured.
 
@@ -30,7 +35,11 @@ def verified(
     fresh = [each for each in advice["candidates"] if each["fresh"] and each["reached"]]
     fresh.sort(key=lambda each: each["time_to_target_s"]["mean"])
     names = list(dict.fromkeys([*(each["name"] for each in fresh[:_BEST]), BSP]))
-    return [_verified(problem, found, name, say) for name in names]
+    results = []
+    for place, name in enumerate(names):
+        show(State("real processes", place, len(names), None))
+        results.append(_verified(problem, found, name, say))
+    return results
 
 
 def _verified(
