@@ -13,12 +13,15 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_rows, say
 from outpace.cli.options import (
+    Budget,
     Cluster,
     Json,
     Overrides,
     Quiet,
     Seed,
     Servers,
+    TargetAccuracy,
+    TargetLoss,
     Workers,
     with_options,
 )
@@ -42,21 +45,9 @@ def advise(
     servers: Servers = None,
     seed: Seed = None,
     cluster: Cluster = None,
-    target_accuracy: Annotated[
-        float | None,
-        typer.Option(
-            "--target-accuracy", help="The test accuracy to reach. Default: target of the file."
-        ),
-    ] = None,
-    target_loss: Annotated[
-        float | None, typer.Option("--target-loss", help="The training loss to reach.")
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget", help="Time for the answer: 60s, 10m or 1h. Default: until it is complete."
-        ),
-    ] = None,
+    target_accuracy: TargetAccuracy = None,
+    target_loss: TargetLoss = None,
+    budget: Budget = None,
     seeds: Annotated[
         int, typer.Option("--seeds", help="Fresh seeds on which the finalists are compared.")
     ] = 8,

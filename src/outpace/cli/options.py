@@ -1,4 +1,4 @@
-"""The options that `simulate`, `compare`, `run` and `serve` have in common."""
+"""The options that several commands have in common."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
+
+from outpace.errors import ConfigError
 
 Overrides: TypeAlias = Annotated[
     list[str] | None,
@@ -36,6 +38,32 @@ Out: TypeAlias = Annotated[
         "--out", help="The folder to write, new or empty. Default: a new folder runs/NAME."
     ),
 ]
+Resume: TypeAlias = Annotated[
+    bool,
+    typer.Option("--resume", help="Keep what is complete in --out, and go on with the rest."),
+]
+TargetAccuracy: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--target-accuracy",
+        help="Compare the times to this test accuracy. Default: target of the file.",
+    ),
+]
+TargetLoss: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--target-loss",
+        help="Compare the times to this training loss. Default: target of the file.",
+    ),
+]
+Budget: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        help="Time after which the best result so far is given, as in 60s, 10m or 1h. Default: "
+        "none.",
+    ),
+]
 Quiet: TypeAlias = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="Print warnings and errors only, and what a script prints."),
@@ -47,6 +75,18 @@ Json: TypeAlias = Annotated[
         help="Print the summary as JSON, and nothing else, to standard output.",
     ),
 ]
+
+
+def goal_data(accuracy: float | None, loss: float | None) -> dict[str, float]:
+    """Return what the two options of a target say, as `target` of a configuration."""
+    goals = {"accuracy": accuracy, "loss": loss}
+    return {key: value for key, value in goals.items() if value is not None}
+
+
+def require_out(resume: bool, out: Path | None, what: str) -> None:
+    """Raise ConfigError if `what` is to be resumed, and its folder is not named."""
+    if resume and out is None:
+        raise ConfigError(f"--resume needs --out, the folder of the {what} to go on with")
 
 
 def with_options(

@@ -18,9 +18,14 @@ from outpace.cli.options import (
     Out,
     Overrides,
     Quiet,
+    Resume,
     Seed,
     Servers,
+    TargetAccuracy,
+    TargetLoss,
     Workers,
+    goal_data,
+    require_out,
     with_options,
 )
 from outpace.cli.output import Output
@@ -86,18 +91,9 @@ def compare(
         int | None,
         typer.Option("--seeds", help="Runs of each variant, with different seeds. Default: 1."),
     ] = None,
-    target_accuracy: Annotated[
-        float | None,
-        typer.Option("--target-accuracy", help="Compare the times to this test accuracy."),
-    ] = None,
-    target_loss: Annotated[
-        float | None,
-        typer.Option("--target-loss", help="Compare the times to this training loss."),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Keep the complete runs in --out and run the others."),
-    ] = False,
+    target_accuracy: TargetAccuracy = None,
+    target_loss: TargetLoss = None,
+    resume: Resume = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -121,14 +117,11 @@ def compare(
             f"{config}: the variants to compare are missing: outpace compare {config} --variants "
             "FILE, a YAML file with a list `variants`"
         )
-    goals = {"accuracy": target_accuracy, "loss": target_loss}
-    target = {key: value for key, value in goals.items() if value is not None}
-    if target:
+    if target := goal_data(target_accuracy, target_loss):
         data = {**data, "target": target}
     if seeds is not None:
         data = {**data, "seeds": seeds}
-    if resume and out is None:
-        raise ConfigError("--resume needs --out, the folder of the comparison to go on with")
+    require_out(resume, out, "comparison")
     count = seeds_from(data, str(config))
     variants = variants_from(data, str(variants_of or config), base)
     output = Output(quiet, as_json)

@@ -10,19 +10,24 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_rows, say
 from outpace.cli.options import (
+    Budget,
     Cluster,
     Json,
     Out,
     Overrides,
     Quiet,
+    Resume,
     Seed,
     Servers,
+    TargetAccuracy,
+    TargetLoss,
     Workers,
+    require_out,
     with_options,
 )
 from outpace.cli.output import Output
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data, with_cluster_file
-from outpace.errors import ConfigError, RunError
+from outpace.errors import RunError
 
 if TYPE_CHECKING:
     from outpace.experiment.sweeping.candidate import Candidate
@@ -57,21 +62,12 @@ def sweep(
             "lists if there are at most 64.",
         ),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option("--budget", help="Time after which no candidate goes on, as in 60s or 10m."),
-    ] = None,
+    budget: Budget = None,
     seeds: Annotated[
         int, typer.Option("--seeds", help="Runs of each candidate, with different seeds.")
     ] = 1,
-    target_accuracy: Annotated[
-        float | None,
-        typer.Option("--target-accuracy", help="Look for the shortest time to this accuracy."),
-    ] = None,
-    target_loss: Annotated[
-        float | None,
-        typer.Option("--target-loss", help="Look for the shortest time to this training loss."),
-    ] = None,
+    target_accuracy: TargetAccuracy = None,
+    target_loss: TargetLoss = None,
     prune: Annotated[
         bool,
         typer.Option(
@@ -88,9 +84,7 @@ def sweep(
         ),
     ] = None,
     out: Out = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the study in --out.")
-    ] = False,
+    resume: Resume = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -111,8 +105,7 @@ def sweep(
     given = with_options(overrides, workers, servers, seed)
     data, base = source_data("sweep", config, context.obj, [*given, *(over or ())])
     data = with_overrides(with_cluster_file(data, cluster), given)
-    if resume and out is None:
-        raise ConfigError("--resume needs --out, the folder of the study to go on with")
+    require_out(resume, out, "study")
     output = Output(quiet, as_json)
     if data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
