@@ -68,7 +68,24 @@ class BlockSum(ABC):
         return total.div_(self.count) if self.count > 1 else total
 
 
-class TreeSum(BlockSum):
+class PartialSum(BlockSum):
+    """A sum that can be saved before it is complete."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def parts(self) -> list[tuple[int, Value]]:
+        """Return copies of the sums that have not been added to each other yet, with places.
+
+        The place is the node of a tree, or 0 where gradients are added as they arrive.
+        """
+
+    @abstractmethod
+    def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
+        """Put copies of the `parts` of a sum of `count` gradients into this empty one."""
+
+
+class TreeSum(PartialSum):
     """The sum in a fixed tree of `workers` leaves."""
 
     __slots__ = ("_pending", "_size")
@@ -83,9 +100,16 @@ class TreeSum(BlockSum):
         pending = self._pending
         node = self._size + worker
         while (sibling := pending.pop(node ^ 1, None)) is not None:
-            gradient = sibling.add_(gradient)  # all are pieces, or none
+            gradient = _added(sibling, gradient)
             node >>= 1
         pending[node] = gradient
+
+    def parts(self) -> list[tuple[int, Value]]:
+        return [(node, part.clone()) for node, part in sorted(self._pending.items())]
+
+    def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
+        self._pending = {node: part.clone() for node, part in parts}
+        self.count = count
 
     def total(self) -> Any:
         if not self._pending:
@@ -98,14 +122,14 @@ class TreeSum(BlockSum):
             gradient = self._pending.pop(node)
             sibling = self._pending.pop(node ^ 1, None)
             if sibling is not None:
-                gradient = sibling.add_(gradient)
+                gradient = _added(sibling, gradient)
                 heapq.heappop(nodes)  # the sibling, which comes right after
             self._pending[node >> 1] = gradient
             heapq.heappush(nodes, -(node >> 1))
         return self._pending[1]
 
 
-class ArrivalSum(BlockSum):
+class ArrivalSum(PartialSum):
     """The sum in the order of arrival: one buffer, but its last bits vary between runs."""
 
     __slots__ = ("_sum",)
@@ -116,12 +140,32 @@ class ArrivalSum(BlockSum):
 
     def add(self, worker: int, gradient: Value) -> None:
         self.count += 1
-        self._sum = gradient if self._sum is None else self._sum.add_(gradient)
+        self._sum = gradient if self._sum is None else _added(self._sum, gradient)
+
+    def parts(self) -> list[tuple[int, Value]]:
+        return [] if self._sum is None else [(0, self._sum.clone())]
+
+    def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
+        for _, part in parts:
+            self._sum = part.clone()
+        self.count = count
 
     def total(self) -> Any:
         if self._sum is None:
             raise ValueError("nothing was added to this sum")
         return self._sum
+
+
+def _added(one: Any, other: Any) -> Any:
+    """Add two blocks in place and return the sum: in pieces if one of them is.
+
+    The gradients of a shard are cut alike, if at all. A sum from a file is in one piece.
+    """
+    if isinstance(one, torch.Tensor) and isinstance(other, Pieces):
+        one, other = other, one
+    if isinstance(one, Pieces) and isinstance(other, torch.Tensor):
+        other = Pieces(one.split(other))
+    return one.add_(other)
 
 
 def tree_sum(gradients: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from outpace.config.experiment import Experiment
+from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
@@ -49,9 +50,27 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
     await program(CutOffWorker(me))
 
 
-def server_program(experiment: Experiment) -> ServerProgram:
-    """Return the program of the servers."""
-    return partial(parameter_server, acknowledge=experiment.policies.strategy.acknowledges)
+def server_program(experiment: Experiment, cuts: Cuts | None = None) -> ServerProgram:
+    """Return the program of a server; cuts: the requests for the state of its shard."""
+    acknowledges = experiment.policies.strategy.acknowledges
+    return partial(parameter_server, acknowledge=acknowledges, cuts=cuts)
+
+
+def is_exact(experiment: Experiment) -> bool:
+    """True if all shards can be saved between the same two iterations (`sync.checkpoint.cuts`).
+
+    They can if no worker begins an iteration before all servers have finished the one before.
+    """
+    policies, pull, skip = experiment.policies, experiment.pull, experiment.skip
+    if any(each.pull or each.push for each in experiment.conditions):
+        return False
+    if pull is not None and pull.quorum(experiment.servers) < experiment.servers:
+        return False
+    if skip is not None and skip.pull is not None:
+        return False
+    followed = [each.base for each in policies.initial()]
+    followed += [policy for _, _, policy in policies.later()]
+    return all((policy.scheduler or policy).lockstep for policy in followed)
 
 
 def pushes_in_a_row(experiment: Experiment) -> int:

@@ -101,12 +101,14 @@ class Computing:
 
 
 class WorkerNode(Computing, VirtualNode):
-    """The context of a worker's program."""
+    """The context of a worker's program, which begins with the iteration `first`."""
 
-    def __init__(self, run: VirtualRun, worker: int, servers: Sequence[str]) -> None:
+    def __init__(
+        self, run: VirtualRun, worker: int, servers: Sequence[str], first: int = 0
+    ) -> None:
         VirtualNode.__init__(self, run, worker_name(worker))
         Computing.__init__(self, run, worker)
-        self.servers = servers
+        self.servers, self.first_iteration = servers, first
         self.recv_nowait = self.mailbox.get_nowait
         seed = run.experiment.seed
         self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, whole
-from outpace.blocks.sums import ArrivalSum, BlockSum, Gradient, TreeSum, all_finite
+from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
 
 _AT_ONCE: Final = 1 << 18  # elements
@@ -33,7 +33,7 @@ class ParameterBlock(Protocol):
         progress: iterations since the start of training. factor: of the learning rate.
         """
 
-    def new_sum(self, workers: int) -> BlockSum:
+    def new_sum(self, workers: int) -> PartialSum:
         """Return an empty sum for the gradients of `workers` workers."""
 
     def is_finite(self) -> bool:
@@ -75,7 +75,7 @@ class _RealBlock:
             )
         return self._optimizer.refusal(settings)
 
-    def new_sum(self, workers: int) -> BlockSum:
+    def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers) if self._deterministic else ArrivalSum()
 
 
@@ -210,7 +210,7 @@ class PhantomBlock(_Stateless):
     ) -> None:
         pass
 
-    def new_sum(self, workers: int) -> BlockSum:
+    def new_sum(self, workers: int) -> PartialSum:
         return ArrivalSum()
 
     def is_finite(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from outpace.errors import ProtocolError
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Push
 from outpace.sync.updates import Updates
 from outpace.sync.view import View
@@ -57,3 +58,20 @@ def require_not_paused(view: View, worker: int, did: str) -> None:
     """Raise ProtocolError if the worker has paused. did: what it did, in words."""
     if view.is_paused(worker):
         raise ProtocolError(f"worker {worker} {did} after it had paused")
+
+
+def require_fits(state: ShardState, view: View, updates: Updates) -> None:
+    """Raise ProtocolError if a shard cannot go on from this state."""
+    if view.clock or view.fastest >= 0 or updates.version:
+        raise ProtocolError(f"shard {view.shard} has begun and cannot take over a state")
+    if len(state.watermarks) != view.workers:
+        raise ProtocolError(
+            f"the state of shard {state.shard} is of {len(state.watermarks)} workers, and the "
+            f"run has {view.workers}"
+        )
+    size = updates.block.read().nbytes
+    if state.parameters.nbytes != size:
+        raise ProtocolError(
+            f"the state of shard {state.shard} has {state.parameters.nbytes} bytes of "
+            f"parameters, and shard {view.shard} has {size}"
+        )

@@ -31,6 +31,7 @@ from collections.abc import Collection, Iterable
 from outpace.blocks.block import Value, value_of
 from outpace.errors import PolicyError, ProtocolError
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.decision import ASK_AGAIN, Decision
 from outpace.sync.held_back import HeldBack
 from outpace.sync.messages import (
@@ -48,7 +49,12 @@ from outpace.sync.observer import NOBODY, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Apply, Policy
 from outpace.sync.pull_queue import Held, PullQueue
-from outpace.sync.refusals import is_repeated, require_member, require_not_paused
+from outpace.sync.refusals import (
+    is_repeated,
+    require_fits,
+    require_member,
+    require_not_paused,
+)
 from outpace.sync.updates import Updates
 from outpace.sync.view import View
 
@@ -93,6 +99,11 @@ class Shard:
         return self._view.members
 
     @property
+    def is_between_iterations(self) -> bool:
+        """True if no worker has pushed an iteration that the shard has not finished."""
+        return self._view.fastest < self._view.clock
+
+    @property
     def policy(self) -> Policy:
         """The policy that the shard follows now."""
         return self._policy
@@ -135,6 +146,61 @@ class Shard:
         for push, arrived in self._held_back.take_all():
             self._updates.dismiss(push, arrived, now, Outcome.PENDING)
         self._abandon(self._queue.take_all())
+
+    def watermark(self, worker: int) -> int:
+        """Return the highest iteration that this worker has pushed; -1: none."""
+        return self._view.progress(worker)
+
+    # -- going on after a failure -------------------------------------------------
+
+    def state(self) -> ShardState:
+        """Return all that another shard needs to go on in place of this one.
+
+        To be called between two messages. Costs a copy of the optimizer's state and of the sums
+        of unfinished iterations; with most optimizers the parameters are copied too.
+        """
+        view, updates = self._view, self._updates
+        return ShardState(
+            shard=self.index,
+            clock=view.clock,
+            version=updates.version,
+            watermarks=view.watermarks,
+            gone=view.gone,
+            pushes=self._pushes,
+            furthest=self._furthest,
+            mixed=updates.mixed,
+            parameters=updates.block.read(),
+            optimizer=updates.block.optimizer_state(),
+            pending=updates.pending(),
+        )
+
+    def restore(self, state: ShardState, now: Time, *, everyone: bool = True) -> None:
+        """Go on from a state; only before the first message. The state is not changed.
+
+        everyone: True if all workers begin again (`first_iteration`), those that had left too.
+        A wait for more pushes begins anew. Raises ProtocolError if the state is not of a shard with
+        as many workers and parameters, or the shard has begun already.
+        """
+        view = self._view
+        require_fits(state, view, self._updates)
+        view.restore(state.clock, state.watermarks, state.gone, now)
+        self._updates.restore(state, now)
+        self._pushes, self._furthest = state.pushes, state.furthest
+        for worker in state.gone if everyone else ():
+            view.rejoin(worker)
+        if view.clock <= view.fastest:  # an iteration may have to end without a further message
+            self._wait, self._deadline = (now, NOBODY), now
+
+    def rejoin(self, worker: int) -> None:
+        """Count a worker that begins again: its old process sends nothing any more.
+
+        Its held pulls are abandoned, and it is no longer paused. If it had left, it is waited for
+        again from the present iteration on. Raises ProtocolError if there is no such worker.
+        """
+        if not 0 <= worker < self._view.workers:
+            require_member(self._view, worker, "began again")
+        self._abandon(self._queue.take_worker(worker))
+        self._view.rejoin(worker)
 
     def describe_waiting(self) -> str:
         """Return which pulls the shard holds and until when, in words; empty if none."""

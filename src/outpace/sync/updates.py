@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from outpace.blocks.block import StepSettings, Value
-from outpace.blocks.sums import BlockSum, norm_of
+from outpace.blocks.sums import PartialSum, norm_of
 from outpace.errors import DivergenceError
 from outpace.support.units import Time
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import Push
 from outpace.sync.observer import Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
@@ -27,7 +28,7 @@ class Updates:
         self.block = block
         self._shard, self._workers, self._observer = shard, workers, observer
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
-        self._mixed = -1  # the last iteration some of whose gradients are applied on arrival
+        self.mixed = -1  # the last iteration some of whose gradients are applied on arrival
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
 
     def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
@@ -61,7 +62,7 @@ class Updates:
         by one, each divided by N. The sum of an iteration is then divided by N too: its mean
         would give these gradients the weight of all N.
         """
-        self._mixed = max(self._mixed, last)
+        self.mixed = max(self.mixed, last)
 
     def apply_iteration(self, iteration: int, cause: int, progress: float, now: Time) -> None:
         """Take a step along the sum of an iteration, if it has a gradient.
@@ -79,7 +80,7 @@ class Updates:
             gradient, divisor, factor = gradients.mean(), 1, gradients.count
         elif total.scale is not Scale.MEAN:
             gradient, divisor, factor = gradients.total(), 1, 1
-        elif iteration <= self._mixed:
+        elif iteration <= self.mixed:
             gradient, divisor, factor = gradients.total(), self._workers, 1
         else:
             gradient, divisor, factor = gradients.mean(), 1, 1
@@ -95,6 +96,43 @@ class Updates:
         if self._norm[0] != self.version:
             self._norm = self.version, norm_of(self.block.read())
         return norm_of(gradient) / self._norm[1] if self._norm[1] else 0.0
+
+    def pending(self) -> tuple[PendingIteration, ...]:
+        """Return copies of the sums of the iterations that are not finished."""
+        return tuple(
+            PendingIteration(
+                iteration=iteration,
+                scale=total.scale,
+                workers=self._workers,
+                count=total.gradients.count,
+                parts=tuple(total.gradients.parts()),
+                pushes=tuple((push.worker, push.version) for push, _ in total.pushes),
+                settings=tuple(
+                    (push.worker, push.settings)
+                    for push, _ in total.pushes
+                    if push.settings is not None
+                ),
+            )
+            for iteration, total in sorted(self._sums.items())
+        )
+
+    def restore(self, state: ShardState, now: Time) -> None:
+        """Take over the parameters, the optimizer's state and the sums of a shard.
+
+        The pushes of these sums count as arrived now.
+        """
+        self.version, self.mixed = state.version, state.mixed
+        self.block.replace(state.parameters)
+        if state.optimizer:
+            self.block.load_optimizer_state(state.optimizer)
+        for each in state.pending:
+            total = _IterationSum(self.block.new_sum(self._workers), each.scale)
+            total.gradients.restore(each.parts, each.count)
+            sent = dict(each.settings)
+            for worker, version in each.pushes:
+                push = Push(worker, each.iteration, version, None, sent.get(worker))
+                total.pushes.append((push, now))
+            self._sums[each.iteration] = total
 
     def close(self, now: Time) -> None:
         """End the run: report the pushes whose iteration was not finished."""
@@ -119,7 +157,7 @@ class Updates:
 class _IterationSum:
     """The gradients of one iteration, and their pushes, without gradients, with time of arrival."""
 
-    gradients: BlockSum
+    gradients: PartialSum
     scale: Scale
     pushes: list[tuple[Push, Time]] = field(default_factory=list)
 

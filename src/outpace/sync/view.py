@@ -6,7 +6,8 @@ number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 from outpace.support.units import Time
 
@@ -91,6 +92,45 @@ class View:
 
     def is_paused(self, worker: int) -> bool:
         return worker in self._paused
+
+    @property
+    def watermarks(self) -> tuple[int, ...]:
+        """The progress of all workers."""
+        return tuple(self._progress)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """The workers that have left, ascending."""
+        return tuple(sorted(self._gone))
+
+    def restore(
+        self, clock: int, watermarks: Iterable[int], gone: Collection[int], now: Time
+    ) -> None:
+        """Take over the progress of another view; a new one only.
+
+        Nobody is paused. Policies that look at times see no step before now.
+        """
+        self.clock, self._progress, self._gone = clock, list(watermarks), set(gone)
+        there = [mark for worker, mark in enumerate(self._progress) if worker not in gone]
+        self._at = dict(Counter(there))
+        self.live = self.members = len(there)
+        self.reached = sum(mark >= clock for mark in there)
+        self.slowest, self.fastest = min(there, default=-1), max(self._progress)
+        self._pushed, self._answered = [now] * self.workers, [now] * self.workers
+
+    def rejoin(self, worker: int) -> None:
+        """Count a worker that has left or paused again, from the present iteration on."""
+        self.resume(worker)
+        if worker not in self._gone:
+            return
+        self._gone.discard(worker)
+        mark = self._progress[worker] = max(self._progress[worker], self.clock - 1)
+        self._at[mark] = self._at.get(mark, 0) + 1
+        self.slowest = min(self.slowest, mark) if self.live else mark
+        self.fastest = max(self.fastest, mark)
+        self.live += 1
+        self.members += 1
+        self.reached += mark >= self.clock
 
     def push(self, worker: int, iteration: int, now: Time) -> None:
         before = self._progress[worker]

@@ -63,6 +63,7 @@ class ServedWorker(WorkerProcess):
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
         self.servers: list[str] = []
+        self.first_iteration = 0
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self.tells_pauses = tells_pauses(experiment)

@@ -11,11 +11,13 @@ The scheduler is a shard without parameters, behind the same program as a server
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from outpace.blocks.block import Block
 from outpace.optim import Optimizer
+from outpace.support.units import Time
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import SCHEDULER, Ack, Leave, Pull, Push, Reply
 from outpace.sync.policy import Apply, Policy, Scale, ShardView
@@ -87,11 +89,9 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
     scheduler = len(servers)  # its number follows those of the shards
     parameters = me.initial_parameters()
     versions = [0] * scheduler
-    iteration = 0
-    while not me.must_stop(iteration):
-        started = me.now
-        gradient = await me.execute(parameters, iteration)
-        computed = me.now
+
+    async def exchange(iteration: int, gradient: Sequence[Block | None]) -> tuple[int, Time]:
+        """Push, report and pull; return the highest clock, and how long the scheduler waited."""
         for server, name in enumerate(servers):
             me.send(name, Push(worker, iteration, versions[server], gradient[server]))
         for _ in servers:
@@ -111,7 +111,18 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
             parameters[reply.shard] = reply.parameters
             versions[reply.shard] = reply.version
             clock = max(clock, reply.clock)
-        me.iteration_finished(iteration, started, computed, me.now, passed.held, scheduler)
+        return clock, passed.held
+
+    iteration = me.first_iteration
+    if iteration > 0:  # the run goes on from where it was saved
+        clock, _ = await exchange(iteration - 1, [None] * scheduler)
+        iteration = max(iteration, clock)
+    while not me.must_stop(iteration):
+        started = me.now
+        gradient = await me.execute(parameters, iteration)
+        computed = me.now
+        clock, held = await exchange(iteration, gradient)
+        me.iteration_finished(iteration, started, computed, me.now, held, scheduler)
         iteration = max(iteration + 1, clock)
     for name in (*servers, SCHEDULER):
         me.send(name, Leave(worker))

@@ -19,6 +19,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from outpace.blocks.block import Block, Value, value_of
 from outpace.optim import Optimizer, Sgd
 from outpace.support.checks import require
+from outpace.support.units import Time
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Leave, Pull, Push, Reply
 from outpace.sync.parameter_block import plus
@@ -82,7 +83,26 @@ async def _cached_table_worker(
     worker, servers = me.worker, me.servers
     parameters = me.initial_parameters()
     versions, clocks = [0] * len(servers), [0] * len(servers)
-    iteration = 0
+
+    async def answers(number: int) -> tuple[Time, int]:
+        """Take so many blocks; return how long the last was held, and its server."""
+        held, server = 0, 0
+        for _ in range(number):
+            reply = await me.recv()
+            assert isinstance(reply, Reply)
+            assert reply.parameters is not None
+            # The server applied this worker's pushes before it answered the pull that followed.
+            held, server = reply.held, reply.shard
+            parameters[server] = reply.parameters
+            versions[server], clocks[server] = reply.version, reply.clock
+        return held, server
+
+    iteration = me.first_iteration
+    if iteration > 0:  # the run goes on from where it was saved
+        before = iteration - 1
+        for name in servers:
+            me.send(name, Push(worker, before, 0), Pull(worker, before, me.coin(before)))
+        await answers(len(servers))
     while not me.must_stop(iteration):
         started = me.now
         gradient = await me.execute(parameters, iteration)
@@ -100,15 +120,7 @@ async def _cached_table_worker(
                 me.send(name, push, Pull(worker, iteration, coin))
             else:
                 me.send(name, push)
-        held, answered = 0, 0
-        for _ in range(pulled):
-            reply = await me.recv()
-            assert isinstance(reply, Reply)
-            assert reply.parameters is not None
-            # The server applied this worker's pushes before it answered the pull that followed.
-            server, parameters[reply.shard] = reply.shard, reply.parameters
-            versions[server], clocks[server] = reply.version, reply.clock
-            held, answered = reply.held, server
+        held, answered = await answers(pulled)
         me.iteration_finished(iteration, started, computed, me.now, held, answered)
         iteration += 1
     for name in servers:

@@ -59,6 +59,10 @@ class WorkerContext(Context, Protocol):
     def servers(self) -> Sequence[str]:
         """The servers' addresses; server m owns block m."""
 
+    @property
+    def first_iteration(self) -> int:
+        """The iteration to begin with; above 0 if the worker goes on where a run was saved."""
+
     def recv_nowait(self) -> Message | None:
         """Return the next message if one has arrived, else None."""
 

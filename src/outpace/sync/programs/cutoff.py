@@ -60,6 +60,7 @@ class CutOffWorker:
         self._read: deque[Message] = deque()  # arrived during a computation; for the program
         self._has_left = False
         self.worker, self.servers = me.worker, me.servers
+        self.first_iteration = me.first_iteration
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
         self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
 
@@ -173,21 +174,25 @@ class _Iteration:
         return found, censored
 
 
-async def cut_off(me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
-    """Close one iteration after another when the rule ends it. Never returns."""
-    await _Scheduler(me, rule, workers, servers).work()
+async def cut_off(
+    me: SchedulerContext, rule: Rule, workers: int, servers: int, first: int = 0
+) -> None:
+    """Close one iteration after another, from `first` on, when the rule ends it. Never returns."""
+    await _Scheduler(me, rule, workers, servers, first).work()
 
 
 class _Scheduler:
     """The state of the program."""
 
-    def __init__(self, me: SchedulerContext, rule: Rule, workers: int, servers: int) -> None:
+    def __init__(
+        self, me: SchedulerContext, rule: Rule, workers: int, servers: int, first: int
+    ) -> None:
         self._me, self._rule, self._workers = me, rule, workers
         self._servers = [server_name(server) for server in range(servers)]
         self._live = set(range(workers))
         # By paused worker: whether it was told that the iteration in which it paused is over.
         self._paused: dict[int, bool] = {}
-        self._open = _Iteration(0, me.now, workers)
+        self._open = _Iteration(first, me.now, workers)
         self._closed: _Iteration | None = None  # to be observed
 
     async def work(self) -> None:

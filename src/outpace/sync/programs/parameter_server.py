@@ -13,6 +13,7 @@ from typing import Protocol
 
 from outpace.errors import ProtocolError
 from outpace.support.units import seconds
+from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.messages import (
     NO_SERVER,
     Ack,
@@ -39,7 +40,8 @@ async def parameter_server_worker(
     worker, servers = me.worker, me.servers
     puller = Puller(me, pull)
     choice = None if skip is None else Choice(skip, "pull", seed, worker)
-    iteration, unpulled = 0, -1  # unpulled: the last iteration, if its pull was skipped
+    iteration = await puller.resume(me.first_iteration)
+    unpulled = -1  # the last iteration, if its pull was skipped
     while not me.must_stop(iteration):
         started, versions = me.now, tuple(puller.versions)
         gradient = await me.execute(puller.parameters, iteration)
@@ -79,10 +81,12 @@ class ServerContext(Context, Protocol):
         """Ignore the sender of an illegal message from now on, or raise the error."""
 
 
-async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> None:
+async def parameter_server(
+    me: ServerContext, *, acknowledge: bool = False, cuts: Cuts | None = None
+) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
-    acknowledge: True to confirm each push.
+    acknowledge: True to confirm each push. cuts: the requests for the state of the shard.
     """
     shard = me.shard
     while True:
@@ -99,6 +103,8 @@ async def parameter_server(me: ServerContext, *, acknowledge: bool = False) -> N
             except ProtocolError as error:  # the shard has not changed
                 me.refuse(message, error)
                 continue
+        if cuts is not None:  # before any worker knows that its message has been processed
+            cuts.look()
         if acknowledge and isinstance(message, Push):
             ack = Ack(shard.index, message.worker, message.iteration)
             me.send(worker_name(message.worker), ack)

@@ -217,6 +217,7 @@ class SkippingWorker:
         self._skipped = -1  # the last iteration whose push is skipped
         self._kept: list[Value] = []  # what has been accumulated, by server
         self.worker, self.servers = me.worker, me.servers
+        self.first_iteration = me.first_iteration
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
         self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
         self.recv, self.recv_within, self.recv_nowait = me.recv, me.recv_within, me.recv_nowait

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import torch
 
 from outpace.blocks.block import Block, StepSettings, Value, whole
-from outpace.blocks.sums import BlockSum, TreeSum
+from outpace.blocks.sums import PartialSum, TreeSum
 from outpace.engine.scripts.layout import places_of
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.simulation.scripts.messages import Attached, Stepped
@@ -128,7 +128,7 @@ class ScriptBlock:
         self._parameters.update(flat, divisor, how, progress, factor)
         self._value = None
 
-    def new_sum(self, workers: int) -> BlockSum:
+    def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers)
 
     def read(self) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""The states of shards at checkpoints, and the choice of the moment at which they are taken."""

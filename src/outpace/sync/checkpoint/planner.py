@@ -1,0 +1,108 @@
+"""Chooses the clocks at which shards are saved, without stopping anybody.
+
+Whoever asks for an exact checkpoint does not know the clocks of the shards now. It asks for a clock
+a little ahead of the last that it knows. A shard that is past it says so; then the number of the
+checkpoint is given up at all shards, and a new one is asked for, twice as far ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from outpace.errors import ProtocolError
+
+_LEAD: Final = 2  # iterations, at first
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Tells a shard to save its state for a checkpoint: at this clock, or at once if it is 0."""
+
+    shard: int
+    number: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Tells a shard to forget this checkpoint, and to remove what it has saved for it."""
+
+    shard: int
+    number: int
+
+
+class CutPlanner:
+    """The checkpoints of a run with servers: which is open, and which shards it has.
+
+    Does no IO: methods return the orders to send. At most one checkpoint is open at a time.
+
+    Args:
+        shards: their number.
+        exact: True to save all shards at the same clock. May be changed between two checkpoints.
+        number: of the last checkpoint.
+    """
+
+    def __init__(self, shards: int, exact: bool, number: int = 0) -> None:
+        self.exact, self.number = exact, number
+        self._shards = shards
+        self._missing: set[int] = set()  # shards that the open checkpoint lacks
+        self._lead, self._clock = _LEAD, 0  # _clock: the last clock known
+
+    @property
+    def is_open(self) -> bool:
+        """True while a checkpoint has been asked for and is neither whole nor given up."""
+        return bool(self._missing)
+
+    def begin(self, clock: int = 0) -> list[Order]:
+        """Ask for the next checkpoint; returns no orders while one is open.
+
+        clock: of a shard, if the caller knows one.
+        """
+        if self._missing:
+            return []
+        self._clock = max(self._clock, clock)
+        self.number += 1
+        self._missing = set(range(self._shards))
+        target = self._clock + self._lead if self.exact else 0
+        return [Order(shard, self.number, target) for shard in range(self._shards)]
+
+    def saved(self, number: int, shard: int, clock: int = 0) -> bool:
+        """Note that a shard is saved, at this clock; True if the checkpoint is whole now.
+
+        Raises ProtocolError if the shard was not asked for, or had answered before.
+        """
+        if number < self.number or not self._missing:  # it was given up
+            return False
+        self._require_asked(number, shard)
+        self._clock = max(self._clock, clock)
+        self._missing.discard(shard)
+        if self._missing:
+            return False
+        self._lead = max(_LEAD, self._lead // 2)
+        return True
+
+    def missed(self, number: int, shard: int, clock: int) -> list[Order | GiveUp]:
+        """Return what to do when a shard was past the clock that it was asked for.
+
+        Raises ProtocolError if the shard was not asked, or had answered before.
+        """
+        self._clock = max(self._clock, clock)
+        if number < self.number or not self._missing:
+            return []
+        self._require_asked(number, shard)
+        self._lead *= 2
+        return [*self.abandon(), *self.begin()]
+
+    def abandon(self) -> list[GiveUp]:
+        """Give up the open checkpoint, if there is one."""
+        if not self._missing:
+            return []
+        self._missing.clear()
+        return [GiveUp(shard, self.number) for shard in range(self._shards)]
+
+    def _require_asked(self, number: int, shard: int) -> None:
+        if number != self.number or shard not in self._missing:
+            raise ProtocolError(
+                f"shard {shard} answers for checkpoint {number}, which it was not asked for"
+            )

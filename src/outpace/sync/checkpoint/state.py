@@ -1,0 +1,121 @@
+"""What a shard must know to go on, and where workers begin that go on with it.
+
+A worker that begins in the middle of a run needs nothing but the number of its first iteration
+(`first_iteration`). It is above every iteration that a shard has of it, so no gradient is applied
+twice. Before it computes, the worker sends every server a push without gradient for the iteration
+before, and a pull. A shard that has that push already drops it as a repetition; at any other
+shard it closes the gap, so that no barrier waits for a push that never comes. The shards judge the
+pull as any other, so all bounds hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outpace.blocks.block import Phantom, StepSettings, Value
+from outpace.optim import OptimizerState
+from outpace.sync.policy import Scale
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIteration:
+    """The gradients of an iteration that a shard has not finished, added up in part.
+
+    Attributes:
+        scale: how the sum becomes a step.
+        workers: number of workers that the sum is made for.
+        count: gradients in the sum.
+        parts: nodes of the tree of sums (`blocks.sums`) and the sum at each; where gradients are
+            added in the order of arrival, one part at node 0. Never changed afterwards.
+        pushes: worker and version of each push whose gradient is in the sum.
+        settings: of the workers that sent some (`StepSettings`).
+    """
+
+    iteration: int
+    scale: Scale
+    workers: int
+    count: int
+    parts: tuple[tuple[int, Value], ...]
+    pushes: tuple[tuple[int, int], ...]
+    settings: tuple[tuple[int, StepSettings], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """All that a shard needs to go on, except what its workers ask for again.
+
+    Not kept: held pulls, pauses, the start of a wait for more pushes, significances, times of
+    pushes, and gradients of a cut-off run that await the scheduler's decision.
+
+    Attributes:
+        clock: V, the number of iterations finished.
+        version: number of updates of the parameters.
+        watermarks: highest iteration that each worker has pushed; -1: none.
+        gone: workers that had left.
+        pushes: pushes taken.
+        furthest: progress of training in iterations, for schedules of the learning rate.
+        mixed: last iteration with gradients applied one by one (`Updates.mix`); -1: none.
+        parameters: 1-D, of the shard; never changed afterwards.
+        optimizer: what the optimizer remembers between steps; a copy.
+        pending: iterations that are not finished, ascending. Empty where gradients are applied on
+            arrival, and where the state was taken between two iterations.
+    """
+
+    shard: int
+    clock: int
+    version: int
+    watermarks: tuple[int, ...]
+    gone: tuple[int, ...]
+    pushes: int
+    furthest: float
+    mixed: int
+    parameters: Value
+    optimizer: OptimizerState
+    pending: tuple[PendingIteration, ...] = ()
+
+
+def first_iteration(worker: int, states: Sequence[ShardState]) -> int:
+    """Return the first iteration of a worker that begins with shards in these states.
+
+    It is above every iteration that a shard has of this worker, and no shard has finished it.
+    """
+    return max(max(1 + state.watermarks[worker], state.clock) for state in states)
+
+
+def gaps(states: Sequence[ShardState]) -> int:
+    """Return how many iterations of workers some shards have and others lack.
+
+    Their gradients are lost in part, because no worker sends them again. Iterations that a shard
+    has finished without the worker do not count. A watermark does not tell which iterations below
+    it were pushed, so for workers that skip iterations this is an upper bound. Shards that were
+    saved between the same two iterations have no gaps.
+    """
+    total = 0
+    for worker in range(len(states[0].watermarks)):
+        highest = max(state.watermarks[worker] for state in states)
+        lowest = min(max(state.watermarks[worker], state.clock - 1) for state in states)
+        total += max(0, highest - lowest)
+    return total
+
+
+def scheduler_state(states: Sequence[ShardState]) -> ShardState:
+    """Return the state of a scheduler's shard (`barrier: global`) that goes on with these shards.
+
+    It has the furthest progress that any of them has, and no parameters.
+    """
+    clock = max(state.clock for state in states)
+    watermarks = tuple(map(max, zip(*(state.watermarks for state in states), strict=True)))
+    gone = set.intersection(*(set(state.gone) for state in states))
+    return ShardState(
+        shard=len(states),
+        clock=clock,
+        version=0,
+        watermarks=watermarks,
+        gone=tuple(sorted(gone)),
+        pushes=0,
+        furthest=float(clock),
+        mixed=-1,
+        parameters=Phantom(0),
+        optimizer={},
+    )
