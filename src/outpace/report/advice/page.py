@@ -33,7 +33,7 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
         sections.append(_where_time_goes(advice))
     if advice["front"]["points"]:
         sections.append(_front(advice))
-    if advice["sensitivity"]:
+    if any("best" in each or each["reason"] for each in advice["sensitivity"]):
         sections.append(_changes(advice))
     if advice.get("verified"):
         sections.append(_verified(advice))
@@ -259,10 +259,10 @@ def _table(advice: Mapping[str, Any]) -> Section:
 def _method(advice: Mapping[str, Any]) -> Section:
     effort = advice["effort"]
     share = effort["processor_s_of_finalists"] / max(1e-9, effort["processor_s"])
+    own = f", of which {percent(share, 0)} for the finalists" if effort["finalists"] else ""
     text = (
         f"<p>{plural(effort['trials'], 'trial')} of the search, {effort['processor_s']:.0f}"
-        f"&nbsp;s of processor time in {effort['elapsed_s']:.0f}&nbsp;s, of which "
-        f"{percent(share, 0)} for the finalists.</p>"
+        f"&nbsp;s of processor time in {effort['elapsed_s']:.0f}&nbsp;s{own}.</p>"
         "<p>Learning rates and finalists are chosen on other seeds than those of the report. The "
         "lower ends of speed-ups hold for all finalists at once, so choosing the best of them does "
         "not flatter it. BSP and all-reduce have at least as many trials as the finalists.</p>"

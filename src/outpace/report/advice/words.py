@@ -109,7 +109,10 @@ def _rest(advice: Mapping[str, Any]) -> str:
     if advice.get("untuned"):
         text += " Strategies other than BSP and all-reduce ran with one learning rate only."
     if advice.get("more_s"):
-        text += f" To be complete, it needs about {span(advice['more_s'])} more."
+        text += (
+            f" To be complete, it needs about {span(advice['more_s'])} more at the pace so far; "
+            "later runs are mostly shorter."
+        )
     return text
 
 
