@@ -55,14 +55,14 @@ class PoolRunner:
     """Runs trials, as many at a time as the pool allows.
 
     Attributes:
-        every_s: returns the virtual time from one evaluation to the next, for the trials of a
-            call of `run`; None: as configured.
+        every_s: returns the virtual time from one evaluation to the next of a trial; None: as
+            configured.
         deadline_s: by `time.monotonic`, when trials are given up; None: never.
     """
 
     def __init__(self, problem: Problem, pool: Pool, deadline_s: float | None = None) -> None:
         self.problem, self.deadline_s = problem, deadline_s
-        self.every_s: Callable[[], float | None] = lambda: None
+        self.every_s: Callable[[Trial], float | None] = lambda _: None
         self.cost_s = 0.0  # processor time of all trials
         self.done = 0  # trials that have ended
         self.took_s = 0.0  # real time of the last trial that has ended
@@ -84,11 +84,10 @@ class PoolRunner:
         folder_of: returns the folder for the results of a trial, or None.
         """
         under_way: dict[Trial, _Open] = {}
-        every_s = self.every_s()
         for trial in trials:
             if self.over:
                 break
-            experiment = self.problem.experiment(trial, every_s)
+            experiment = self.problem.experiment(trial, self.every_s(trial))
             under_way[trial] = _Open(trial, time.monotonic())
             self._pool.start(Order(trial, experiment, folder_of(trial), trial.candidate))
         given_up = False

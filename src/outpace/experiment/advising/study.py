@@ -34,7 +34,7 @@ from outpace.support.notices import warnings_to
 
 WHOLE: Final = 2  # fresh seeds whose runs go on after the target, for the final accuracy
 _POINTS: Final = 20  # evaluations of BSP until the target, in the search
-_LEAST_POINTS: Final = 10  # of the fastest trial so far, in the search
+_LEAST_POINTS: Final = 10  # of the fastest trial so far, in the search; of a reference, its own
 _FRESH_POINTS: Final = 25  # of the fastest strategy, on fresh seeds
 _APART: Final = 1_000_000  # from the fresh seeds to those of the search
 _FURTHER: Final = 1.25  # of BSP's time, where the final accuracy is compared
@@ -165,14 +165,15 @@ class Study:
         if problem.is_script:  # evaluates itself, so the pilot is like all other trials
             search.note(trial, pilot)
         else:
-            self._runner.every_s = lambda: self._searched_every_s(search, most_s)
+            self._runner.every_s = lambda trial: self._searched_every_s(trial, most_s)
         self.found = Found(search, horizon_s, one_run_s=self._runner.took_s)
         self._tick()
         return self.found
 
-    def _searched_every_s(self, search: Search, most_s: float) -> float:
+    def _searched_every_s(self, trial: Trial, most_s: float) -> float:
+        """Return the time between evaluations, by the curve that a trial is compared with."""
         found, level = self.found, self.problem.goal.level
-        every_s = period_s(search.best_curve, level, _LEAST_POINTS, most_s)
+        every_s = period_s(trial.bound.best, level, _LEAST_POINTS, most_s)
         assert found is not None
         found.searched_every_s = max(every_s, found.searched_every_s or 0.0)
         return every_s
@@ -239,7 +240,7 @@ class Study:
         if not self.problem.is_script:
             every_s = period_s(search.best_curve, level, _FRESH_POINTS)
             found.every_s = every_s
-            self._runner.every_s = lambda: every_s
+            self._runner.every_s = lambda _: every_s
         possible = self._progress.possible()
         if possible < 2:
             self._say("there is no time for fresh seeds")
