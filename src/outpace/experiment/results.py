@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,6 +33,7 @@ from outpace.record.trackers.feeding import Trackers
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
+from outpace.support.processes.signals import uninterrupted
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -229,7 +227,7 @@ class RecordedRun:
 
     def _written(self, status: str, host_s: float, error: str | None) -> Result:
         """Return the result, and complete the folder. Raises RunError if it cannot be completed."""
-        with _uninterrupted():
+        with uninterrupted():
             try:
                 return self._complete(status, host_s, error)
             except (OSError, ConfigError, RunError) as fault:
@@ -312,23 +310,3 @@ def in_words(used: Mapping[str, Any]) -> list[str]:
         said = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
         lines.append(f"  {tensors} tensors: {said}")
     return ["".join(c if c.isprintable() else " " for c in line) for line in lines]
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block is done, in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    late: list[int] = []
-    before = {
-        number: signal.signal(number, lambda n, _: late.append(n))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if late and sys.exc_info()[0] is None:
-        raise KeyboardInterrupt

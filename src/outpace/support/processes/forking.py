@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from outpace.errors import ConfigError
 from outpace.support.processes.room import require_short_temporary_folder
+from outpace.support.processes.signals import uninterrupted
 
 _PRELOAD: Final = "outpace.support.processes.preload"
 _PR_SET_PDEATHSIG: Final = 1
@@ -51,7 +52,8 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
         name=name,
         daemon=True,
     )
-    with _STARTING, _uninterrupted(), _no_main_module():
+    # A process whose arguments were sent in part only would end with a traceback.
+    with _STARTING, uninterrupted(), _no_main_module():
         _start_fork_server()
         process.start()
     return process
@@ -170,32 +172,6 @@ def _start_fork_server() -> None:
         multiprocessing.forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block is done, in the main thread.
-
-    A process whose arguments were sent in part only would end with a traceback of multiprocessing.
-    Blocking the signals in this thread is not enough: another thread may take them, and Python
-    still runs the handler here.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    late: list[int] = []
-    before = {
-        number: signal.signal(number, lambda n, _: late.append(n))
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not None  # None: not set from Python, so it cannot be kept
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    for missed in late:
-        signal.raise_signal(missed)
 
 
 @contextlib.contextmanager
