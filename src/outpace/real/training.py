@@ -12,8 +12,8 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Block
+from outpace.blocks.naming import state_dict_of
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.layout import state_dict_of
 from outpace.errors import ConfigError
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script

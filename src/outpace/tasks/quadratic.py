@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from outpace.blocks.block import Block, whole
+from outpace.blocks.naming import layout_of
 from outpace.support.checks import not_negative, require
 from outpace.support.randomness import generator
 from outpace.tasks.task import Evaluation, Workload
@@ -50,6 +51,10 @@ class QuadraticWorkload:
         self.size = len(eigenvalues)
         self.layers = (self.size,)
         self._slices = [slice(0, self.size)]
+
+    @property
+    def layout(self) -> str:
+        return layout_of([("w", self._eigenvalues)])
 
     def cut(self, slices: Sequence[slice]) -> None:
         self._slices = list(slices)

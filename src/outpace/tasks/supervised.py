@@ -10,6 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
+from outpace.blocks.naming import aliases_in, layout_of
 from outpace.errors import ConfigError
 from outpace.support import repeatable
 from outpace.support.user_code import brief
@@ -111,6 +112,13 @@ class SupervisedWorkload:
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
+
+    @property
+    def layout(self) -> str:
+        trained = {id(p) for p in self._parameters}
+        named = {name: p for name, p in self.model.named_parameters() if id(p) in trained}
+        aliases = aliases_in(self.model.state_dict(keep_vars=True), named)
+        return layout_of(named.items(), aliases)
 
     def cut(self, slices: Sequence[slice]) -> None:
         self._slices = list(slices)

@@ -94,6 +94,10 @@ class Workload(Protocol):
     def model(self) -> torch.nn.Module | None:
         """The module that computes gradients; None if its computation cannot be aborted."""
 
+    @property
+    def layout(self) -> str:
+        """Names and shapes of the parameters, see `blocks.naming`; empty for `timing`."""
+
     def cut(self, slices: Sequence[slice]) -> None:
         """Use one block for each of these slices of the flat parameter vector from now on."""
 

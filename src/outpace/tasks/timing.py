@@ -54,6 +54,7 @@ class TimingWorkload:
     has_accuracy = False
     samples = None
     model = None
+    layout = ""
 
     def __init__(self, layers: Sequence[int]) -> None:
         self.layers = tuple(layers)

@@ -1,15 +1,12 @@
-"""The layout of a script's parameters: names, places in the flat vector, values."""
+"""The places of a script's parameters in the flat vector, and their values."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
 
-from outpace.blocks.block import Block, parts
-from outpace.blocks.packing import DTYPES, unpacked
+from outpace.blocks.packing import DTYPES
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import Groups
 
@@ -88,30 +85,3 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor:
     if gradient.layout is not torch.strided:
         raise ConfigError("sparse gradients cannot be shared: make the embedding dense")
     return gradient.detach()
-
-
-def state_dict_of(
-    layout: str, blocks: Sequence[Block], buffers: Block | None
-) -> dict[str, torch.Tensor]:
-    """Return parameters and model buffers by name; empty if there are no parameters.
-
-    Args:
-        layout: `ScriptModel.layout` of the model.
-        blocks: the flat parameters in blocks.
-        buffers: the bytes that `ScriptModel.read_buffers` returned.
-    """
-    if not blocks:
-        return {}
-    known = json.loads(layout)
-    flat = torch.cat([tensor for block in blocks for tensor in parts(block)])
-    found, place = {}, 0
-    for name, shape, dtype in known["parameters"]:
-        size = math.prod(shape)
-        found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
-        place += size
-    if isinstance(buffers, torch.Tensor):
-        found.update(unpacked(known["buffers"], buffers))
-    for name, first in known["aliases"]:
-        if first in found:
-            found[name] = found[first].clone()  # as files want it
-    return found

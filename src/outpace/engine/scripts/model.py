@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
@@ -12,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from outpace.blocks.block import Block, parts, whole
+from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name, packed, unpacked
 from outpace.engine.scripts.layout import places_of, shared_parameters, values_in
 from outpace.engine.scripts.optimizer_state import cut, flattened
@@ -54,18 +54,12 @@ class ScriptModel:
     @property
     def layout(self) -> str:
         """See `Trainer`. `ScriptTraining` reads this JSON."""
-        dtype = dtype_name(self.dtype)
-        return json.dumps(
-            {
-                "parameters": [
-                    (name, list(p.shape), dtype)
-                    for name, p in zip(self.names, self.parameters, strict=True)
-                ],
-                "buffers": self._buffer_layout(),
-                "aliases": self._aliases(),
-                "optimizer": type(self.optimizer).__name__,
-                "groups": [len(group) for group in self.groups],
-            }
+        return layout_of(
+            zip(self.names, self.parameters, strict=True),
+            self._aliases(),
+            self._buffer_layout(),
+            optimizer=type(self.optimizer).__name__,
+            groups=[len(group) for group in self.groups],
         )
 
     def _buffers(self) -> dict[str, torch.Tensor]:
@@ -85,12 +79,7 @@ class ScriptModel:
     def _aliases(self) -> list[tuple[str, str]]:
         """Return the additional names of tensors with several names, each with the first name."""
         named = dict(zip(self.names, self.parameters, strict=True)) | self._buffers()
-        first = {id(tensor): name for name, tensor in named.items()}
-        return [
-            (name, first[id(tensor)])
-            for name, tensor in self.model.state_dict(keep_vars=True).items()
-            if name not in named and id(tensor) in first
-        ]
+        return aliases_in(self.model.state_dict(keep_vars=True), named)
 
     def read_buffers(self) -> torch.Tensor:
         """Return the model buffers as bytes; shape (bytes,), uint8."""

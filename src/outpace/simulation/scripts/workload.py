@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 
 from outpace.blocks.block import Block, parts
-from outpace.engine.scripts.layout import state_dict_of
+from outpace.blocks.naming import state_dict_of
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.tasks import Evaluation
 
@@ -27,6 +27,10 @@ class ScriptWorkload:
         self.size = sum(self.layers)
         self.starts = list(accumulate(self.layers, initial=0))  # of each parameter
         self.slices = [slice(0, self.size)]
+
+    @property
+    def layout(self) -> str:
+        return self.first.layout
 
     def cut(self, slices: Sequence[slice]) -> None:
         self.slices = list(slices)

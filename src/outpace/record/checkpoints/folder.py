@@ -1,0 +1,135 @@
+"""The checkpoints of a run: written whole, found again, the oldest removed.
+
+A power failure at any moment leaves the checkpoints that were there, and perhaps the new one:
+
+1. The parts and index.json are written into `000012.part`, and each is on the disk (fsync).
+2. The names in that folder are on the disk.
+3. The folder is renamed to `000012`, and that is on the disk.
+4. Only then are older checkpoints removed. They are renamed to `.part` first, because a folder
+   cannot be removed in one step.
+
+So a folder without `.part` is whole. What a disk damages later is found by checksums.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from outpace.errors import ConfigError
+from outpace.record.checkpoints.index import Damaged, Index, write_index
+from outpace.record.checkpoints.reading import CHECKPOINTS, Checkpoint
+from outpace.record.checkpoints.tensors import sync_folder, written
+from outpace.record.folder import METRICS
+from outpace.support.notices import warn
+
+_PARTIAL: Final = ".part"
+
+
+class Checkpoints:
+    """The checkpoints in the folder of a run, of which the newest `keep` stay."""
+
+    def __init__(self, run: Path, keep: int = 3) -> None:
+        self._run, self._folder, self._keep = run, run / CHECKPOINTS, keep
+
+    # -- writing -----------------------------------------------------------------
+
+    def begin(self, number: int) -> Path:
+        """Make the folder into which the parts of a checkpoint are written. Raises OSError."""
+        path = self._partial(number)
+        path.mkdir(parents=True)
+        return path
+
+    def commit(self, index: Index, metrics: pa.Table) -> Path:
+        """Complete a checkpoint whose parts are on the disk, and remove the oldest.
+
+        Returns:
+            Its folder.
+
+        Raises:
+            OSError: if it cannot be written. Then it is to be abandoned.
+        """
+        partial, path = self._partial(index.number), self._path(index.number)
+        pq.write_table(metrics, partial / METRICS)
+        parts = (*index.parts, written(partial / METRICS))
+        write_index(partial, msgspec.structs.replace(index, parts=parts))
+        sync_folder(partial)
+        partial.rename(path)
+        sync_folder(self._folder)
+        self._prune()
+        return path
+
+    def abandon(self, number: int) -> None:
+        """Remove what was written of a checkpoint that was not committed."""
+        shutil.rmtree(self._partial(number), ignore_errors=True)
+        with contextlib.suppress(OSError):  # it has other checkpoints
+            self._folder.rmdir()
+
+    def clean(self, after: int | None = None) -> None:
+        """Remove what was not committed, when no process writes checkpoints.
+
+        after: also remove the checkpoints after this one, from which a run goes on. Raises OSError.
+        """
+        for number in self.numbers() if after is not None else ():
+            if after is not None and number > after:
+                self._remove(number)
+        for path in self._folder.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(path)
+
+    def _prune(self) -> None:
+        """Remove all but the newest checkpoints. One that cannot be removed stays."""
+        for number in self.numbers()[: -self._keep]:
+            with contextlib.suppress(OSError):
+                self._remove(number)
+
+    def _remove(self, number: int) -> None:
+        partial = self._partial(number)
+        self._path(number).rename(partial)
+        shutil.rmtree(partial)
+
+    # -- reading -----------------------------------------------------------------
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the checkpoints that were committed, ascending."""
+        if not self._folder.is_dir():
+            return []
+        names = [path.name for path in self._folder.iterdir()]
+        return sorted(int(name) for name in names if re.fullmatch(r"\d{6,}", name))
+
+    def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
+        """Return the newest checkpoint that is not damaged; None if there are no checkpoints.
+
+        say: is told of each damaged checkpoint that is passed over.
+
+        Raises:
+            ConfigError: if all are damaged, or a newer version of Outpace wrote them.
+        """
+        problems = []
+        for number in reversed(self.numbers()):
+            try:
+                checkpoint = Checkpoint(self._path(number))
+                checkpoint.check()
+            except Damaged as error:
+                problems.append(str(error))
+                continue
+            for problem in problems:
+                say(f"{problem}; {checkpoint.name} is used instead")
+            return checkpoint
+        if problems:
+            found = "; ".join(problems)
+            raise ConfigError(f"{self._run}: no checkpoint can be used: {found}; start again")
+        return None
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06d}"
+
+    def _partial(self, number: int) -> Path:
+        return self._folder / f"{number:06d}{_PARTIAL}"

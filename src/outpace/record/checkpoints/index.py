@@ -1,0 +1,116 @@
+"""The index of a checkpoint: all that is no tensor, and the files that belong to it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from outpace.errors import ConfigError
+from outpace.record.checkpoints.shards import ShardRecord
+from outpace.record.checkpoints.tensors import Part, write_bytes
+from outpace.record.recovery import Recovery
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+from outpace.support.version import __version__
+
+INDEX: Final = "index.json"
+VERSION: Final = 1
+
+
+class Taken(msgspec.Struct, kw_only=True):
+    """What an engine knows of a checkpoint whose parts are on the disk.
+
+    Attributes:
+        now: time of the run.
+        updates: versions of shard 0, as `evaluate.every_updates` counts them.
+        parts: the files of the shards.
+        shards: in order.
+        totals: of the run until now.
+        bounds: of the shards' slices of the flat parameters: 0, the end of the first slice, ...
+        layers: number of elements of each parameter tensor, in order.
+        layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
+        recovery: of the run until now.
+    """
+
+    number: int
+    now: Time
+    updates: int
+    parts: tuple[Part, ...]
+    shards: tuple[ShardRecord, ...]
+    totals: Totals
+    bounds: tuple[int, ...]
+    layers: tuple[int, ...]
+    layout: str = ""
+    recovery: Recovery = msgspec.field(default_factory=Recovery)
+
+    @property
+    def workers(self) -> int:
+        """The number of workers."""
+        return len(self.shards[0].watermarks)
+
+    @property
+    def slices(self) -> list[slice]:
+        """Each shard's slice of the flat parameters."""
+        return [slice(low, high) for low, high in pairwise(self.bounds)]
+
+
+class Index(Taken, kw_only=True):
+    """The content of index.json. Fields that are not known are ignored when it is read.
+
+    Attributes:
+        segments: the files of the run's records so far, below the folder of the run.
+        outpace: the version that wrote it.
+    """
+
+    version: int = VERSION
+    outpace: str = __version__
+    segments: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, taken: Taken, segments: tuple[str, ...] = ()) -> Index:
+        """Return the index of what an engine has taken."""
+        return cls(**msgspec.structs.asdict(taken), segments=segments)
+
+
+class Damaged(Exception):
+    """A file of a checkpoint is missing, or not as it was written. The message names it."""
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """Write index.json and wait until it is on the disk. Raises OSError."""
+    plain = msgspec.to_builtins(index, str_keys=True)
+    text = json.dumps({"crc32": _checksum(plain), "index": plain}, indent=1)
+    write_bytes(folder / INDEX, text.encode())
+
+
+def read_index(folder: Path) -> Index:
+    """Return the index.
+
+    Raises:
+        Damaged: if it is missing or not as it was written.
+        ConfigError: if a newer version of Outpace wrote it.
+    """
+    path = folder / INDEX
+    try:
+        found = json.loads(path.read_bytes())
+        plain, is_whole = found["index"], found["crc32"] == _checksum(found["index"])
+        if not is_whole:
+            raise ValueError("its CRC-32 is wrong")
+        if plain["version"] > VERSION:
+            raise ConfigError(
+                f"{path} was written by Outpace {plain['outpace']}, and this is {__version__}: use "
+                "that version, or a newer one"
+            )
+        return msgspec.convert(plain, Index, str_keys=True)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: {error}") from error
+
+
+def _checksum(plain: Any) -> int:
+    """Return the CRC-32 of data as JSON without spaces."""
+    return zlib.crc32(json.dumps(plain, separators=(",", ":")).encode())

@@ -1,0 +1,96 @@
+"""A checkpoint on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from outpace.blocks.block import Value
+from outpace.errors import ConfigError
+from outpace.record.checkpoints.dividing import lost, state_of_slice
+from outpace.record.checkpoints.index import Damaged, read_index
+from outpace.record.checkpoints.shards import read_parameters, read_shard
+from outpace.record.checkpoints.tensors import checked
+from outpace.record.folder import METRICS, read_table
+from outpace.sync.checkpoint.state import ShardState
+
+CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
+
+
+class Checkpoint:
+    """A checkpoint with its index; the other files are read when they are needed.
+
+    Args:
+        path: its folder.
+
+    Raises:
+        Damaged: if the index is missing or not as it was written.
+        ConfigError: if a newer version of Outpace wrote it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.index = path, read_index(path)
+
+    @property
+    def name(self) -> str:
+        """Its folder below the folder of the run, such as checkpoints/000012."""
+        return f"{CHECKPOINTS}/{self.path.name}"
+
+    def check(self) -> None:
+        """Read all files. Raises Damaged if one is missing or not as it was written."""
+        for part in self.index.parts:
+            file = self.path / part.file
+            try:
+                found = checked(file)
+            except OSError as error:
+                raise Damaged(f"{file} is damaged: {error.strerror or error}") from error
+            if found.bytes != part.bytes:
+                raise Damaged(f"{file} is damaged: it has {found.bytes} bytes, not {part.bytes}")
+            if found.crc32 != part.crc32:
+                raise Damaged(f"{file} is damaged: its CRC-32 is wrong")
+
+    def metrics(self) -> pa.Table:
+        """Return the metrics until the checkpoint. Raises OSError."""
+        return read_table(self.path / METRICS)
+
+    def blocks(self) -> list[Value]:
+        """Return the parameters of each shard. Raises OSError."""
+        return [read_parameters(self.path, record) for record in self.index.shards]
+
+    def shard_states(self, slices: Sequence[slice], workers: int) -> list[ShardState]:
+        """Return the state of each server of a run that goes on from here.
+
+        Exactly what was saved, if the servers have the same slices and there are as many workers;
+        else see `dividing`.
+
+        Args:
+            slices: of the flat parameters, one for each server.
+
+        Raises:
+            ConfigError: if the parameters are not as many.
+            OSError: if a file cannot be read.
+        """
+        return [self.shard_state(shard, slices, workers) for shard in range(len(slices))]
+
+    def shard_state(self, shard: int, slices: Sequence[slice], workers: int) -> ShardState:
+        """Return the state of one server; see `shard_states`."""
+        index = self.index
+        if slices[-1].stop != index.bounds[-1]:
+            raise ConfigError(
+                f"{self.path} has {index.bounds[-1]:,} parameters, and the task has "
+                f"{slices[-1].stop:,}: resume with the task of that run"
+            )
+        if self._is_divided(slices, workers):
+            return state_of_slice(self.path, index, shard, slices[shard], workers)
+        return read_shard(self.path, index.shards[shard])
+
+    def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
+        """Return how many iterations of workers a run loses in part that goes on from here."""
+        return lost(self.index, self._is_divided(slices, workers))
+
+    def _is_divided(self, slices: Sequence[slice], workers: int) -> bool:
+        """True if the states do not fit these servers and workers as they are."""
+        return list(slices) != self.index.slices or workers != self.index.workers

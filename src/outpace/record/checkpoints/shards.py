@@ -1,0 +1,243 @@
+"""The state of one shard as a file of tensors and a record for the index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch
+
+from outpace.blocks.block import Phantom, Pieces, StepSettings, Value, whole
+from outpace.errors import ConfigError
+from outpace.optim import OptimizerState
+from outpace.record.checkpoints.tensors import Part, read_tensor, read_tensors, write_tensors
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.messages import server_name
+from outpace.sync.policy import Scale
+
+_PARAMETERS: Final = "parameters"
+
+
+class ScriptOptimizer(msgspec.Struct, frozen=True):
+    """The optimizer that a script attached, as a server makes it.
+
+    Attributes:
+        name: of the class.
+        settings: of each parameter group.
+        groups: for each parameter group, (parameter number, low, high) of its pieces of the block.
+    """
+
+    name: str
+    settings: list[dict[str, Any]]
+    groups: list[list[tuple[int, int, int]]]
+
+
+class StateEntry(msgspec.Struct, frozen=True):
+    """An entry of an optimizer's state: a tensor in the file, or a value."""
+
+    parameter: int
+    name: str
+    is_tensor: bool = False
+    value: bool | int | float | str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of the tensor in the file."""
+        return f"optimizer/{self.parameter}/{self.name}"
+
+
+class PartialSum(msgspec.Struct, frozen=True):
+    """A part of a pending sum. lengths: of its pieces; empty if it is one tensor."""
+
+    node: int
+    lengths: list[int] = []
+
+
+class PendingRecord(msgspec.Struct, frozen=True):
+    """A `PendingIteration` without tensors."""
+
+    iteration: int
+    scale: Scale
+    workers: int
+    count: int
+    parts: list[PartialSum]
+    pushes: list[tuple[int, int]]
+    settings: list[tuple[int, StepSettings]] = []
+
+    def key(self, node: int) -> str:
+        """The name of a part of the sum in the file."""
+        return f"pending/{self.iteration}/{node}"
+
+
+class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A `ShardState` without tensors.
+
+    Attributes:
+        file: name of the file that has the tensors.
+        phantom_bytes: size of parameters that have no values (task `timing`); else None.
+        script: the optimizer that a script attached; None: that of the configuration.
+    """
+
+    shard: int
+    file: str
+    clock: int
+    version: int
+    watermarks: tuple[int, ...]
+    gone: tuple[int, ...]
+    pushes: int
+    furthest: float
+    mixed: int
+    phantom_bytes: int | None = None
+    optimizer: list[StateEntry] = []
+    pending: list[PendingRecord] = []
+    script: ScriptOptimizer | None = None
+
+
+def write_shard(
+    folder: Path, state: ShardState, script: ScriptOptimizer | None = None
+) -> tuple[ShardRecord, Part]:
+    """Write the tensors of a shard; return its record for the index, and the file.
+
+    Args:
+        folder: as `Checkpoints.begin` returned it.
+
+    Raises:
+        OSError: if the file cannot be written.
+        ConfigError: if the optimizer keeps something that is no number, text or tensor.
+    """
+    entries, is_phantom = _entries(state.optimizer), isinstance(state.parameters, Phantom)
+    record = ShardRecord(
+        shard=state.shard,
+        file=f"{server_name(state.shard)}.safetensors",
+        clock=state.clock,
+        version=state.version,
+        watermarks=state.watermarks,
+        gone=state.gone,
+        pushes=state.pushes,
+        furthest=state.furthest,
+        mixed=state.mixed,
+        phantom_bytes=state.parameters.nbytes if is_phantom else None,
+        optimizer=entries,
+        pending=[
+            PendingRecord(
+                pending.iteration,
+                pending.scale,
+                pending.workers,
+                pending.count,
+                [PartialSum(node, _lengths(value)) for node, value in pending.parts],
+                list(pending.pushes),
+                list(pending.settings),
+            )
+            for pending in state.pending
+        ],
+        script=script,
+    )
+    return record, write_tensors(folder / record.file, _tensors(state, record))
+
+
+def read_shard(folder: Path, record: ShardRecord) -> ShardState:
+    """Return the state that `write_shard` wrote. Raises OSError."""
+    found = read_tensors(folder / record.file)
+    phantom = None if record.phantom_bytes is None else Phantom(record.phantom_bytes)
+
+    def sum_of(pending: PendingRecord, part: PartialSum) -> Value:
+        if phantom is not None:
+            return phantom
+        tensor = found[pending.key(part.node)]
+        return Pieces(torch.split(tensor, part.lengths)) if part.lengths else tensor
+
+    optimizer: dict[int, dict[str, Any]] = {}
+    for entry in record.optimizer:
+        value = found[entry.key] if entry.is_tensor else entry.value
+        optimizer.setdefault(entry.parameter, {})[entry.name] = value
+    pending = tuple(
+        PendingIteration(
+            each.iteration,
+            each.scale,
+            each.workers,
+            each.count,
+            tuple((part.node, sum_of(each, part)) for part in each.parts),
+            tuple(each.pushes),
+            tuple(each.settings),
+        )
+        for each in record.pending
+    )
+    return _state(record, found[_PARAMETERS] if phantom is None else phantom, optimizer, pending)
+
+
+def read_parameters(folder: Path, record: ShardRecord) -> Value:
+    """Return the parameters of a shard. Raises OSError."""
+    if record.phantom_bytes is not None:
+        return Phantom(record.phantom_bytes)
+    return read_tensor(folder / record.file, _PARAMETERS)
+
+
+def without_tensors(record: ShardRecord) -> ShardState:
+    """Return the state without parameters, optimizer and pending sums."""
+    return _state(record, Phantom(0), {}, ())
+
+
+def _state(
+    record: ShardRecord,
+    parameters: Value,
+    optimizer: OptimizerState,
+    pending: tuple[PendingIteration, ...],
+) -> ShardState:
+    return ShardState(
+        shard=record.shard,
+        clock=record.clock,
+        version=record.version,
+        watermarks=record.watermarks,
+        gone=record.gone,
+        pushes=record.pushes,
+        furthest=record.furthest,
+        mixed=record.mixed,
+        parameters=parameters,
+        optimizer=optimizer,
+        pending=pending,
+    )
+
+
+def _tensors(state: ShardState, record: ShardRecord) -> dict[str, torch.Tensor]:
+    """Return the tensors of a state by their names in the file."""
+    found = {
+        entry.key: state.optimizer[entry.parameter][entry.name]
+        for entry in record.optimizer
+        if entry.is_tensor
+    }
+    blocks: Mapping[str, Value] = {
+        _PARAMETERS: state.parameters,
+        **{
+            kept.key(node): value
+            for kept, pending in zip(record.pending, state.pending, strict=True)
+            for node, value in pending.parts
+        },
+    }
+    for name, block in blocks.items():
+        tensor = whole(block)
+        if isinstance(tensor, torch.Tensor):
+            found[name] = tensor
+    return found
+
+
+def _entries(state: OptimizerState) -> list[StateEntry]:
+    entries = []
+    for parameter, values in state.items():
+        for name, value in values.items():
+            if isinstance(value, torch.Tensor):
+                entries.append(StateEntry(parameter, name, is_tensor=True))
+            elif value is None or isinstance(value, bool | int | float | str):
+                entries.append(StateEntry(parameter, name, value=value))
+            else:
+                raise ConfigError(
+                    f"checkpoint: the optimizer's state {name!r} is a {type(value).__name__}, and "
+                    "a checkpoint can keep only numbers, texts and tensors: leave checkpoint out, "
+                    "or use an optimizer that keeps only these"
+                )
+    return entries
+
+
+def _lengths(value: Value) -> list[int]:
+    return [part.numel() for part in value.parts] if isinstance(value, Pieces) else []

@@ -1,0 +1,93 @@
+"""Files of tensors that are on the disk when a function here returns, and their checksums."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+_READ_BYTES: Final = 1 << 20
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A file of a checkpoint. file: its name in the folder."""
+
+    file: str
+    bytes: int
+    crc32: int
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> Part:
+    """Write a safetensors file and wait until it is on the disk.
+
+    The tensors must not change meanwhile: they are written without the interpreter's lock.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(path))
+    except SafetensorError as error:  # of a full disk, among others
+        raise OSError(f"{path.name}: {error}") from error
+    return written(path)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of a file, in memory of their own. Raises OSError."""
+    try:
+        # The library's tensors are views of the mapped file.
+        return {name: tensor.clone() for name, tensor in load_file(str(path)).items()}
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
+
+
+def read_tensor(path: Path, name: str) -> torch.Tensor:
+    """Return one tensor of a file, in memory of its own. Raises OSError."""
+    try:
+        with safe_open(str(path), "pt") as file:
+            tensor: torch.Tensor = file.get_tensor(name).clone()
+            return tensor
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
+
+
+def written(path: Path) -> Part:
+    """Wait until a file is on the disk; return its size and checksum. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        os.fsync(file.fileno())
+    return checked(path)
+
+
+def checked(path: Path) -> Part:
+    """Return the size and checksum of a file. Raises OSError."""
+    crc32 = size = 0
+    buffer = bytearray(_READ_BYTES)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            crc32, size = zlib.crc32(view[:count], crc32), size + count
+    return Part(path.name, size, crc32)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file and wait until it is on the disk. Raises OSError."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,30 @@
+"""What a run went through to survive failures, for its summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Recovery(msgspec.Struct, kw_only=True):
+    """The counts of a run over all its sessions.
+
+    Attributes:
+        restarts: processes that were brought back; all of them at once count as one.
+        updates_lost: iterations of workers whose gradient is not in the result of all servers,
+            although the worker had sent it, or could not send it any more.
+        resumed_from: the checkpoint of the last resume, below the folder of the run.
+    """
+
+    restarts: int = 0
+    updates_lost: int = 0
+    resumed_from: str | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of summary.json about failures."""
+        return {
+            "restarts": self.restarts,
+            "updates_lost": self.updates_lost,
+            "resumed_from": self.resumed_from,
+        }

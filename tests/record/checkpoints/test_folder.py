@@ -1,0 +1,165 @@
+"""The checkpoints of a run are whole or absent, and the newest of them stay."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from tests.support.checkpoints import METRICS, same, save, shard_state
+
+from outpace.errors import ConfigError
+from outpace.record.checkpoints import Checkpoints, RunLock, folder, tensors, write_shard
+
+
+def states(number):
+    """Return two states that tell which checkpoint they are of."""
+    return [shard_state(shard=m, parameters=torch.full((3,), number + m / 2)) for m in (0, 1)]
+
+
+def require_newest(run, number):
+    """Require that this is the newest checkpoint of the run, and whole."""
+    said = []
+    found = Checkpoints(run).newest(said.append)
+    assert said == []
+    assert found.index.number == number
+    read = found.shard_states(found.index.slices, 2)
+    assert all(map(same, read, states(number)))
+    assert found.metrics() == METRICS
+    assert found.index.totals.iterations == {0: 5, 1: 7}
+
+
+class Killed(BaseException):
+    """In place of the end of the process."""
+
+
+class Dying:
+    """Counts operations on files and raises Killed at one of them, before or in the middle."""
+
+    def __init__(self, patch, last):
+        self.count, self.last = 0, last
+        for target, name in (
+            (tensors.os, "fsync"),
+            (tensors, "save_file"),
+            (folder.pq, "write_table"),
+            (Path, "rename"),
+            (Path, "mkdir"),
+            (folder.shutil, "rmtree"),
+        ):
+            patch.setattr(target, name, self.counted(getattr(target, name), name))
+
+    def counted(self, function, name):
+        def operation(*arguments, **others):
+            self.count += 1
+            if self.count == self.last:
+                if name in ("save_file", "write_table"):
+                    Path(arguments[1]).write_bytes(b"\x40torn")
+                if name == "rmtree":  # half of it is done
+                    next(Path(arguments[0]).iterdir()).unlink()
+                raise Killed
+            return function(*arguments, **others)
+
+        return operation
+
+
+def test_a_process_killed_at_any_operation_leaves_whole_checkpoints(tmp_path, monkeypatch):
+    last, done = 0, False
+    while not done:
+        last += 1
+        run = tmp_path / str(last)
+        save(Checkpoints(run, keep=1), 1, states(1))
+        with monkeypatch.context() as patch:
+            Dying(patch, last)
+            try:
+                save(Checkpoints(run, keep=1), 2, states(2))
+                done = True
+            except Killed:
+                pass
+        renamed = (run / "checkpoints" / "000002").exists()
+        require_newest(run, 2 if renamed else 1)
+        Checkpoints(run).clean()
+        require_newest(run, 2 if renamed else 1)
+        assert not list(run.glob("checkpoints/*.part"))
+    assert last > 10  # begin, two shards, metrics, index, folders, renames, removal
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["000002"]
+
+
+@pytest.mark.parametrize("name", ["server-1.safetensors", "metrics.parquet", "index.json"])
+def test_a_damaged_checkpoint_is_passed_over_with_a_notice(name, tmp_path):
+    for number in (1, 2):
+        save(Checkpoints(tmp_path), number, states(number))
+    damage(tmp_path / "checkpoints" / "000002" / name)
+    said = []
+    assert Checkpoints(tmp_path).newest(said.append).name == "checkpoints/000001"
+    (text,) = said
+    assert f"000002/{name} is damaged" in text
+    assert "checkpoints/000001 is used instead" in text
+    damage(tmp_path / "checkpoints" / "000001" / name)
+    with pytest.raises(ConfigError, match="no checkpoint can be used"):
+        Checkpoints(tmp_path).newest()
+
+
+def damage(path):
+    """Change one digit in a text file, or one bit in the middle of another."""
+    data = bytearray(path.read_bytes())
+    place = data.index(b'"clock": ') + 9 if path.suffix == ".json" else len(data) // 2
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_file_that_is_missing_or_cut_off_is_damage(tmp_path):
+    for number in (1, 2, 3):
+        save(Checkpoints(tmp_path), number, states(number))
+    (tmp_path / "checkpoints" / "000003" / "server-0.safetensors").unlink()
+    cut = tmp_path / "checkpoints" / "000002" / "server-0.safetensors"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    said = []
+    assert Checkpoints(tmp_path).newest(said.append).name == "checkpoints/000001"
+    assert "No such file" in said[0]
+    assert "bytes, not" in said[1]
+
+
+def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, monkeypatch):
+    save(Checkpoints(tmp_path), 1, states(1))
+
+    def full(*_):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(tensors, "save_file", full)
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(OSError, match=r"server-0.safetensors: No space left on device"):
+        write_shard(checkpoints.begin(2), states(2)[0])
+    checkpoints.abandon(2)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000001"]
+    require_newest(tmp_path, 1)
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, [5]), (3, [3, 4, 5])])
+def test_the_newest_stay(keep, left, tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep)
+    for number in range(1, 6):
+        save(checkpoints, number, states(number))
+    assert checkpoints.numbers() == left
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_removes_those_after_it(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    for number in (1, 2, 3):
+        save(checkpoints, number, states(number))
+    checkpoints.begin(4)
+    checkpoints.clean(after=1)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000001"]
+
+
+def test_a_run_without_checkpoints_has_no_newest(tmp_path):
+    assert Checkpoints(tmp_path).newest() is None
+    Checkpoints(tmp_path).begin(1)
+    assert Checkpoints(tmp_path).newest() is None
+
+
+def test_the_lock_refuses_a_second_holder_and_names_the_first(tmp_path):
+    with RunLock(tmp_path):
+        with pytest.raises(ConfigError, match=r"this run is going on \(process \d+ on .* since "):
+            RunLock(tmp_path)
+        with pytest.raises(ConfigError, match="stop it first"):
+            RunLock(tmp_path)
+    RunLock(tmp_path).release()

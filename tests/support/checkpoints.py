@@ -1,0 +1,77 @@
+"""States of shards for tests of checkpoints, and their comparison."""
+
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from outpace.blocks.block import Pieces
+from outpace.record.checkpoints import Checkpoints, Index, write_shard
+from outpace.record.totals import Totals
+from outpace.sync.checkpoint.state import ShardState
+
+METRICS = pa.table({"time_s": [0.0, 1.5]})
+
+
+def shard_state(**changes: Any) -> ShardState:
+    """Return a state of server 1 with three parameters and two workers, changed as asked."""
+    usual = {
+        "shard": 1,
+        "clock": 5,
+        "version": 11,
+        "watermarks": (4, 6),
+        "gone": (0,),
+        "pushes": 12,
+        "furthest": 5.5,
+        "mixed": 2,
+        "parameters": torch.tensor([1.0, -2.0, 3.0]),
+        "optimizer": {},
+        "pending": (),
+    }
+    return ShardState(**{**usual, **changes})
+
+
+def same(one: Any, other: Any) -> bool:
+    """True if two states, or parts of states, are equal bit by bit; whole or in pieces."""
+    if isinstance(one, torch.Tensor | Pieces) and isinstance(other, torch.Tensor | Pieces):
+        first, second = (x.whole() if isinstance(x, Pieces) else x for x in (one, other))
+        return first.dtype == second.dtype and torch.equal(first, second)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if hasattr(one, "__dataclass_fields__"):
+        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    return bool(one == other)
+
+
+def save(
+    checkpoints: Checkpoints,
+    number: int,
+    states: list[ShardState],
+    script: Any = None,
+    layout: str = "",
+) -> Index:
+    """Write a whole checkpoint of these shards."""
+    folder = checkpoints.begin(number)
+    written = [write_shard(folder, state, script) for state in states]
+    bounds = [0]
+    for state in states:
+        itemsize = getattr(state.parameters, "dtype", torch.float32).itemsize
+        bounds.append(bounds[-1] + state.parameters.nbytes // itemsize)
+    index = Index(
+        number=number,
+        now=number * 10**9,
+        updates=states[0].version,
+        parts=tuple(part for _, part in written),
+        shards=tuple(record for record, _ in written),
+        totals=Totals(iterations={0: 5, 1: 7}, loss_sum=float("nan")),
+        bounds=tuple(bounds),
+        layers=(bounds[-1],),
+        layout=layout,
+    )
+    checkpoints.commit(index, METRICS)
+    return index
