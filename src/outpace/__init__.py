@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from outpace.experiment.explaining import explain
     from outpace.experiment.results import Result
     from outpace.experiment.running import run, simulate
-    from outpace.experiment.sweeping.sweep import Sweep, sweep
+    from outpace.experiment.sweeping.found import Sweep
+    from outpace.experiment.sweeping.sweep import sweep
     from outpace.script import (
         abortable,
         attach,
@@ -56,7 +57,8 @@ _NAMES = {  # by module
     "experiment.explaining": ["explain"],
     "experiment.results": ["Result"],
     "experiment.running": ["run", "simulate"],
-    "experiment.sweeping.sweep": ["Sweep", "sweep"],
+    "experiment.sweeping.found": ["Sweep"],
+    "experiment.sweeping.sweep": ["sweep"],
     "script": [
         "abortable",
         "attach",

@@ -31,7 +31,7 @@ from outpace.errors import RunError
 
 if TYPE_CHECKING:
     from outpace.experiment.sweeping.candidate import Candidate
-    from outpace.experiment.sweeping.sweep import Sweep
+    from outpace.experiment.sweeping.found import Sweep
 
 _SHOWN: Final = 10  # candidates in the terminal
 
@@ -180,7 +180,7 @@ def _show(found: Sweep, folder: Path, output: Output) -> None:
 
 
 def _print_best(found: Sweep) -> None:
-    from outpace.experiment.sweeping.driving import in_order
+    from outpace.experiment.sweeping.candidate import in_order
 
     rows = [["", *(each.key for each in found.space), found.objective.words, "status"]]
     for each in in_order(found.candidates, found.objective)[:_SHOWN]:

@@ -125,6 +125,22 @@ def curve_of(points: Sequence[Point], to: Objective) -> tuple[tuple[float, float
     return tuple(known[::step] if (len(known) - 1) % step == 0 else [*known[::step], known[-1]])
 
 
+def in_order(candidates: Sequence[Candidate], objective: Objective) -> list[Candidate]:
+    """Return the candidates, the best first and those without a value last."""
+    sign = -1 if objective.maximized else 1
+
+    def key(each: Candidate) -> tuple[bool, float, int]:
+        return each.value is None, sign * (each.value or 0.0), each.number
+
+    return sorted(candidates, key=key)
+
+
+def best_of(candidates: Sequence[Candidate], objective: Objective) -> Candidate | None:
+    """Return the first of the best complete candidates; None if none is complete."""
+    first = next(iter(in_order(candidates, objective)), None)
+    return None if first is None or first.value is None else first
+
+
 def _last(points: Sequence[Point], name: str) -> float | None:
     values = [getattr(point, name) for point in points]
     return next((value for value in reversed(values) if value is not None), None)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.experiment.sweeping.candidate import Candidate, completed, curve_of
+from outpace.experiment.sweeping.candidate import Candidate, best_of, completed, curve_of
 from outpace.experiment.sweeping.judging import STEPS, Judge, Run, Verdict
 from outpace.experiment.sweeping.objective import Objective
 from outpace.experiment.sweeping.pruning import Pruning
@@ -325,19 +325,3 @@ class Drive:
             runs=tuple(runs),
             curve=curve_of(first[: verdict.at[1]] if of_first else first, self._objective),
         )
-
-
-def in_order(candidates: Sequence[Candidate], objective: Objective) -> list[Candidate]:
-    """Return the candidates, the best first and those without a value last."""
-    sign = -1 if objective.maximized else 1
-
-    def key(each: Candidate) -> tuple[bool, float, int]:
-        return each.value is None, sign * (each.value or 0.0), each.number
-
-    return sorted(candidates, key=key)
-
-
-def best_of(candidates: Sequence[Candidate], objective: Objective) -> Candidate | None:
-    """Return the first of the best complete candidates; None if none is complete."""
-    first = next(iter(in_order(candidates, objective)), None)
-    return None if first is None or first.value is None else first

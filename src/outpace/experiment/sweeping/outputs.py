@@ -14,7 +14,7 @@ from outpace.report.sweeps.reading import SweepData
 from outpace.support.yaml_files import write_yaml
 
 if TYPE_CHECKING:
-    from outpace.experiment.sweeping.sweep import Sweep
+    from outpace.experiment.sweeping.found import Sweep
 
 
 def content(found: Sweep) -> dict[str, Any]:

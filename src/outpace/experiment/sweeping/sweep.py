@@ -6,20 +6,19 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
-from outpace.experiment import display
 from outpace.experiment.intervals import interval_words, with_interval
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import ExperimentLike, Source, TaskLike, source_of
-from outpace.experiment.sweeping.candidate import Candidate
+from outpace.experiment.sweeping.candidate import Candidate, best_of
 from outpace.experiment.sweeping.checking import first_valid
-from outpace.experiment.sweeping.driving import Drive, best_of
+from outpace.experiment.sweeping.driving import Drive
+from outpace.experiment.sweeping.found import Sweep
 from outpace.experiment.sweeping.journal import own
 from outpace.experiment.sweeping.objective import Objective, objective_of
 from outpace.experiment.sweeping.outputs import write_outputs
@@ -28,7 +27,6 @@ from outpace.experiment.sweeping.space import (
     applied,
     combinations,
     dimensions_of,
-    in_words,
 )
 from outpace.experiment.sweeping.study import JOURNAL, Study, quiet
 from outpace.record import folder as files
@@ -36,64 +34,10 @@ from outpace.simulation.virtual import one_thread_own_randomness
 from outpace.support.notices import warn
 from outpace.tasks import GivenTask, Script
 
-if TYPE_CHECKING:
-    from optuna import Study as OptunaStudy
-
 _GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
 _TRIALS: Final = 32  # candidates of a larger space, without a budget
 _MOST_SEEDS: Final = 1000
 PARALLEL: Final = 8
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The result of a sweep.
-
-    Attributes:
-        objective: what was looked for.
-        source: names the configuration.
-        space: the keys and their values.
-        candidates: those that have ended, by number.
-        best: None if no candidate is complete.
-        experiment: of the best candidate.
-        seeds: of the runs of each candidate.
-        method: how candidates were chosen and ended, in words.
-        status: `complete`; `budget`, if it was spent before all candidates were tried; or
-            `interrupted`.
-        wall_s: seconds that the sweep took, with earlier sessions.
-        cpu_s: processor time of the runs in these seconds.
-        study: the study in Optuna.
-        folder: None if the sweep was kept in memory.
-    """
-
-    source: str
-    objective: Objective
-    space: tuple[Dimension, ...]
-    candidates: tuple[Candidate, ...]
-    best: Candidate | None
-    experiment: Experiment | None
-    seeds: tuple[int, ...]
-    method: str
-    status: str
-    wall_s: float
-    cpu_s: float
-    study: OptunaStudy
-    folder: Path | None = None
-
-    def __repr__(self) -> str:
-        found = "no complete candidate" if self.best is None else in_words(self.best.values)
-        return f"<Sweep of {len(self.candidates)} candidates, {self.objective.words}: {found}>"
-
-    def to_pandas(self) -> Any:
-        """Return a DataFrame with a row per candidate. Raises ConfigError without pandas."""
-        rows = [
-            {**each.values, **{k: v for k, v in each.plain().items() if k in _COLUMNS}}
-            for each in self.candidates
-        ]
-        return display.pandas().DataFrame(rows)
-
-
-_COLUMNS: Final = ("number", "status", "value", "low", "high", "ended_at_s", "error")
 
 
 def sweep(
