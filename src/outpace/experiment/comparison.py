@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from outpace.cluster.observed import Measured
-from outpace.config.experiment import Experiment
-from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.compared import Comparison, Row, Variant, compared
+from outpace.experiment.comparison_runs import MakeTracker, Run, failed, prepared, runs_of
 from outpace.experiment.overwriting import overwritten
 from outpace.experiment.running import simulate
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
-from outpace.experiment.tracking import Tracking, prepare
+from outpace.experiment.tracking import prepare
 from outpace.experiment.trials.one import carry_out
 from outpace.experiment.trials.orders import Ended, Order
 from outpace.experiment.trials.pool import KILLED, Pool, needs_all_cores
@@ -28,14 +22,11 @@ from outpace.experiment.variants import alike, check_seeds, seeds_from, variants
 from outpace.record import folder as files
 from outpace.report import write_report
 from outpace.simulation.executors.processes import cores
-from outpace.simulation.measured import remember
 from outpace.simulation.virtual import Progress
 from outpace.support.notices import warn
 from outpace.tasks import GivenTask, Script
 
 __all__ = ["compare", "seeds_from", "variants_from"]
-
-MakeTracker: TypeAlias = Callable[[str, int], Any]  # of a variant's name and a seed
 
 
 def compare(
@@ -102,11 +93,11 @@ def compare(
             raise ConfigError(f"variant {variant.name}: {error}") from error
     for one, same in alike(variants):
         warn(f"the variants {one} and {same} are the same, and so are their results: leave one out")
-    runs = list(_runs(variants, seeds, out))
+    runs = list(runs_of(variants, seeds, out))
     bars = _Bars(runs, progress)
     if out is None:
         return Comparison(_in_memory(run, bars, tracker) for run in runs)
-    ended = _prepared(runs, out) if resume else {}
+    ended = prepared(runs, out) if resume else {}
     if not resume:
         files.new_folder(out)
     for run in ended:
@@ -140,51 +131,10 @@ def _write(rows: Sequence[Row], out: Path) -> None:
         raise RunError(f"cannot write about the runs in {out}: {fault}{more}") from fault
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
-    """A run of a comparison; `folder` is unused if the comparison is kept in memory.
-
-    name: of the run in trackers.
-    """
-
-    variant: Variant
-    experiment: Experiment
-    folder: Path
-    name: str
-
-    def tracking(self, tracker: MakeTracker | None) -> Tracking:
-        """Return the tracking of this run. Raises ConfigError if `tracker` returns no tracker."""
-        made = None if tracker is None else tracker(self.variant.name, self.experiment.seed)
-        return dataclasses.replace(Tracking.of(made, self.folder), name=self.name)
-
-    @property
-    def fits_a_model(self) -> bool:
-        cut_off = self.experiment.cut_off
-        return cut_off is not None and cut_off.fitted_in_run
-
-    def row(self, error: str | None) -> Row:
-        if error is not None and not (self.folder / files.SUMMARY).is_file():
-            summary = _failed(error)  # the run could not begin
-        else:
-            summary = files.read_summary(self.folder)
-        return Row(self.variant, self.experiment.seed, summary, error, folder=self.folder)
-
-
-def _runs(variants: Sequence[Variant], seeds: int, out: Path | None) -> Iterator[_Run]:
-    for variant in variants:
-        for later in range(seeds):
-            seed = variant.experiment.seed + later
-            experiment = dataclasses.replace(variant.experiment, seed=seed)
-            name = f"{variant.name}/seed-{seed}" if seeds > 1 else variant.name
-            yield _Run(variant, experiment, (out or Path()) / name, name)
-
-
 class _Bars:
     """The share of each variant's runs that is done."""
 
-    def __init__(
-        self, runs: Sequence[_Run], progress: Callable[[Variant], Progress | None]
-    ) -> None:
+    def __init__(self, runs: Sequence[Run], progress: Callable[[Variant], Progress | None]) -> None:
         self._done: dict[str, dict[Path, float]] = {}
         self._bars: dict[str, Progress | None] = {}
         for run in runs:
@@ -192,30 +142,26 @@ class _Bars:
                 self._bars[run.variant.name] = progress(run.variant)
             self._done.setdefault(run.variant.name, {})[run.folder] = 0.0
 
-    def set(self, run: _Run, share: float) -> None:
+    def set(self, run: Run, share: float) -> None:
         done = self._done[run.variant.name]
         done[run.folder] = share
         if (bar := self._bars[run.variant.name]) is not None:
             bar(sum(done.values()) / len(done))
 
 
-def _in_memory(run: _Run, bars: _Bars, tracker: MakeTracker | None) -> Row:
+def _in_memory(run: Run, bars: _Bars, tracker: MakeTracker | None) -> Row:
     seed = run.experiment.seed
     try:
         tracking = run.tracking(tracker)
         result = simulate(run.experiment, progress=partial(bars.set, run), tracker=tracking)
     except RunError as error:
-        return Row(run.variant, seed, _failed(str(error)), str(error))
+        return Row(run.variant, seed, failed(str(error)), str(error))
     return Row(run.variant, seed, result.summary, None, kept=result)
 
 
-def _failed(error: str) -> dict[str, Any]:
-    return {"status": "failed", "error": error}
-
-
 def _carried_out(
-    runs: Sequence[_Run], processes: int | None, bars: _Bars, tracker: MakeTracker | None
-) -> Iterator[tuple[_Run, str | None]]:
+    runs: Sequence[Run], processes: int | None, bars: _Bars, tracker: MakeTracker | None
+) -> Iterator[tuple[Run, str | None]]:
     """Run and yield the runs as they end, each with its error or None."""
     if any(isinstance(run.experiment.task, GivenTask | Script) for run in runs):
         processes = 1  # a task cannot go to another process; those of a script use all cores
@@ -225,7 +171,7 @@ def _carried_out(
     most = min(len(runs), processes or (1 if alone else cores()))
     warned: set[str] = set()
 
-    def warning(run: _Run, text: str) -> None:
+    def warning(run: Run, text: str) -> None:
         text = f"{run.variant.name}: {text}"
         if text not in warned:  # by a run of this variant with another seed
             warned.add(text)
@@ -250,8 +196,8 @@ def _carried_out(
 
 
 def _side_by_side(
-    runs: Sequence[_Run], most: int, bars: _Bars, warning: Callable[[_Run, str], None]
-) -> Iterator[tuple[_Run, str | None]]:
+    runs: Sequence[Run], most: int, bars: _Bars, warning: Callable[[Run, str], None]
+) -> Iterator[tuple[Run, str | None]]:
     with Pool(most, progress=bars.set, warning=warning) as pool:
         for each in runs:
             pool.start(Order(each, each.experiment, each.folder, each.name))
@@ -259,81 +205,9 @@ def _side_by_side(
             for event in events:
                 if isinstance(event, Ended):
                     run = event.key
-                    assert isinstance(run, _Run)
+                    assert isinstance(run, Run)
                     error = event.error
                     if error is not None and error.startswith(KILLED):
                         error += "; compare again with --resume"
                     bars.set(run, 1.0)
                     yield run, error
-
-
-def _prepared(runs: Sequence[_Run], out: Path) -> dict[_Run, str | None]:
-    """Return the runs that are complete in `out`; remove the folders of all others.
-
-    Raises ConfigError, before anything is removed, if `out` does not exist or a folder is not
-    that of its run.
-    """
-    if any(isinstance(run.experiment.task, GivenTask) for run in runs):
-        raise ConfigError(
-            "resume: the folders do not say whether a task that was given from Python is the same; "
-            "name its file: task={'kind': 'python', 'target': 'file.py:function'}"
-        )
-    if not out.is_dir():
-        raise ConfigError(f"{out} is not a folder: there is nothing to resume")
-    there = [run for run in runs if _is_there(run, out)]
-    ended: dict[_Run, str | None] = {run: None for run in there if _is_complete(run.folder)}
-    for run in there:
-        if run not in ended:
-            shutil.rmtree(run.folder)
-    return ended
-
-
-def _is_there(run: _Run, out: Path) -> bool:
-    """True if the run has a folder. Raises ConfigError if the folder is not that of this run."""
-    config, variant = run.folder / files.CONFIG, out / run.variant.name
-    if variant != run.folder and (variant / files.CONFIG).exists():
-        raise ConfigError(
-            f"{variant} is the run of a comparison with one seed, and with several seeds it would "
-            f"be in {run.folder}: move it there, or choose another folder"
-        )
-    if not os.path.lexists(run.folder):
-        return False
-    if config.is_file():
-        found = experiment_from(files.read_config(run.folder), str(config), out)
-        if _as_configured(found, run.experiment) == run.experiment:
-            return True
-        raise ConfigError(
-            f"{config} differs from the configuration of {run.variant.name} with seed "
-            f"{run.experiment.seed}: resume with the configuration that {out} was made with, "
-            "or choose another folder"
-        )
-    if not run.folder.is_dir() or any(path.suffix != ".part" for path in run.folder.iterdir()):
-        raise ConfigError(
-            f"{run.folder} is not the folder of a run, it has no {files.CONFIG}: resume with the "
-            "number of seeds and the variants that the comparison was made with, or choose "
-            "another folder"
-        )
-    return True
-
-
-def _as_configured(found: Experiment, wanted: Experiment) -> Experiment:
-    """Return the experiment of a run's folder without the run times that were measured for it.
-
-    The runs that are still to be made then use the same run times.
-    """
-    compute = wanted.compute
-    if compute is None and isinstance(found.compute, Measured):  # of a script
-        remember(found)
-        return dataclasses.replace(found, compute=None)
-    if isinstance(compute, Measured) and isinstance(found.compute, Measured):
-        remember(found)
-        return dataclasses.replace(
-            found, compute=dataclasses.replace(found.compute, seconds=compute.seconds)
-        )
-    return found
-
-
-def _is_complete(folder: Path) -> bool:
-    if not (folder / files.SUMMARY).is_file():
-        return False  # the run was killed at its begin
-    return files.read_summary(folder).get("status") == "complete"
