@@ -115,7 +115,10 @@ def test_the_time_of_a_server_is_a_law_without_anything_about_workers(key):
         f"{key}.mean_s must be a positive number of seconds, at most 1e9, not -1.0"
     }
     assert problems(f"{key}={{kind: exponential, mean_s: 1, worker_cv: 0.1}}") == {
-        f"{key}: worker_cv, factors and slow are for workers, not for servers"
+        f"{key}: worker_cv and slow are for workers; servers may have factors"
+    }
+    assert problems(f"{key}={{kind: exponential, mean_s: 1, factors: [1, 2, 1]}}", "servers=2") == {
+        f"{key}.factors must be one for each of the 2 servers, not 3"
     }
     (unknown,) = problems(f"{key}={{kind: measured}}")
     assert unknown.startswith(f"{key}.kind: unknown kind 'measured'.")

@@ -323,8 +323,13 @@ class Experiment:
                     yield f"{key}: worker_cv and slow are for run times; factors are possible"
                 if law.factors and len(law.factors) != self.workers:
                     yield wrong_number_of_factors(len(law.factors), self.workers, key)
-            elif law.worker_cv or law.factors or law.slow:
-                yield f"{key}: worker_cv, factors and slow are for workers, not for servers"
+            elif law.worker_cv or law.slow:
+                yield f"{key}: worker_cv and slow are for workers; servers may have factors"
+            elif law.factors and len(law.factors) != self.servers:
+                yield (
+                    f"{key}.factors must be one for each of the {self.servers} servers, "
+                    f"not {len(law.factors)}"
+                )
         if self.network is not None and is_known:
             try:
                 self.network.require_machines(self.machines)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from outpace.predict.slow import Detector, Rows, detected, pattern_of
+from outpace.predict.slow import Detector, Rows, detected, fast, pattern_of, sudden
 from outpace.predict.slow.evidence import Evidence
 
 
@@ -57,6 +57,41 @@ def test_bursts_have_a_begin_and_an_end_and_a_pause_is_one_iteration():
         assert found == pytest.approx(expected, abs=2)
     assert pattern_of(periods[:2]) == "bursts"
     assert pattern_of(periods[2:]) == "once"
+
+
+def test_tails_heavier_than_pareto_have_no_pauses():
+    """Student's t with 3 degrees of freedom on the logarithm; a pause of 8 times is found."""
+    rng = np.random.default_rng(8)
+    for units in (4, 16):
+        for _ in range(4):
+            seconds = np.exp(0.1 / math.sqrt(3) * rng.standard_t(3, (300, units)))
+            assert not [each for each in detected(seconds) if each.first == each.last]
+    seconds = noise(rng, 300, 4, cv=0.1)
+    seconds[250, 3] *= 8
+    (period,) = detected(seconds)
+    assert (period.unit, period.first, period.last) == (3, 250, 250)
+
+
+def test_groups_of_times_that_are_too_long_do_not_hide_each_other():
+    times = np.random.default_rng(9).lognormal(0, 0.1, 400)
+    groups = np.arange(400) // 4
+    times[[40, 41, 200, 201]] *= 20
+    assert sudden(times, groups, [10, 50, 7], 0.01) == [10, 50]
+    assert sudden(times, groups, [7], 0.01) == []
+
+
+def test_fast_units_are_found_where_most_are_slow():
+    seconds = noise(np.random.default_rng(10), 40, 8)
+    assert fast(seconds) is None
+    seconds[:, [0, 1, 3, 4, 7]] *= 1.3
+    found = fast(seconds)
+    assert found is not None
+    assert found.units == (2, 5, 6)
+    assert found.factor == pytest.approx(1.3, abs=0.05)
+    seconds[:, 2] *= 1.3
+    seconds[:, 5] *= 1.3
+    seconds[:, 6] /= 1.3 * 1.3  # one fast unit
+    assert fast(seconds).units == (6,)
 
 
 def test_a_unit_that_becomes_slow_is_steady_from_then_on():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from outpace.errors import ConfigError
 from outpace.record import folder as files
 from outpace.record.timing import SCHEMA
 from outpace.report.explaining import explained
+from outpace.report.explaining.words import sentences
 
 FACTORS = (1, 1, 1.3, 1, 1)
 
@@ -104,25 +106,111 @@ def test_what_is_not_a_recorded_run_is_said_in_one_line(tmp_path):
         explained(tmp_path)
 
 
-def test_a_server_that_handles_requests_slowly_is_named(tmp_path):
-    """By hand: server 1 needs 30 ms for a request, the others 10, in 40 iterations: 0.8 s."""
-    network = {"latency_s": 0.005}
-    even = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
-    run(tmp_path / "run", sync={"kind": "bsp"}, servers=3, network=network, compute=even)
-    summary = files.read_summary(tmp_path / "run")
+def recorded(folder, servers, times_of, sync=None):
+    """Record a run of 5 workers as if it were real: nothing is slow but what `times_of` says.
+
+    Args:
+        times_of: From iteration, worker and server to seconds of the request under way, and of
+            handling it.
+    """
+    run(
+        folder,
+        sync=sync or {"kind": "bsp"},
+        servers=servers,
+        network={"latency_s": 0.005},
+        compute={"kind": "lognormal", "mean_s": 0.1, "cv": 0.03},
+    )
+    summary = files.read_summary(folder)
     summary["wall_time_s"] = summary.pop("virtual_time_s")
-    files.write_summary(tmp_path / "run", summary)
+    files.write_summary(folder, summary)
     rows = []
-    for iteration, worker, server in product(range(40), range(5), range(3)):
-        done = 30_000_000 + iteration % 3 if server == 1 else 10_000_000 + server
+    for iteration, worker, server in product(range(40), range(5), range(servers)):
+        way, handling = (round(1e9 * part) for part in times_of(iteration, worker, server))
+        handling += iteration % 3 + server
         row = dict.fromkeys(SCHEMA.names)
         row |= {"what": "push", "worker": worker, "server": server, "iteration": iteration}
-        row |= {"sent_bytes": 1, "answer_bytes": 1, "sent_ns": 0, "received_ns": 1_000_000}
-        row |= {"begun_ns": 0, "done_ns": done, "answer_begun_ns": done, "answered_ns": done}
-        row |= {"arrived_ns": done + 1_000_000}
+        row |= {"sent_bytes": 1, "answer_bytes": 1, "sent_ns": 0, "received_ns": way // 2}
+        row |= {"begun_ns": 0, "done_ns": handling, "arrived_ns": way}
+        row |= {"answer_begun_ns": way // 2, "answered_ns": way // 2}
         rows.append(row)
-    files.write_table(tmp_path / "run" / files.TIMING, pa.Table.from_pylist(rows, SCHEMA))
+    files.write_table(folder / files.TIMING, pa.Table.from_pylist(rows, SCHEMA))
+
+
+def test_a_server_that_handles_requests_slowly_is_named(tmp_path):
+    """By hand: it needs 30 ms, the others 10, for 5 requests in turn, in 40 iterations: 4 s.
+
+    Less by what workers come apart: 5 requests of 10 ms wait for each other as those of 30 ms do.
+    """
+    recorded(tmp_path / "run", 3, lambda _, __, server: (0.001, 0.03 if server == 1 else 0.01))
     (cause,) = explained(tmp_path / "run").causes
     assert (cause.name, cause.pattern) == ("server 1", "steady")
     assert cause.factor == pytest.approx(3, rel=0.01)
-    assert cause.lost_s == pytest.approx(0.8, rel=0.01)
+    assert cause.lost_s == pytest.approx(4, rel=0.01)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("late", [{0, 1, 2, 3, 4}, {2, 3}])
+def test_a_server_that_stops_once_is_named(tmp_path, servers, late):
+    """By hand: the requests of the workers in `late` are 1 s longer under way, once."""
+
+    def times_of(iteration, worker, server):
+        stops = iteration == 20 and server == servers - 1 and worker in late
+        return 1.001 if stops else 0.001, 0.001
+
+    recorded(tmp_path / "run", servers, times_of)
+    found = explained(tmp_path / "run")
+    (cause,) = found.causes
+    assert (cause.name, cause.pattern) == (f"server {servers - 1}", "once")
+    assert (cause.periods[0].first, cause.periods[0].last) == (20, 20)
+    assert cause.lost_s == pytest.approx(1, rel=0.01)
+    assert "once, in iteration 20" in sentences(found)[0]
+
+
+def test_a_slow_link_of_a_server_is_told_from_a_slow_server(tmp_path):
+    """By hand: 30 ms instead of 10 ms under way in each of 40 iterations are 0.8 s."""
+    recorded(tmp_path / "run", 3, lambda _, __, server: (0.03 if server == 2 else 0.01, 0.0001))
+    (cause,) = explained(tmp_path / "run").causes
+    assert (cause.name, cause.pattern) == ("link of server 2", "steady")
+    assert cause.factor == pytest.approx(3, rel=0.01)
+    assert cause.lost_s == pytest.approx(0.8, rel=0.02)
+
+
+@pytest.mark.parametrize("sync", [{"kind": "bsp"}, {"kind": "asp"}], ids=lambda sync: sync["kind"])
+def test_servers_of_a_simulated_run_are_compared_if_its_messages_are_logged(tmp_path, sync):
+    even = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
+    law = {"kind": "lognormal", "mean_s": 0.004, "cv": 0.2}
+    data = {"sync": sync, "servers": 3, "compute": even}
+    network = {"latency_s": 0.001, "log": True}
+    run(tmp_path / "even", **data, network=network, push_time=law)
+    assert not explained(tmp_path / "even").causes
+    slow = {**law, "factors": [1, 3, 1]}
+    run(tmp_path / "server", **data, network=network, push_time=slow)
+    (cause,) = explained(tmp_path / "server").causes
+    assert (cause.name, cause.pattern) == ("server 1", "steady")
+    assert cause.factor == pytest.approx(3, rel=0.1)
+    far = {**network, "nodes": {"server-2": {"latency_s": 0.02}}}
+    run(tmp_path / "link", **data, network=far, push_time=law)
+    (cause,) = explained(tmp_path / "link").causes
+    assert cause.name == "link of server 2"
+
+
+def test_half_of_the_workers_and_more_are_said_to_be_slow(tmp_path):
+    law = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
+    for slow, words in (
+        (2, r"2 of 4 workers \(0 and 1\) are .* times as slow as the other 2, steadily"),
+        (3, r"3 of 4 workers are 1\.[23]\d? times as slow as worker 3\."),
+    ):
+        factors = [1.3] * slow + [1] * (4 - slow)
+        folder = tmp_path / str(slow)
+        run(folder, workers=4, sync={"kind": "bsp"}, compute={**law, "factors": factors})
+        assert re.match(words, sentences(explained(folder))[0])
+
+
+def test_a_slow_worker_that_is_cut_off_is_steadily_slow(tmp_path):
+    sync = {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 10}
+    run(tmp_path / "run", iterations=60, sync=sync)
+    found = explained(tmp_path / "run")
+    (cause,) = found.causes
+    assert (cause.name, cause.pattern) == ("worker 2", "steady")
+    assert cause.factor == pytest.approx(1.3, abs=0.05)
+    assert "workers were cut off" in found.notes[-1]

@@ -16,10 +16,15 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LEAST_PAUSE: Final = 2.0  # times as long as the others, below which a run time is no pause
+_MARGIN: Final = 1.5  # standard errors that are added to an estimated shape
 _TAIL: Final = 0.1  # share of the run times that the tail is estimated from
 _FEWEST: Final = 8  # run times in the tail,
 _LARGEST_TAIL: Final = 0.25  # unless they are more than this share
 _MOST: Final = 4096  # run times that the tail is estimated from
+_ERROR: Final = 1.15  # of an estimated shape near 0, times the root of the number of run times
+_LEAST_SHAPE: Final = -0.2
+_JUDGED: Final = 8  # run times that are judged again
+_TOGETHER: Final = 16  # times of a group that are judged together
 _EVERY: Final = 64  # rows, after which the tail is estimated anew
 
 
@@ -41,22 +46,26 @@ class Kept(NamedTuple):
 class Tail:
     """The upper tail of the logarithms of run times, relative to the others of their iteration.
 
-    Beyond a quantile q, of 90 % where there are enough, their excess is taken to be exponential, so
-    run times have a Pareto tail (Hill, A simple general approach to inference about the tail of a
-    distribution, Annals of Statistics 3, 1975; Weissman, Estimation of parameters and large
-    quantiles based on the k largest observations, JASA 73, 1978). The tails of log-normal, gamma
-    and shifted exponential run times are lighter than that, so the test is conservative for them.
-    The mean excess b of k times is an estimate: the chance that one more excess is above x is
-    (1 + x / (k b))^-k.
+    Beyond a quantile q, of 90 % where there are enough, their excess x is taken to follow a
+    generalized Pareto law with the scale s and the shape c (Pickands, Statistical inference using
+    extreme order statistics, Annals of Statistics 3, 1975):
+
+        chance = share (1 + c x / s)^(-1/c),      for c = 0: share exp(-x / s)
+
+    With c = 0 run times have a Pareto tail, which is heavier than those of log-normal, gamma and
+    shifted exponential run times; with c > 0 their logarithms have one, as those of Student's t. c
+    and s are estimated from the k largest times by probability-weighted moments (Hosking and
+    Wallis, Parameter and quantile estimation for the generalized Pareto distribution, Technometrics
+    29, 1987). c is an estimate, so 1.5 of its standard errors are added, and 1/k, which for c = 0
+    accounts for the error of s.
     """
 
     def __init__(self) -> None:
-        self._quantile = self._mean = self._share = 0.0
-        self._count = 0
+        self._quantile = self._scale = self._shape = self._share = 0.0
 
     @property
     def is_known(self) -> bool:
-        return self._count > 0
+        return self._share > 0
 
     def learn(self, residuals: Floats) -> None:
         """Estimate the tail from residuals of any shape; NaN is left out."""
@@ -65,26 +74,30 @@ class Tail:
         count = max(int(_TAIL * len(values)), _FEWEST)
         if count > _LARGEST_TAIL * len(values):
             return
-        self._share = count / len(values)
-        top = np.partition(values, len(values) - count - 1)[len(values) - count - 1 :]
-        self._quantile, self._count = float(top[0]), count
-        self._mean = max(float(top[1:].mean()) - self._quantile, 1e-6)
+        top = np.sort(np.partition(values, len(values) - count - 1)[len(values) - count - 1 :])
+        excess = top[1:] - top[0]
+        mean = max(float(excess.mean()), 1e-6)
+        above = 1 - (np.arange(count) + 0.65) / count
+        half = max(mean - 2 * float((above * excess).mean()), 1e-9)  # of the mean where c = 0
+        shape = max(2 - mean / half, _LEAST_SHAPE) + _MARGIN * _ERROR / math.sqrt(count)
+        self._share, self._quantile = count / len(values), float(top[0])
+        self._scale, self._shape = mean, max(shape, 0.0) + 1 / count
 
     def chance(self, residual: float) -> float:
         """Return the chance that a run time is at least as long; 1 while the tail is unknown."""
         excess = residual - self._quantile
-        if not self._count or excess <= 0:
+        if not self.is_known or excess <= 0:
             return 1.0
-        return self._share * math.exp(
-            -self._count * math.log1p(excess / (self._count * self._mean))
-        )
+        return self._share * math.exp(-math.log1p(self._shape * excess / self._scale) / self._shape)
 
 
 class Pauses:
     """Names single run times that are too long.
 
     A run time of row t is named if its chance is at most a / (N t (t + 1)), so that in a run of any
-    length any of N equal units is named with a chance of at most a.
+    length any of N equal units is named with a chance of at most a. Whenever the tail is estimated
+    anew, the longest run times of the rows before are judged again, each by a tail that is
+    estimated without it: a pause makes the tail heavier.
 
     Args:
         units: Number of units, N.
@@ -96,50 +109,108 @@ class Pauses:
         self._tail = Tail()
 
     def step(self, kept: Kept, compared: Mask, row: int) -> list[SlowPeriod]:
-        """Return the pauses in the last row, whose number is `row`, from 1.
-
-        Once the tail is known, also those in the rows before.
+        """Return the pauses that are known after the last row, whose number is `row`, from 1.
 
         Args:
             compared: Units that are compared with each other, at least two.
         """
         if row % _EVERY == 0 or (4 < row < _EVERY and row & (row - 1) == 0):
-            was_known = self._tail.is_known
-            self._learn(kept)
-            if self._tail.is_known and not was_known:
-                found = []
-                for number, logs in enumerate(kept.logs, row - len(kept.logs) + 1):
-                    there = kept.usual & ~np.isnan(logs)
-                    found += self._in_row(kept, number - row - 1, there, number)
-                return found
-        return self._in_row(kept, -1, compared, row) if self._tail.is_known else []
+            return self._judge_anew(kept, row)
+        return self._in_row(kept, compared, row) if self._tail.is_known else []
 
-    def _in_row(self, kept: Kept, place: int, compared: Mask, row: int) -> list[SlowPeriod]:
+    def _in_row(self, kept: Kept, compared: Mask, row: int) -> list[SlowPeriod]:
         found: list[SlowPeriod] = []
-        logs, count, least = kept.logs[place], int(compared.sum()), math.log(LEAST_PAUSE)
+        logs, count, least = kept.logs[-1], int(compared.sum()), math.log(LEAST_PAUSE)
         if count < 2:
             return []
         long = np.where(compared, logs, -np.inf) - median(logs[compared])
-        allowed = self._error / self._units / (row * (row + 1))
         for unit in np.flatnonzero(long > (least / 2 if count == 2 else least)).tolist():
-            others = compared.copy()
-            others[unit] = False
-            residual = float(logs[unit] - median_of_others(logs[None, others])[0])
-            if residual > least and self._tail.chance(residual) <= allowed:
-                iteration, now = kept.iterations[place], kept.iterations[-1]
-                found.append(SlowPeriod(unit, iteration, iteration, now, math.exp(residual)))
+            residual = _residual(logs, compared, unit)
+            if residual > least and self._is_too_long(self._tail, residual, row):
+                found.append(_pause(kept, -1, unit, residual))
         return found
 
-    def _learn(self, kept: Kept) -> None:
-        """Estimate the tail without slow periods and pauses."""
-        logs, iterations = np.array(kept.logs), np.array(kept.iterations)
+    def _judge_anew(self, kept: Kept, row: int) -> list[SlowPeriod]:
+        """Estimate the tail, and return the pauses among the longest run times of the kept rows."""
+        iterations, logs = np.array(kept.iterations), np.array(kept.logs)
         for period in kept.periods:
             if period.last is None or period.last >= iterations[0]:
                 last = iterations[-1] if period.last is None else period.last
                 logs[(period.first <= iterations) & (iterations <= last), period.unit] = np.nan
-        logs = logs[~np.isnan(logs).all(axis=1)]
-        if not len(logs):
-            return
-        residuals = logs - np.nanmedian(logs, axis=1, keepdims=True)
-        # The middle of two units has half of their difference.
-        self._tail.learn(2 * residuals if kept.usual.sum() == 2 else residuals)
+        some = (~np.isnan(logs)).sum(axis=1) > 1
+        if not some.any():
+            return []
+        residuals = np.full(logs.shape, np.nan)
+        residuals[some] = logs[some] - np.nanmedian(logs[some], axis=1, keepdims=True)
+        if kept.usual.sum() == 2:  # the middle of two units has half of their difference
+            residuals *= 2
+        found: list[SlowPeriod] = []
+        longest = np.argsort(np.nan_to_num(residuals, nan=-np.inf), axis=None)[: -_JUDGED - 1 : -1]
+        for place, unit in zip(*np.unravel_index(longest, residuals.shape), strict=True):
+            if not residuals[place, unit] > math.log(LEAST_PAUSE):
+                break
+            there = ~np.isnan(logs[place])
+            residual = _residual(logs[place], there, int(unit))
+            value, residuals[place, unit] = residuals[place, unit], np.nan
+            tail = Tail()
+            tail.learn(residuals)
+            if self._is_too_long(tail, residual, row - len(logs) + 1 + int(place)):
+                found.append(_pause(kept, int(place), int(unit), residual))
+            else:
+                residuals[place, unit] = value
+        self._tail.learn(residuals)
+        return found
+
+    def _is_too_long(self, tail: Tail, residual: float, row: int) -> bool:
+        return tail.chance(residual) <= self._error / self._units / (row * (row + 1))
+
+
+def _residual(logs: Floats, there: Mask, unit: int) -> float:
+    """Return a unit's difference to the median of the others."""
+    others = there.copy()
+    others[unit] = False
+    return float(logs[unit] - median_of_others(logs[None, others])[0])
+
+
+def _pause(kept: Kept, place: int, unit: int, residual: float) -> SlowPeriod:
+    iteration, now = kept.iterations[place], kept.iterations[-1]
+    return SlowPeriod(unit, iteration, iteration, now, math.exp(residual))
+
+
+def sudden(
+    seconds: Floats, groups: NDArray[np.int64], candidates: Sequence[int], error: float
+) -> list[int]:
+    """Return the groups with times that are too long to belong to the others.
+
+    The chance that some j of the n times of a group are all that long is at most n! / (j! (n - j)!)
+    times the chance of one of them to the power of j. The least of these counts, n times. Groups
+    that may be too long are left out together, so that they do not hide each other (Rosner,
+    Percentage points for a generalized ESD many-outlier procedure, Technometrics 25, 1983).
+
+    Args:
+        seconds: Positive times, shape (K,), of which at least half are usual.
+        groups: The group of each time, shape (K,).
+        candidates: Groups that may be named, that with the longest time first.
+        error: The chance that any is named, if the times have one law.
+    """
+    if not len(seconds):
+        return []
+    residuals = np.log(seconds) - math.log(float(np.median(seconds)))
+    different, found = np.unique(groups), 0
+    for count, group in enumerate(candidates, 1):
+        mine = groups == group
+        if not mine.any():
+            break
+        times = np.sort(residuals[mine])[::-1].tolist()
+        residuals[mine] = np.nan
+        if times[0] <= math.log(LEAST_PAUSE):
+            break
+        tail = Tail()
+        tail.learn(residuals)
+        chances = [
+            math.comb(len(times), place) * tail.chance(time) ** place
+            for place, time in enumerate(times[:_TOGETHER], 1)
+        ]
+        if len(times) * min(chances) <= error / len(different):
+            found = count
+    return list(candidates[:found])

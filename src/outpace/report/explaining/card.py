@@ -32,7 +32,7 @@ def explaining(runs: Sequence[Run]) -> Section | None:
             continue  # what is wrong with the file is said elsewhere
     if not found:
         return None
-    if not any(explanation.causes for _, explanation in found):
+    if not any(explanation.causes or explanation.faster for _, explanation in found):
         words = [f"<p>{escaped(_nothing(found))}</p>"]
         return Section("explanation", "Who slows the run", words)
     if len(runs) == 1:
@@ -49,8 +49,10 @@ def explaining(runs: Sequence[Run]) -> Section | None:
 
 
 def _rows(found: Explanation) -> list[list[str]]:
-    if not found.causes:
+    if not found.causes and found.faster is None:
         return [["nobody", "", ""]]
+    if not found.causes:
+        return [[escaped(sentences(found)[0]), "", ""]]
     rows = [_row(cause) for cause in found.causes[:_CAUSES]]
     if more := found.causes[_CAUSES:]:
         lost_s = sum(cause.lost_s for cause in more)

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from outpace.predict.slow import FAMILY_ERROR, LEAST_FACTOR, detected, pattern_of
-from outpace.predict.slow.period import SlowPeriod
+from outpace.predict.slow import FAMILY_ERROR, LEAST_FACTOR, fast
 from outpace.report.explaining.charging import Floats, at_the_end, held_because_of, shared
-from outpace.report.explaining.explanation import Cause, Explanation, Kind, Period
+from outpace.report.explaining.cut_offs import completed
+from outpace.report.explaining.explanation import Cause, Explanation, Faster, Kind
 from outpace.report.explaining.messages import (
     Transits,
     between_workers_and_servers,
     pulls_held,
-    served,
+    requests_of,
 )
+from outpace.report.explaining.servers import LEAST_FACTOR as LEAST_OF_OTHERS
+from outpace.report.explaining.servers import LEAST_SHARE, slow_servers
+from outpace.report.explaining.slow import Slow, cause_of, nothing_slow, slow_in
 from outpace.report.explaining.tables import Tables, read_tables
 
-_LEAST_OF_OTHERS: Final = 1.5  # factor of a server or link below which it is not named
-_LEAST_SHARE: Final = 0.02  # of the run, that a server or link must cost
+NO_REQUESTS: Final = (
+    "servers are not compared: the run has no times of their requests; a simulation records them "
+    "with network.log=true"
+)
 _COMMUNICATING: Final = 0.01  # share of a worker's time, from which messages are compared
-_SHORT: Final = 5  # iterations: in shorter periods each is compared with the others alone
 
 
 def explained(folder: str | Path, most: int | None = None) -> Explanation:
@@ -45,11 +48,13 @@ class Examined:
     """An explanation, and the tables behind it.
 
     Args:
+        seconds: Run times, shape (T, N); of workers that were cut off, as if they had not been.
         excess: Seconds that each worker computed longer than the others, shape (T, N).
     """
 
     explanation: Explanation
     tables: Tables
+    seconds: Floats
     excess: Floats
 
 
@@ -57,22 +62,29 @@ def examined(folder: Path, most: int | None = None) -> Examined:
     """Return what slows a run, as `explained`."""
     tables = read_tables(folder, most)
     notes = list(tables.notes)
-    workers = _slow(tables.seconds, LEAST_FACTOR) if tables.workers > 1 else _none(tables.seconds)
+    seconds, cut = completed(tables)
+    workers = nothing_slow(seconds)
+    if tables.workers > 1:
+        workers = slow_in(seconds, LEAST_FACTOR)
     if tables.workers == 1:
         notes.append("the run has one worker, which cannot be compared with others")
     compared: list[Kind] = ["worker"] if tables.workers > 1 else []
-    links, servers, transits = dict[tuple[int, int | None], _Slow](), None, None
+    links, servers = dict[tuple[int, int | None], Slow](), list[Cause]()
+    transits: Transits | None = None
     if tables.servers and _communicating(tables) >= _COMMUNICATING:
-        transits = between_workers_and_servers(tables)
+        transits, requests = between_workers_and_servers(tables), requests_of(tables)
         if transits is not None and tables.workers > 1:
             compared.append("link")
-            links = _slow_links(transits.each)
-        times = served(tables) if tables.servers > 1 else None
-        if times is not None:
+            of_links = transits.each if tables.is_real or requests is None else requests.under_way
+            links = _slow_links(of_links)
+        if requests is not None:
             compared.append("server")
-            servers = _slow(times, _LEAST_OF_OTHERS), times
-        elif tables.servers > 1:
-            notes.append("servers are not compared: only real runs record how long they need")
+            servers = slow_servers(tables, requests)
+            busy = {cause.server for cause in servers if cause.kind == "server"}
+            # Requests to a slow server wait for each other, in the same order again and again.
+            links = {link: slow for link, slow in links.items() if link[1] not in busy}
+        else:
+            notes.append(NO_REQUESTS)
     elif tables.servers:
         notes.append(
             f"messages took less than {100 * _COMMUNICATING:.0f} % of the time: servers and links "
@@ -80,9 +92,13 @@ def examined(folder: Path, most: int | None = None) -> Examined:
         )
     else:
         notes.append("without servers, links are not compared: an all-reduce uses all at once")
+    if cut is not None and cut.any():
+        notes.append(
+            f"workers were cut off {int(cut.sum()):,} times: what they would have needed is drawn "
+            "from their whole run times"
+        )
     causes = _of_workers(tables, workers, links, transits if links else None)
-    if servers is not None:
-        causes += _of_servers(tables, *servers)
+    causes += servers
     if tables.recorded > len(tables.started):
         notes.append(
             f"the first {len(tables.started):,} of {tables.recorded:,} iterations were compared"
@@ -99,66 +115,17 @@ def examined(folder: Path, most: int | None = None) -> Examined:
         tuple(sorted(causes, key=lambda cause: -cause.lost_s)),
         tuple(compared),
         tuple(notes),
+        faster=_faster(seconds, workers),
     )
-    return Examined(explanation, tables, workers.excess)
+    return Examined(explanation, tables, seconds, workers.excess)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Slow:
-    """The slow periods of some units, with the factor of each, and their excess (s), (T, N)."""
-
-    periods: Sequence[SlowPeriod]
-    excess: Floats
-
-    def of(self, unit: int) -> list[SlowPeriod]:
-        return [period for period in self.periods if period.unit == unit]
-
-    @property
-    def units(self) -> list[int]:
-        return sorted({period.unit for period in self.periods})
-
-
-def _none(seconds: Floats) -> _Slow:
-    return _Slow([], np.zeros_like(seconds))
-
-
-def _slow(seconds: Floats, least_factor: float, error: float = FAMILY_ERROR) -> _Slow:
-    """Return the slow periods in a table (T, N), their factors estimated from all their rows."""
-    known = np.flatnonzero((~np.isnan(seconds)).sum(axis=1) > 1)
-    periods = detected(seconds[known], least_factor, error)
-    slow = np.zeros(seconds.shape, np.bool_)
-    for period in periods:  # from places in the known rows to iterations
-        last = None if period.last is None else int(known[period.last])
-        period.first, period.named = int(known[period.first]), int(known[period.named])
-        period.last = last
-        slow[period.first : None if last is None else last + 1, period.unit] = True
-    excess = np.zeros(seconds.shape)
-    if not periods:
-        return _Slow([], excess)
-    others = np.where(slow | ~(seconds > 0), np.nan, seconds)
-    usual = np.full(len(seconds), np.nan)
-    some = ~np.isnan(others).all(axis=1)
-    usual[some] = np.nanmedian(others[some], axis=1)
-    for period in periods:
-        rows = slice(period.first, None if period.last is None else period.last + 1)
-        times, reference = seconds[rows, period.unit], usual[rows]
-        ratios = (times / reference)[(times > 0) & ~np.isnan(reference)]
-        if not len(ratios):
-            continue
-        if len(ratios) < _SHORT:
-            period.factor = float(np.median(ratios))
-            more = times - reference
-        else:
-            period.factor = float(np.exp(_middle(np.log(ratios))))
-            more = times * (1 - 1 / max(period.factor, 1.0))
-        excess[rows, period.unit] = np.maximum(np.nan_to_num(more), 0.0)
-    return _Slow(periods, excess)
-
-
-def _middle(values: Floats) -> float:
-    """Return the mean of the middle half."""
-    ordered, cut = np.sort(values), len(values) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+def _faster(seconds: Floats, slow: Slow) -> Faster | None:
+    """Return the fast workers if most workers are slow."""
+    if any(period.last is None for period in slow.periods):
+        return None  # the slow workers are named, and fewer
+    found = fast(seconds)
+    return None if found is None else Faster(found.units, found.factor)
 
 
 def _communicating(tables: Tables) -> float:
@@ -168,7 +135,7 @@ def _communicating(tables: Tables) -> float:
     return float((more / np.maximum(spent, 1e-9)).max())
 
 
-def _slow_links(transits: Floats) -> dict[tuple[int, int | None], _Slow]:
+def _slow_links(transits: Floats) -> dict[tuple[int, int | None], Slow]:
     """Return the slow links by worker and server; None: of the worker to all servers.
 
     Args:
@@ -177,25 +144,25 @@ def _slow_links(transits: Floats) -> dict[tuple[int, int | None], _Slow]:
             servers may wait for each other.
     """
     servers, error = len(transits), FAMILY_ERROR / len(transits)
-    each = [_slow(transits[server], _LEAST_OF_OTHERS, error) for server in range(servers)]
-    found: dict[tuple[int, int | None], _Slow] = {}
+    each = [slow_in(transits[server], LEAST_OF_OTHERS, error) for server in range(servers)]
+    found: dict[tuple[int, int | None], Slow] = {}
     for worker in sorted({unit for slow in each for unit in slow.units}):
         mine = [server for server in range(servers) if worker in each[server].units]
         if len(mine) == servers:
             longest = max(mine, key=lambda server: float(each[server].excess[:, worker].sum()))
             excess = np.max([each[server].excess[:, worker] for server in mine], axis=0)
-            found[worker, None] = _Slow(each[longest].of(worker), excess)
+            found[worker, None] = Slow(each[longest].of(worker), excess)
         else:
             for server in mine:
                 slow = each[server]
-                found[worker, server] = _Slow(slow.of(worker), slow.excess[:, worker])
+                found[worker, server] = Slow(slow.of(worker), slow.excess[:, worker])
     return found
 
 
 def _of_workers(
     tables: Tables,
-    workers: _Slow,
-    links: dict[tuple[int, int | None], _Slow],
+    workers: Slow,
+    links: dict[tuple[int, int | None], Slow],
     transits: Transits | None,
 ) -> list[Cause]:
     """Return the causes that delay a worker's arrival: slow computing, and slow links."""
@@ -215,7 +182,7 @@ def _of_workers(
     share = np.divide(workers.excess, whole, out=np.zeros_like(whole), where=whole > 0)
     by_worker = charged * share if tables.joins is None else charged
     found = [
-        _cause(
+        cause_of(
             tables, "worker", worker, None, workers.of(worker), float(by_worker[:, worker].sum())
         )
         for worker in workers.units
@@ -224,8 +191,8 @@ def _of_workers(
         total = sum(other.excess for (one, _), other in links.items() if one == worker)
         mine = np.divide(slow.excess, total, out=np.zeros(len(late)), where=slow.excess > 0)
         lost = float((charged[:, worker] * (1 - share[:, worker]) * mine).sum())
-        cause = _cause(tables, "link", worker, server, slow.periods, lost)
-        if cause.share >= _LEAST_SHARE:
+        cause = cause_of(tables, "link", worker, server, slow.periods, lost)
+        if cause.share >= LEAST_SHARE:
             found.append(cause)
     return found
 
@@ -254,58 +221,3 @@ def _charged(tables: Tables, excess: Floats, arrivals: Floats) -> Floats:
     is_usual |= ~is_usual.any(axis=1, keepdims=True)
     over = np.where(is_usual & ~np.isnan(until), until, np.inf).min(axis=1)
     return shared(arrivals, late, over)
-
-
-def _of_servers(tables: Tables, servers: _Slow, needed: Floats) -> list[Cause]:
-    """Return the slow servers, with the seconds that workers waited for their answers longer.
-
-    A worker waits for the last answer, so at barriers the slowest server counts; elsewhere the mean
-    over the workers of the requests that the server answered last.
-    """
-    if tables.barrier:
-        lost = shared(needed, servers.excess).sum(axis=0)
-    else:
-        last = tables.shard[:, :, None] == np.arange(tables.servers)
-        lost = (last * servers.excess[:, None, :]).sum(axis=(0, 1)) / tables.workers
-    recorded = max(int((~np.isnan(needed)).any(axis=1).sum()), 1)
-    lost = lost * (len(needed) / recorded)  # of long runs some iterations are left out
-    found = [
-        _cause(tables, "server", None, server, servers.of(server), float(lost[server]))
-        for server in servers.units
-    ]
-    return [cause for cause in found if cause.share >= _LEAST_SHARE]
-
-
-def _cause(
-    tables: Tables,
-    kind: Kind,
-    worker: int | None,
-    server: int | None,
-    periods: Sequence[SlowPeriod],
-    lost_s: float,
-) -> Cause:
-    column = slice(None) if worker is None else worker
-    begins, ends = tables.started[:, column], tables.ended[:, column]
-    if begins.ndim > 1:
-        begins, ends = np.nanmin(begins, axis=1), np.nanmax(ends, axis=1)
-    last_row = len(begins) - 1
-    shown, lengths = [], []
-    for period in periods:
-        last = last_row if period.last is None else period.last
-        inside = slice(period.first, last + 1)
-        start, end = np.nanmin(begins[inside]), np.nanmax(ends[inside])
-        shown.append(Period(period.first, period.last, float(start), float(end), period.factor))
-        lengths.append(last + 1 - period.first)
-    factor = float(np.average([period.factor for period in shown], weights=lengths))
-    named = min(period.named for period in periods)
-    return Cause(
-        kind,
-        worker,
-        server,
-        pattern_of(periods),
-        factor,
-        lost_s,
-        lost_s / tables.time_s,
-        named,
-        tuple(shown),
-    )

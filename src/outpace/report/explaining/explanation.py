@@ -85,6 +85,19 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
+class Faster:
+    """Workers that are faster than the others, where most workers are slow.
+
+    Args:
+        workers: Their numbers; fewer than half of all.
+        factor: Run time of the others as a multiple of theirs.
+    """
+
+    workers: tuple[int, ...]
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The slow workers, servers and links of a run, and their costs.
 
@@ -99,6 +112,8 @@ class Explanation:
         compared: Of `worker`, `server` and `link`, those that were compared with each other.
         notes: Sentences about what was not compared, and why.
         gains: Empty unless asked for.
+        faster: The fast workers, if most are slow: then the slow ones are no causes, since they
+            are what is usual.
     """
 
     run: str
@@ -113,6 +128,7 @@ class Explanation:
     compared: tuple[Kind, ...]
     notes: tuple[str, ...] = ()
     gains: tuple[Gain, ...] = ()
+    faster: Faster | None = None
 
     @property
     def lost_s(self) -> float:

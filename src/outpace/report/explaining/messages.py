@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from outpace.report.explaining.charging import Holds
+from outpace.record.folder import MESSAGES, read_table
+from outpace.record.reading import reading
+from outpace.report.explaining.charging import Holds, Ints
 from outpace.report.explaining.tables import Floats, Tables
+
+_TICK: Final = 5e-10  # s; times are whole nanoseconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +32,107 @@ class Transits:
     each: Floats
     there: Floats
     back: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requests:
+    """What requests to servers needed, in s, by server, iteration and worker, shapes (M, T, N).
+
+    NaN: it is unknown.
+
+    Args:
+        under_way: The request and its answer on the network, without the time at the server. In a
+            real run also what a request lies in the socket of a server that is busy or stopped.
+        handling: To handle the request, without waiting: with the update if it has caused one.
+        answering: To make the answer and give it to the socket.
+    """
+
+    under_way: Floats
+    handling: Floats
+    answering: Floats
+
+
+def requests_of(tables: Tables) -> Requests | None:
+    """Return what requests needed; None: the run did not record it.
+
+    Real runs have it in timing.parquet, simulated ones with `network: {log: true}` in
+    messages.parquet.
+    """
+    if not tables.is_real:
+        return _logged(tables) if (tables.folder / MESSAGES).exists() else None
+    timing = tables.timing()
+    if timing is None:
+        return None
+    at_server = _column(timing, "answered") - _column(timing, "received")
+    under_way = _column(timing, "arrived") - _column(timing, "sent") - at_server
+    return Requests(
+        _placed(tables, timing, under_way),
+        _placed(tables, timing, _column(timing, "done") - _column(timing, "begun")),
+        _placed(tables, timing, _column(timing, "answered") - _column(timing, "answer_begun")),
+    )
+
+
+def _logged(tables: Tables) -> Requests:
+    """Return the times of a simulated run from its log of messages and its trace."""
+    path = tables.folder / MESSAGES
+    with reading(path):
+        table = read_table(path)
+        kind, sender, receiver = (
+            np.array(table[name].to_pylist()) for name in ("kind", "sender", "receiver")
+        )
+        asked, started, arrived = (
+            table[f"{name}_ns"].to_numpy() * 1e-9 for name in ("requested", "started", "delivered")
+        )
+        is_reply = kind == "reply"
+        worker = _number(np.where(is_reply, receiver, sender), "worker-")
+        server = _number(np.where(is_reply, sender, receiver), "server-")
+    # A push leaves at the end of its computation, and an answer is there before its iteration ends.
+    iteration = np.full(len(kind), -1)
+    for one in range(tables.workers):
+        mine = worker == one
+        ends = np.fmax.accumulate(np.nan_to_num(tables.ended[:, one], nan=-np.inf))
+        done = np.fmax.accumulate(np.nan_to_num(tables.computed[:, one], nan=-np.inf))
+        sent = np.searchsorted(done, asked[mine] + _TICK, side="right") - 1
+        got = np.searchsorted(ends, arrived[mine] - _TICK, side="left")
+        iteration[mine] = np.where(is_reply[mine], got, sent)
+    shape = (tables.servers, *tables.started.shape)
+    inside = (worker >= 0) & (server >= 0) & (server < shape[0])
+    inside &= (iteration >= 0) & (iteration < shape[1])
+
+    def placed(what: str, values: Floats) -> Floats:
+        found, chosen = np.full(shape, np.nan), inside & (kind == what)
+        found[server[chosen], iteration[chosen], worker[chosen]] = values[chosen]
+        return found
+
+    handled, _ = tables.matrix("push", "start_ns")
+    judged, _ = tables.matrix("pull", "start_ns")
+    released, _ = tables.matrix("pull", "end_ns")
+    given = placed("reply", asked)
+    handling, answering = np.full((2, *shape), np.nan)
+    for one in range(tables.servers):
+        ends = np.concatenate([each[one].ravel() for each in (handled, judged, given)])
+        ends = np.concatenate([[-np.inf], np.sort(ends[~np.isnan(ends)])])
+        came = placed("push", arrived)[one], placed("pull", arrived)[one]
+        handling[one] = _after(ends, came[0], handled[one])
+        handling[one] += np.nan_to_num(_after(ends, came[1], judged[one]))
+        answering[one] = _after(ends, released[one], given[one])
+    under_way = placed("push", arrived - started) + np.nan_to_num(
+        placed("reply", arrived - started)
+    )
+    return Requests(under_way, handling, answering)
+
+
+def _after(ends: Floats, came: Floats, done: Floats) -> Floats:
+    """Return what a server needed, beginning when it was asked and had done all before."""
+    before = ends[np.searchsorted(ends, np.nan_to_num(done) - _TICK, side="left") - 1]
+    return np.maximum(done - np.maximum(came, before), 0.0)
+
+
+def _number(names: np.ndarray[Any, Any], prefix: str) -> Ints:
+    """Return the numbers of nodes; -1 for those of another kind."""
+    unique, of = np.unique(names, return_inverse=True)
+    numbers = [int(name.removeprefix(prefix)) if name.startswith(prefix) else -1 for name in unique]
+    return np.asarray(np.array(numbers, np.int64)[of.ravel()])
 
 
 def between_workers_and_servers(tables: Tables) -> Transits | None:
@@ -49,24 +155,6 @@ def _last(times: Floats) -> Floats:
     """Return the largest over the servers, shape (T, N); NaN if none is known."""
     found = np.where(np.isnan(times), -np.inf, times).max(axis=0)
     return np.where(np.isfinite(found), found, np.nan)
-
-
-def served(tables: Tables) -> Floats | None:
-    """Return how long each server needed for a request without waiting (s), shape (T, M).
-
-    The mean over the workers: from the begin of handling the request until it is handled, with the
-    update if it has caused one, and from the begin of the answer until it is given to the
-    socket. None: the run did not record it.
-    """
-    timing = tables.timing()
-    if timing is None:
-        return None
-    spans = _column(timing, "done") - _column(timing, "begun")
-    spans = spans + np.nan_to_num(_column(timing, "answered") - _column(timing, "answer_begun"))
-    each = _placed(tables, timing, spans)
-    known = ~np.isnan(each)
-    mean = np.where(known, each, 0.0).sum(axis=2) / np.maximum(known.sum(axis=2), 1)
-    return _positive(np.where(known.any(axis=2), mean, np.nan).T)
 
 
 def pulls_held(tables: Tables) -> Holds:

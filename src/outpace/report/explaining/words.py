@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from outpace.report.explaining.explanation import Cause, Explanation, Gain
-from outpace.report.words import SPACE, percent, plural, seconds
+from outpace.report.explaining.explanation import Cause, Explanation, Faster, Gain
+from outpace.report.words import SPACE, listed, percent, plural, seconds
 
 _MOST: Final = 5  # causes that get a sentence
 _PERIODS: Final = 3  # periods that are named
+ALL_WORKERS: Final = "all workers as fast as the others"  # the change of a gain
+MOST_WORKERS: Final = "all workers as fast as the fast ones"
 
 
 def nothing(found: Explanation) -> str:
@@ -23,12 +26,73 @@ def nothing(found: Explanation) -> str:
 def sentences(found: Explanation) -> list[str]:
     """Return a sentence for each cause, the most expensive first; at least one sentence."""
     if not found.causes:
-        return [nothing(found)]
-    said = [sentence(found, cause) for cause in found.causes[:_MOST]]
-    if more := found.causes[_MOST:]:
+        return [nothing(found) if found.faster is None else _two_groups(found, found.faster)]
+    group = _half(found)
+    causes = [cause for cause in found.causes if cause not in group]
+    said = [_together(found, group)] if group else []
+    said += [sentence(found, cause) for cause in causes[:_MOST]]
+    if found.faster is not None:
+        said.append(_two_groups(found, found.faster))
+    if more := causes[_MOST:]:
         lost_s = sum(cause.lost_s for cause in more)
         said.append(f"{plural(len(more), 'more cause')} cost {seconds(lost_s)} together.")
     return said
+
+
+def _half(found: Explanation) -> list[Cause]:
+    """Return the slow workers if half of the workers or more are steadily slow."""
+    group = [
+        cause for cause in found.causes if cause.kind == "worker" and cause.pattern == "steady"
+    ]
+    return group if 2 * len(group) >= found.workers > 2 else []
+
+
+def _together(found: Explanation, group: Sequence[Cause]) -> str:
+    """Return such as `8 of 16 workers (0 to 7) are 1.3 times as slow as the other 8: ...`."""
+    numbers = sorted(cause.worker for cause in group if cause.worker is not None)
+    factors = sorted(cause.factor for cause in group)
+    low, high = f"{factors[0]:.3g}", f"{factors[-1]:.3g}"
+    factor = low if low == high else f"{low} to {high}"
+    lost_s = sum(cause.lost_s for cause in group)
+    cost = f"{seconds(lost_s)} of {seconds(found.time_s)} ({percent(lost_s / found.time_s, 0)})"
+    text = (
+        f"{len(group)} of {found.workers} workers ({ranges(numbers)}) are {factor} times as slow "
+        f"as the other {found.workers - len(group)}, steadily. Together they cost {cost}"
+    )
+    gain = next((gain for gain in found.gains if gain.change == ALL_WORKERS), None)
+    if gain is None:
+        return f"{text}."
+    return f"{text}; if they were as fast, the run would take about {seconds(gain.run_s)}."
+
+
+def _two_groups(found: Explanation, faster: Faster) -> str:
+    """Return such as `10 of 16 workers are 1.3 times as slow as the other 6 (1, 4 and 8 to 11)`."""
+    count = len(faster.workers)
+    others = f"the other {count} ({ranges(faster.workers)})"
+    if count == 1:
+        others = f"worker {faster.workers[0]}"
+    text = (
+        f"{found.workers - count} of {found.workers} workers are {faster.factor:.3g} times as slow "
+        f"as {others}"
+    )
+    gain = next((gain for gain in found.gains if gain.change == MOST_WORKERS), None)
+    if gain is None:
+        return f"{text}."
+    return f"{text}; if they were as fast, the run would take about {seconds(gain.run_s)}."
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Join ascending numbers: `1, 4 and 8 to 11`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    words: list[str] = []
+    for part in parts:
+        words += [f"{part[0]} to {part[-1]}"] if len(part) > 2 else [str(each) for each in part]
+    return listed(words)
 
 
 def sentence(found: Explanation, cause: Cause) -> str:
@@ -44,7 +108,8 @@ def sentence(found: Explanation, cause: Cause) -> str:
 
 def pattern_words(cause: Cause) -> str:
     """Return such as `steady, 1.31 times as slow as the others`."""
-    factor = f"{cause.factor:.3g} times as slow as the others"
+    others = "otherwise" if cause.kind == "server" and cause.pattern == "once" else "the others"
+    factor = f"{cause.factor:,.3g} times as slow as {others}"
     first = cause.periods[0]
     if cause.pattern == "steady":
         since = f" since iteration {first.first} ({seconds(first.start_s)})" if first.first else ""
