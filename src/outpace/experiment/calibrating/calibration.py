@@ -154,13 +154,18 @@ class Calibration:
         return {**found, CALIBRATED: said}
 
 
-def calibrate(folders: Sequence[Path]) -> Calibration:
+def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Calibration:
     """Estimate the laws of the cluster of these runs.
+
+    Args:
+        without_server: A server whose messages are left out, since it differs from the others.
 
     Raises:
         ConfigError: with one line, as `read_runs`; or if too few iterations are left.
     """
     runs = read_runs(folders)
+    if without_server is not None:
+        runs = [run.without_server(without_server) for run in runs]
     fit = fit_run_times([run.recording for run in runs])
     notes: list[str] = []
     iterations = sum(len(run.recording.seconds) - fit.warm_up for run in runs)

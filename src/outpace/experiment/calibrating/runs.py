@@ -8,7 +8,7 @@ the next iteration. Waits, transfers and untimed spans are no part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,6 +82,18 @@ class RunData:
         if requests is None or not len(requests):
             return 0
         return int(np.median(requests.sent_bytes))
+
+    def without_server(self, server: int) -> RunData:
+        """Return the run without the messages of a server, which differs from the others."""
+        measured = self.measured
+        if measured is None:
+            return self
+        transits, requests = measured.transits, measured.requests
+        left = replace(measured, transits=transits.where(transits.server != server))
+        if requests is not None:
+            others = requests.server != server
+            left = replace(left, requests=requests.where(others), is_push=measured.is_push[others])
+        return replace(self, measured=left)
 
 
 def read_runs(folders: Sequence[Path]) -> list[RunData]:

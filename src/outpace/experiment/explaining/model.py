@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
 from outpace.experiment.advising.candidates import Candidate
-from outpace.experiment.calibrating import calibrate
+from outpace.experiment.calibrating import Calibration, calibrate
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL
 from outpace.report.explaining.charging import Floats, Ints
@@ -81,8 +81,7 @@ class Model:
             data["network"] = {"latency_s": _message_s(tables)}
         elif tables.is_real:
             calibration = calibrate([tables.folder])
-            law = calibration.data(_RUN_TIMES)
-            data |= {key: law[key] for key in ("network", *_SERVICE) if key in law}
+            data |= cluster_of(calibration)
             recorded = calibration.runs[0].recording.seconds
             seconds = np.full_like(seconds, np.nan)
             rows = min(len(seconds), len(recorded))
@@ -97,6 +96,12 @@ class Model:
         if not tables.barrier and not tables.ends_with_iterations:
             stop = {"virtual_time_s": training_s * min(1.0, len(rows_) / len(seconds))}
         return Model(found, data, seconds[rows_], excess, stop, training_s)
+
+
+def cluster_of(calibration: Calibration) -> dict[str, Any]:
+    """Return the keys of the network and the servers."""
+    law = calibration.data(_RUN_TIMES)
+    return {key: law[key] for key in ("network", *_SERVICE) if key in law}
 
 
 def _message_s(tables: Tables) -> float:

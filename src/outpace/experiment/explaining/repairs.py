@@ -7,11 +7,14 @@ which all servers are alike: there what the slow one needs longer is added first
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from outpace.config.experiment import SERVICE_TIMES
+from outpace.experiment.calibrating import calibrate
+from outpace.experiment.explaining.model import cluster_of
+from outpace.report.explaining.charging import Floats
 from outpace.report.explaining.explained import Examined
 from outpace.report.explaining.explanation import Cause
 from outpace.report.explaining.messages import requests_of
@@ -27,9 +30,6 @@ class Repair(NamedTuple):
 
     slow: dict[str, Any]
     repaired: dict[str, Any]
-
-
-_LAWS: Final = ("mean_s", "shift_s")
 
 
 def repair_of(found: Examined, data: dict[str, Any], cause: Cause) -> Repair | None:
@@ -67,47 +67,46 @@ def _without_factors(data: Mapping[str, Any], cause: Cause) -> dict[str, Any] | 
 
 
 def _of_real_server(found: Examined, data: dict[str, Any], cause: Cause) -> Repair | None:
-    """Return the calibrated run with what the server needs longer, and without."""
+    """Return a real run with servers that are alike, and with what one of them needs longer.
+
+    The laws are those of the other servers. Their service times are taken as constant.
+    """
     requests, server = requests_of(found.tables), cause.server
     servers = found.tables.servers
     if requests is None or server is None or servers < 2:
         return None
-    others = [other for other in range(servers) if other != server]
-    slow, usual = dict(data), dict(data)
-    for keys, times in (
-        (("push_time", "update_time"), requests.handling),
-        (("pull_time",), requests.answering),
-    ):
-        each = [_usual(times[other]) for other in range(servers)]
-        ratio = each[server] / max(float(np.median([each[other] for other in others])), 1e-9)
-        for key in keys:
-            law = data.get(key)
-            if not isinstance(law, Mapping) or not ratio > 1:
-                continue
-            # The law is that of all servers together.
-            scale = servers / (servers - 1 + ratio)
-            law = {**law, **{name: law[name] * scale for name in _LAWS if name in law}}
-            usual[key] = law
-            slow[key] = {
-                **law,
-                "factors": [ratio if other == server else 1.0 for other in range(servers)],
-            }
-    network = dict(data.get("network") or {})
+    usual = {key: value for key, value in data.items() if key not in (*SERVICE_TIMES, "network")}
+    usual |= cluster_of(calibrate([found.tables.folder], without_server=server))
+    slow = dict(usual)
+    for key, times in (("push_time", requests.handling), ("pull_time", requests.answering)):
+        law = usual.get(key)
+        if not isinstance(law, Mapping):
+            continue
+        mean_s = float(law["mean_s"]) + float(law.get("shift_s", 0.0))
+        factors = [1.0] * servers
+        factors[server] = 1 + _longer(times, server) / mean_s
+        usual[key] = {"kind": "constant", "mean_s": mean_s}
+        slow[key] = {**usual[key], "factors": factors}
+    network = dict(usual.get("network") or {})
     repaired = _without_link(network, cause)
-    if repaired is None:
-        ways = [_usual(requests.under_way[other]) for other in range(servers)]
-        longer_s = max(ways[server] - float(np.median([ways[other] for other in others])), 0.0)
-        latency_s = float(network.get("latency_s", 0.0)) + longer_s / 2
-        name = f"server-{server}"
-        nodes = {**(network.get("nodes") or {}), name: {"latency_s": latency_s}}
-        slow["network"] = {**network, "nodes": nodes}
-    else:
+    if repaired is not None:
         usual["network"] = repaired
+    elif cause.kind == "link":
+        latency_s = float(network.get("latency_s", 0.0)) + _longer(requests.under_way, server) / 2
+        nodes = {**(network.get("nodes") or {}), f"server-{server}": {"latency_s": latency_s}}
+        slow["network"] = {**network, "nodes": nodes}
     return Repair(slow, usual)
 
 
-def _usual(times: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """Return the mean of the times below the 95 % quantile: stops are left out."""
+def _longer(times: Floats, server: int) -> float:
+    """Return what requests to a server take longer than to the others, shape (M, T, N), in s."""
+    each = [_usual(one) for one in times]
+    others = each[:server] + each[server + 1 :]
+    return max(each[server] - float(np.median(others)), 0.0)
+
+
+def _usual(times: Floats) -> float:
+    """Return the mean of the times up to the 95 % quantile, so that stops do not count."""
     known = times[~np.isnan(times)]
     return float(known[known <= np.quantile(known, 0.95)].mean()) if len(known) else 0.0
 
