@@ -36,8 +36,8 @@ def one_run(advice: Mapping[str, Any]) -> list[str]:
     gap, mean = found.get("evaluated_every_s"), estimate(found["both"]).mean
     if gap and mean and gap > _COARSE * mean:
         said.append(
-            f"These intervals contain that a run shows the target at an evaluation only, every "
-            f"{seconds(gap)} here: evaluate, or log, more often to make them narrower."
+            f"A run shows the target only when it evaluates, or logs: every {seconds(gap)} here. "
+            "These intervals contain that, and are narrower if it is more often."
         )
     return said
 
