@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -22,20 +21,21 @@ import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_workers_can_step
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
-from outpace.errors import RunError
 from outpace.kernel import WalkerError
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import State, require_known
+from outpace.optim.torch_optimizers import require_known
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.peer_models import ScriptModels
+from outpace.real.node.script.state import WorkerState
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import WorkerProcess
@@ -60,11 +60,11 @@ class Attached:
         models: ScriptModels | None = None,
     ) -> None:
         self.process, self._trainer, self._models = process, trainer, models
-        self._fetched: dict[int, State] = {}
-        self._has_loaded = False  # True from `load_state_dict` to the next step
         self._is_untimed = False
-        # Digest of the state that the script has read since its last step, unless it was replaced.
-        self._read_digest: str | None = None
+        holder = WorkerState(
+            process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
+        )
+        self.state = HeldState(trainer.script, holder)
         process.spawn(work)
         self._left = False
         self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
@@ -78,8 +78,7 @@ class Attached:
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
         self._drive()
-        if self._holds_state:
-            self._trainer.script.optimizer.state.clear()
+        self.state.begin()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pass on the model's gradients; return when the model has the next parameters."""
@@ -90,10 +89,7 @@ class Attached:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._read_digest = None
-        if self._has_loaded:
-            self._has_loaded = False
-            self._trainer.script.optimizer.state.clear()
+        self.state.before_step()
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
         return loss
@@ -205,99 +201,6 @@ class Attached:
             self._trainer.script.load(parameters)
         self.process.kernel.stop()
 
-    # -- the state of the optimizer -----------------------------------------------------
-
-    @property
-    def _holds_state(self) -> bool:
-        """True if the state of the optimizer is not in the script's own."""
-        held = isinstance(self.process, ServedWorker) or (
-            self._models is not None and self._models.holds_state
-        )
-        return held and not self._has_loaded
-
-    @contextmanager
-    def whole_state(self) -> Iterator[None]:
-        """Put the whole state into the script's optimizer, in this context.
-
-        With servers it is theirs: after the same number of steps on all of them if all workers
-        wait for each other, else as each server has it when it answers.
-        """
-        optimizer = self._trainer.script.optimizer
-        found = self._whole_state() if self._holds_state else None
-        if found is None:
-            yield
-            return
-        number = {id(p): n for n, p in enumerate(self._trainer.script.parameters)}
-        before, optimizer.state = optimizer.state, defaultdict(dict)
-        for parameter in (p for group in self._trainer.script.groups for p in group):
-            if (state := found.get(number.get(id(parameter), -1))) is not None:
-                optimizer.state[parameter] = state
-        self._read_digest = self._trainer.script.state_digest()
-        try:
-            yield
-        finally:
-            optimizer.state = before
-
-    def _whole_state(self) -> dict[int, State]:
-        process = self.process
-        if self._models is not None:
-            return self._models.read_state()
-        assert isinstance(process, ServedWorker)
-        if process.closed or self._is_copy:
-            raise RunError(
-                f"the servers' optimizer state can be fetched only by {process.name} itself, not "
-                "by processes that it forks, and only until its script ends: call "
-                "optimizer.state_dict() there"
-            )
-        fetching = process.kernel.spawn(self._fetch_state(process), f"{process.name}'s state")
-        while not fetching.done:
-            self._run_kernel()
-        found, self._fetched = self._fetched, {}
-        return found
-
-    async def _fetch_state(self, process: ServedWorker) -> None:
-        self._fetched = self._trainer.joined_state(await process.optimizer_state())
-        process.kernel.stop()
-
-    @contextmanager
-    def loading_state(self) -> Iterator[None]:
-        """Hand the state that the script loads in this context to where the steps are taken.
-
-        Of several workers with servers, worker 0's counts. Until this worker's next step, the
-        script's optimizer keeps the state too: worker 0's may still be on its way.
-
-        A state that the script has read and loads again before its next step changes nothing, as
-        when accelerate wraps an optimizer: other workers may have taken steps in between.
-
-        Raises:
-            ConfigError: if the state can no longer be replaced.
-        """
-        if self._models is not None and not self._left:
-            self._models.require_loadable()
-        yield
-        self._has_loaded = False
-        if not self._holds_state:
-            return
-        if self._is_unchanged():
-            self._trainer.script.optimizer.state.clear()
-            return
-        self._read_digest = None
-        self._has_loaded, process = True, self.process
-        if self._left or self._is_copy:
-            return
-        if self._models is not None:
-            self._models.load_state()
-        elif process.worker == 0:
-            assert isinstance(process, ServedWorker)
-            process.replace_optimizer_state(self._trainer.state())
-
-    def _is_unchanged(self) -> bool:
-        """True if the script's optimizer has the state that was read last."""
-        return (
-            not (self._left or self._is_copy)
-            and self._read_digest == self._trainer.script.state_digest()
-        )
-
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
         """See `outpace.abortable`."""
@@ -398,5 +301,5 @@ def attached(
         trainer = ScriptTrainer(peer, experiment, script)
         models = ScriptModels(peer, experiment, trainer)
         found = Attached(peer, trainer, peer.work(models), models)
-    take_over(optimizer, found.step, found.whole_state, found.loading_state)
+    take_over(optimizer, found.step, found.state.whole, found.state.loading)
     return found

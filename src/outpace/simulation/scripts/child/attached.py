@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,17 +27,19 @@ from outpace.engine.scripts.gradient import (
     is_skipped,
     require_finite_parameters,
 )
+from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizer_state import joined, require_loadable
+from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.engine.scripts.optimizers import numeric_settings, require_workers_can_step
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
-from outpace.errors import DivergenceError, RunError
+from outpace.errors import DivergenceError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
 from outpace.simulation.scripts.child.notes import ScriptNotes
 from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
+from outpace.simulation.scripts.child.state import SimulatedState
 from outpace.simulation.scripts.child.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
 from outpace.simulation.scripts.memory import own_bytes
@@ -50,15 +51,12 @@ from outpace.simulation.scripts.messages import (
     Go,
     Gradient,
     Left,
-    LoadState,
     Outcome,
     Over,
-    States,
     Stepped,
     Taken,
     TakeStep,
     WantOutcome,
-    WantState,
 )
 from outpace.simulation.scripts.slots import Slots, fill
 from outpace.support.place import HERE
@@ -92,10 +90,8 @@ class SimulatedScript:
         self._buffers = AveragedBuffers(script, averages)
         self._keeps_buffers = experiment.cut_off is not None
         self._before = torch.empty(0)  # the model buffers when the present step began
-        self._slices: list[slice] = []
         self._iteration = 0
-        self._left = self._has_loaded = False
-        self._read_digest: str | None = None  # of the state that was read since the last step
+        self._left = False
         self._abortable = 0  # contexts that the script is in
         self._outcome = StepOutcome()  # of the present step
         self._hook: torch.utils.hooks.RemovableHandle | None = None
@@ -105,7 +101,17 @@ class SimulatedScript:
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         pipe.on_over = self._exit
-        take_over(optimizer, self.step, self.whole_state, self.loading_state)
+        self._holder = SimulatedState(
+            self._name,
+            script,
+            pipe,
+            holds=not self._takes_steps,
+            has_left=lambda: self._left,
+            is_copy=lambda: notes.is_copy,
+            check=self._require_loadable,
+        )
+        self._state = HeldState(script, self._holder)
+        take_over(optimizer, self.step, self._state.whole, self._state.loading)
 
     def start(self) -> None:
         """Tell the simulation what the script trains; return when the first step may begin."""
@@ -139,11 +145,10 @@ class SimulatedScript:
         begin = self._pipe.receive()
         assert isinstance(begin, Begin)
         self._slots.open(begin.elements, script.dtype)
-        self._slices = begin.slices
+        self._holder.slices = begin.slices
         if number != 0:
             script.load_buffers(begin.buffers)
-        if not self._takes_steps:
-            script.optimizer.state.clear()
+        self._state.begin()
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -157,10 +162,7 @@ class SimulatedScript:
         computed_s = self._clock.read()
         self._unhook()
         script = self._script
-        self._read_digest = None
-        if self._has_loaded:
-            self._has_loaded = False
-            script.optimizer.state.clear()
+        self._state.before_step()
         flat = self._gradient()
         self._told = None
         self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
@@ -289,52 +291,10 @@ class SimulatedScript:
         if error is None and not self._notes.is_copy:
             self.leave()
 
-    # -- the state of the optimizer ----------------------------------------------------------
-
-    @contextmanager
-    def whole_state(self) -> Iterator[None]:
-        """Put the whole state, if the simulation has it, into the script's optimizer."""
-        optimizer, script = self._script.optimizer, self._script
-        if self._has_loaded or self._takes_steps:
-            yield
-            return
-        if self._notes.is_copy:
-            raise RunError(
-                f"the optimizer's state can be fetched only by {self._name} itself, not by "
-                "processes that it forks: call optimizer.state_dict() there"
-            )
-        self._send(WantState())
-        message = self._pipe.receive()
-        assert isinstance(message, States)
-        places = [script.places(part) for part in self._slices]
-        before, optimizer.state = optimizer.state, defaultdict(dict)
-        for number, values in joined(message.states, places, script.parameters).items():
-            optimizer.state[script.parameters[number]] = values
-        self._read_digest = script.state_digest()
-        try:
-            yield
-        finally:
-            optimizer.state = before
-
-    @contextmanager
-    def loading_state(self) -> Iterator[None]:
-        """Hand the state that the script loads in this context to where the steps are taken.
-
-        Raises:
-            ConfigError: if the state can no longer be replaced.
-        """
-        peers = self._experiment.peers
-        if peers is not None and not self._left:
-            require_loadable(peers, self._iteration)
-        yield
-        if self._left or self._notes.is_copy or self._takes_steps:
-            return
-        if self._read_digest == self._script.state_digest():  # as it was read: it changes nothing
-            self._script.optimizer.state.clear()
-            return
-        self._has_loaded = True
-        self._read_digest = None
-        self._send(LoadState(self._script.state_within(slice(0, sum(self._script.layers)))))
+    def _require_loadable(self) -> None:
+        """Raise ConfigError if a state that is loaded now would make the workers differ."""
+        if self._experiment.peers is not None:
+            require_loadable(self._experiment.peers, self._iteration)
 
     # -- contexts of the script --------------------------------------------------------
 
