@@ -54,6 +54,7 @@ def save(
     states: list[ShardState],
     script: Any = None,
     layout: str = "",
+    layers: tuple[int, ...] = (),
 ) -> Index:
     """Write a whole checkpoint of these shards."""
     folder = checkpoints.begin(number)
@@ -70,7 +71,7 @@ def save(
         shards=tuple(record for record, _ in written),
         totals=Totals(iterations={0: 5, 1: 7}, loss_sum=float("nan")),
         bounds=tuple(bounds),
-        layers=(bounds[-1],),
+        layers=layers or (bounds[-1],),
         layout=layout,
     )
     checkpoints.commit(index, METRICS)

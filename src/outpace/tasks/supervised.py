@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
 from outpace.blocks.naming import aliases_in, layout_of
+from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
 from outpace.support import repeatable
 from outpace.support.user_code import brief
@@ -117,8 +118,14 @@ class SupervisedWorkload:
     def layout(self) -> str:
         trained = {id(p) for p in self._parameters}
         named = {name: p for name, p in self.model.named_parameters() if id(p) in trained}
-        aliases = aliases_in(self.model.state_dict(keep_vars=True), named)
-        return layout_of(named.items(), aliases)
+        saved = self.model.state_dict(keep_vars=True)
+        aliases = aliases_in(saved, named)
+        others = [
+            (name, list(tensor.shape), dtype_name(tensor.dtype))
+            for name, tensor in saved.items()
+            if name not in named and name not in dict(aliases)
+        ]
+        return layout_of(named.items(), aliases, others)
 
     def cut(self, slices: Sequence[slice]) -> None:
         self._slices = list(slices)

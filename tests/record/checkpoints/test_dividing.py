@@ -1,0 +1,125 @@
+"""A run goes on with another number of servers or workers."""
+
+import pytest
+import torch
+from tests.support.checkpoints import same, save, shard_state
+
+from outpace.blocks.block import Phantom
+from outpace.blocks.slicing import even_slices
+from outpace.errors import ConfigError
+from outpace.record.checkpoints import Checkpoints, ScriptOptimizer
+from outpace.sync.checkpoint.state import PendingIteration
+from outpace.sync.policy import Scale
+
+TOTAL = 17
+
+
+def flat(seed):
+    return torch.randn(TOTAL, generator=torch.Generator().manual_seed(seed))
+
+
+def adam(part):
+    """Return the state of the configuration's Adam on a slice."""
+    return {0: {"step": torch.tensor(9.0), "exp_avg": flat(2)[part], "exp_avg_sq": flat(3)[part]}}
+
+
+def of_script(part):
+    """Return the state of a script's optimizer: parameters 0 (6 elements) and 2 (8) have one."""
+    found = {}
+    for number, start, size in ((0, 0, 6), (2, 9, 8)):
+        low, high = max(start, part.start), min(start + size, part.stop)
+        if low < high:
+            average = flat(4)[low:high]
+            found[number] = {"step": torch.tensor(9.0), "average": average, "is_warm": True}
+    return found
+
+
+def saved(run, number, servers, optimizer, script=None):
+    """Save a checkpoint of this many servers whose parameters and optimizer are known."""
+    states = [
+        shard_state(shard=shard, parameters=flat(1)[part], optimizer=optimizer(part))
+        for shard, part in enumerate(even_slices(TOTAL, servers))
+    ]
+    checkpoints = Checkpoints(run)
+    save(checkpoints, number, states, script, layers=(6, 3, 8))
+    return checkpoints.newest()
+
+
+@pytest.mark.parametrize("optimizer", [adam, of_script])
+def test_parameters_and_optimizer_are_cut_anew_bit_by_bit(optimizer, tmp_path):
+    script = ScriptOptimizer("Adam", [], []) if optimizer is of_script else None
+    checkpoint = saved(tmp_path, 1, 3, optimizer, script)
+    for number, servers in enumerate((2, 5, 3), 2):
+        slices = even_slices(TOTAL, servers)
+        states = checkpoint.shard_states(slices, 2)
+        for state, part in zip(states, slices, strict=True):
+            assert same(state.parameters, flat(1)[part])
+            assert same(state.optimizer, optimizer(part))
+        save(Checkpoints(tmp_path), number, states, script, layers=(6, 3, 8))
+        checkpoint = Checkpoints(tmp_path).newest()
+
+
+def test_the_state_of_a_parameter_that_one_shard_does_not_have_yet_is_left_out(tmp_path):
+    first, second = even_slices(TOTAL, 2)
+    states = [
+        shard_state(shard=0, parameters=flat(1)[first], optimizer=adam(first)),
+        shard_state(shard=1, parameters=flat(1)[second], optimizer={}),
+    ]
+    save(Checkpoints(tmp_path), 1, states)
+    whole, upper = slice(0, TOTAL), slice(second.start, TOTAL)
+    found = Checkpoints(tmp_path).newest()
+    assert found.shard_state(0, [whole], 2).optimizer == {}
+    assert same(found.shard_state(0, [first, upper], 2).optimizer, adam(first))
+
+
+def pending(iteration, *workers):
+    pushes = tuple((worker, 3) for worker in workers)
+    return PendingIteration(iteration, Scale.MEAN, 2, len(workers), ((1, torch.ones(1)),), pushes)
+
+
+def test_other_servers_begin_with_the_furthest_progress(tmp_path):
+    states = [
+        shard_state(shard=0, clock=5, version=8, watermarks=(4, 7), gone=(0,)),
+        shard_state(shard=1, clock=6, version=7, watermarks=(6, 6), gone=(0, 1), pushes=14),
+    ]
+    save(Checkpoints(tmp_path), 1, states)
+    (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 6)], 2)
+    assert (found.clock, found.version, found.watermarks) == (6, 8, (6, 7))
+    assert (found.gone, found.pushes, found.pending) == ((0,), 14, ())
+
+
+def test_other_workers_all_begin_at_the_clock(tmp_path):
+    states = [shard_state(shard=0, clock=6, watermarks=(4, 7), gone=(0,), pushes=12)]
+    save(Checkpoints(tmp_path), 1, states)
+    (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 3)], 3)
+    assert (found.clock, found.watermarks, found.gone) == (6, (5, 5, 5), ())
+    assert found.pushes == 18  # of 3 workers, where 12 of 2 were as many iterations
+
+
+def test_what_is_lost_is_gaps_and_pending_sums_that_are_dropped(tmp_path):
+    # Worker 1's iterations 6 and 7 are at one shard only. Iteration 5 is pending, of both workers
+    # at the first shard and of one at the second.
+    states = [
+        shard_state(shard=0, clock=5, watermarks=(5, 7), pending=(pending(5, 0, 1), pending(6, 1))),
+        shard_state(shard=1, clock=5, watermarks=(5, 5), pending=(pending(5, 0),)),
+    ]
+    save(Checkpoints(tmp_path), 1, states)
+    found = Checkpoints(tmp_path).newest()
+    as_it_was = [slice(0, 3), slice(3, 6)]
+    assert found.updates_lost(as_it_was, 2) == 2
+    assert found.updates_lost([slice(0, 6)], 2) == 4
+    assert found.updates_lost(as_it_was, 3) == 4
+
+
+def test_parameters_without_values_are_divided_by_size(tmp_path):
+    states = [shard_state(shard=0, parameters=Phantom(40)), shard_state(parameters=Phantom(40))]
+    save(Checkpoints(tmp_path), 1, states)
+    slices = [slice(0, 5), slice(5, 20)]
+    found = Checkpoints(tmp_path).newest().shard_states(slices, 2)
+    assert [state.parameters for state in found] == [Phantom(20), Phantom(60)]
+
+
+def test_a_task_of_another_size_is_refused(tmp_path):
+    save(Checkpoints(tmp_path), 1, [shard_state(shard=0)])
+    with pytest.raises(ConfigError, match="has 3 parameters, and the task has 4"):
+        Checkpoints(tmp_path).newest().shard_states([slice(0, 4)], 2)
