@@ -178,6 +178,26 @@ class Reference:
             each.may_go = self.judge(each.pull)
         return self._answer_all(now)
 
+    def begin_again(self, worker):
+        """A new process stands for this worker and will ask again for what the old one wanted."""
+        self.abandoned += [each.pull for each in self.waiting if each.pull.worker == worker]
+        self.waiting = [each for each in self.waiting if each.pull.worker != worker]
+        self.paused.discard(worker)
+        if worker in self.gone:
+            self.gone.discard(worker)
+            self.progress[worker] = max(self.progress[worker], self.clock - 1)
+
+    def go_on_elsewhere(self, now, everyone):
+        """Another shard takes over; what the workers will ask for again is forgotten."""
+        self.waiting, self.held_back, self.counting = [], [], {}
+        self.paused, self.significance = set(), {}
+        self.last_push, self.last_answer = [now] * self.workers, [now] * self.workers
+        self.step_time = [0] * self.workers
+        self.patient_since = self.deadline = None
+        for worker in sorted(self.gone) if everyone else ():
+            self.begin_again(worker)
+        return self.look(now)
+
     def look(self, now, at_end=True):
         """Something has changed, or the time has come."""
         self._advance(now, at_end)

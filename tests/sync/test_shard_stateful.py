@@ -206,13 +206,16 @@ class ShardMachine(RuleBasedStateMachine):
     def begin(self, workers, data):
         real, model = both(data.draw(self.first))
         self.views, self.seen, self.now = [], Observer(), 0
-        block = parameter_block(tensor([0.0] * SIZE), Sgd(lr=1.0))
-        self.shard = Shard(0, block, workers, Watched(real, self.views), self.seen)
+        self.shard = self.new_shard(workers, Watched(real, self.views))
         self.model = Reference(workers, model, laggard=lambda: self.views[0].laggard())
         self.told = [0] * workers  # the iteration to go on with, as answers say
         self.read = [0] * workers  # versions
         self.to_pull = [False] * workers
         self.last_pull = {}
+
+    def new_shard(self, workers, policy):
+        block = parameter_block(tensor([0.0] * SIZE), Sgd(lr=1.0))
+        return Shard(0, block, workers, policy, self.seen)
 
     # -- what every message does -----------------------------------------------------
 
@@ -363,6 +366,35 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(policy=st.one_of(POLICIES["partial-push"], POLICIES["patient condition"]))
     def follow_one_that_waits_anew(self, policy):
         self.follow_another_policy(1, policy)
+
+    @rule(gap=gaps, everyone=st.booleans(), really=st.integers(0, 3))
+    def go_on_in_another_shard(self, gap, everyone, really):
+        """What a shard saves is enough: another one goes on as it would have."""
+        if really:
+            return
+        self.arrive(gap)
+        for each in self.model.waiting:
+            self.to_pull[each.pull.worker] = True
+        state = self.shard.state()
+        self.shard = self.new_shard(self.model.workers, self.shard.policy)
+        self.shard.restore(state, self.now, everyone=everyone)
+        self.views.clear()
+        if self.model.clock <= max(self.model.progress):  # an iteration is open: look at once
+            assert self.shard.next_deadline == self.now
+            self.expect(self.shard.on_time(self.now), {})
+        assert self.model.go_on_elsewhere(self.now, everyone) == {}
+
+    @rule(pick=any_worker, gap=gaps, really=st.integers(0, 3))
+    def begin_again(self, pick, gap, really):
+        """A worker is replaced by a new process."""
+        if really:
+            return
+        self.arrive(gap)
+        worker = pick % self.model.workers
+        if self.unanswered(worker):
+            self.to_pull[worker] = True
+        self.shard.rejoin(worker)
+        self.model.begin_again(worker)
 
     @precondition(lambda self: self.model.deadline is not None)
     @rule()
