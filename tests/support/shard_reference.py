@@ -146,8 +146,7 @@ class Reference:
     def leave(self, worker, now):
         self.gone.add(worker)
         self.paused.discard(worker)
-        self.abandoned += [each.pull for each in self.waiting if each.pull.worker == worker]
-        self.waiting = [each for each in self.waiting if each.pull.worker != worker]
+        self._abandon(worker)
         return self.look(now)
 
     def pause(self, worker, now):
@@ -178,14 +177,19 @@ class Reference:
             each.may_go = self.judge(each.pull)
         return self._answer_all(now)
 
-    def begin_again(self, worker):
-        """A new process stands for this worker and will ask again for what the old one wanted."""
-        self.abandoned += [each.pull for each in self.waiting if each.pull.worker == worker]
-        self.waiting = [each for each in self.waiting if each.pull.worker != worker]
-        self.paused.discard(worker)
+    def lost(self, worker, stays, now):
         if worker in self.gone:
-            self.gone.discard(worker)
-            self.progress[worker] = max(self.progress[worker], self.clock - 1)
+            return {}
+        self._abandon(worker)
+        self.paused.discard(worker)
+        if not stays:
+            self.gone.add(worker)
+        return self.look(now, at_end=False)
+
+    def rejoin(self, worker, first, now):
+        self._abandon(worker)
+        self._begin_again(worker, first, now)
+        return self.look(now, at_end=False)
 
     def go_on_elsewhere(self, now, everyone):
         """Another shard takes over; what the workers will ask for again is forgotten."""
@@ -195,7 +199,7 @@ class Reference:
         self.step_time = [0] * self.workers
         self.patient_since = self.deadline = None
         for worker in sorted(self.gone) if everyone else ():
-            self.begin_again(worker)
+            self._begin_again(worker, 0, now)
         return self.look(now)
 
     def look(self, now, at_end=True):
@@ -207,6 +211,18 @@ class Reference:
         return [(w, i, Outcome.PENDING, -1) for w, i, _, _ in self.collected + self.held_back]
 
     # -- inside ------------------------------------------------------------------------
+
+    def _abandon(self, worker):
+        self.abandoned += [each.pull for each in self.waiting if each.pull.worker == worker]
+        self.waiting = [each for each in self.waiting if each.pull.worker != worker]
+
+    def _begin_again(self, worker, first, now):
+        self.paused.discard(worker)
+        before = max(first - 1, self.clock - 1 if worker in self.gone else -1)
+        self.gone.discard(worker)
+        if before > self.progress[worker]:
+            self.progress[worker], self.last_push[worker] = before, now
+        self.step_time[worker] = 0
 
     def _answer_all(self, now):
         ready = [each for each in self.waiting if each.may_go()]

@@ -42,7 +42,18 @@ from outpace.sync import (
     Ssp,
 )
 from outpace.sync.conditions import Condition, Conditioned
-from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Reply, Resume, SetPolicy
+from outpace.sync.messages import (
+    Close,
+    Leave,
+    Lost,
+    Pause,
+    Pull,
+    Push,
+    Rejoin,
+    Reply,
+    Resume,
+    SetPolicy,
+)
 from outpace.sync.observer import NOBODY, Outcome
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -384,17 +395,26 @@ class ShardMachine(RuleBasedStateMachine):
             self.expect(self.shard.on_time(self.now), {})
         assert self.model.go_on_elsewhere(self.now, everyone) == {}
 
-    @rule(pick=any_worker, gap=gaps, really=st.integers(0, 3))
-    def begin_again(self, pick, gap, really):
-        """A worker is replaced by a new process."""
+    @rule(pick=any_worker, gap=gaps, stays=st.booleans(), really=st.integers(0, 3))
+    def lose(self, pick, gap, stays, really):
+        """The process of a worker is gone."""
         if really:
             return
         self.arrive(gap)
         worker = pick % self.model.workers
-        if self.unanswered(worker):
-            self.to_pull[worker] = True
-        self.shard.rejoin(worker)
-        self.model.begin_again(worker)
+        self.to_pull[worker] |= self.unanswered(worker) > 0
+        self.send(Lost(worker, stays), lambda: self.model.lost(worker, stays, self.now))
+
+    @rule(pick=any_worker, gap=gaps, beyond=st.integers(-1, 2), really=st.integers(0, 2))
+    def rejoin(self, pick, gap, beyond, really):
+        """A new process stands for a worker; other shards may have more of it, by `beyond`."""
+        if really:
+            return
+        self.arrive(gap)
+        worker, model = pick % self.model.workers, self.model
+        first = max(0, max(model.progress[worker] + 1, model.clock) + beyond)
+        self.send(Rejoin(worker, first), lambda: model.rejoin(worker, first, self.now))
+        self.to_pull[worker] = model.progress[worker] >= 0
 
     @precondition(lambda self: self.model.deadline is not None)
     @rule()
@@ -432,6 +452,8 @@ class ShardMachine(RuleBasedStateMachine):
                 "resume gone",
                 "leave unknown",
                 "leave gone",
+                "rejoin unknown",
+                "rejoin far",
                 "close again",
                 "close unknown",
                 "a reply",
@@ -478,6 +500,10 @@ class ShardMachine(RuleBasedStateMachine):
                 return Push(gone, model.progress[gone] + 1, 0, gradient)
             case "pull gone" if gone is not None:
                 return Pull(gone, max(0, model.progress[gone]))
+            case "rejoin unknown":
+                return Rejoin(self.one_of(pick, [-1, model.workers]), 0)
+            case "rejoin far":
+                return Rejoin(pick % model.workers, max(model.progress) + 100_002)
             case "leave gone" if gone is not None:
                 return Leave(gone)
             case "close again" if model.is_cut_off:

@@ -13,7 +13,7 @@ from outpace.predict.interface import Wait
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import SCHEDULER, Leave, Message, size_bytes, worker_name
+from outpace.sync.messages import SCHEDULER, Leave, Message, Rejoin, size_bytes, worker_name
 from outpace.sync.programs.context import Stopped
 from outpace.sync.shard import Shard
 
@@ -101,10 +101,13 @@ class Computing:
 
 
 class WorkerNode(Computing, VirtualNode):
-    """The context of a worker's program, which begins with the iteration `first`."""
+    """The context of a worker's program.
+
+    first: the iteration to begin with in the middle of a run; None: the run has just begun.
+    """
 
     def __init__(
-        self, run: VirtualRun, worker: int, servers: Sequence[str], first: int = 0
+        self, run: VirtualRun, worker: int, servers: Sequence[str], first: int | None = None
     ) -> None:
         VirtualNode.__init__(self, run, worker_name(worker))
         Computing.__init__(self, run, worker)
@@ -115,7 +118,8 @@ class WorkerNode(Computing, VirtualNode):
 
     def send(self, to: str, *messages: Message) -> None:
         super().send(to, *messages)
-        self._network.messages -= isinstance(messages[0], Leave)  # leaving costs nothing
+        # Leaving and rejoining cost nothing.
+        self._network.messages -= isinstance(messages[0], Leave | Rejoin)
 
     def initial_parameters(self) -> list[Block]:
         return self._run.parameters()

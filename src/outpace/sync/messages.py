@@ -77,6 +77,17 @@ class Resume(WireMessage, tag="resume"):
     worker: Index
 
 
+class Rejoin(WireMessage, tag="rejoin"):
+    """`worker` begins with iteration `first`, in the middle of the run, in a new process.
+
+    Earlier iterations of the worker count as pushed: their gradients are in the parameters, or will
+    never come. If it had left, it takes part again. Its earlier pulls are not answered any more.
+    """
+
+    worker: Index
+    first: Count
+
+
 class Reply(msgspec.Struct, gc=False):
     """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
 
@@ -93,6 +104,17 @@ class SetPolicy(msgspec.Struct, gc=False):
     """Replaces the policy of the shard by this `sync.Policy`. Workers must not send it."""
 
     policy: Any
+
+
+class Lost(msgspec.Struct, gc=False):
+    """The process of `worker` has ended or is not heard any more. Workers must not send it.
+
+    stays: True if a new process will begin in its place (`Rejoin`), so that servers still wait
+    for the worker; False if it has left the run. No effect on a worker that has left.
+    """
+
+    worker: int
+    stays: bool
 
 
 class Done(WireMessage, tag="done"):
@@ -135,9 +157,21 @@ class Ack(WireMessage, tag="ack"):
 
 
 Message: TypeAlias = (
-    Push | Pull | Leave | Pause | Resume | Reply | Ack | SetPolicy | Done | Close | Abort
+    Push
+    | Pull
+    | Leave
+    | Pause
+    | Resume
+    | Rejoin
+    | Lost
+    | Reply
+    | Ack
+    | SetPolicy
+    | Done
+    | Close
+    | Abort
 )
-FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Done
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

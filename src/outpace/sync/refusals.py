@@ -6,7 +6,7 @@ from typing import Final
 
 from outpace.errors import ProtocolError
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.messages import Push
+from outpace.sync.messages import Push, Rejoin
 from outpace.sync.updates import Updates
 from outpace.sync.view import View
 
@@ -58,6 +58,17 @@ def require_not_paused(view: View, worker: int, did: str) -> None:
     """Raise ProtocolError if the worker has paused. did: what it did, in words."""
     if view.is_paused(worker):
         raise ProtocolError(f"worker {worker} {did} after it had paused")
+
+
+def require_may_rejoin(rejoin: Rejoin, view: View) -> None:
+    """Raise ProtocolError if there is no such worker, or its first iteration is absurd."""
+    if not 0 <= rejoin.worker < view.workers:
+        require_member(view, rejoin.worker, "rejoined")
+    if rejoin.first - 1 > view.fastest + _LARGEST_SKIP:
+        raise ProtocolError(
+            f"worker {rejoin.worker} rejoined with iteration {rejoin.first}, and no worker has "
+            f"pushed any after {view.fastest}"
+        )
 
 
 def require_fits(state: ShardState, view: View, updates: Updates) -> None:

@@ -10,7 +10,8 @@ that the shard has finished; the policy says when it may advance. A pull that is
 filed under a *release clock* and answered when V gets there. A pull whose
 release depends on no clock is judged again when the worker that it watches has pushed or left.
 A worker that has *paused* waits for other workers outside of the strategy. Until it resumes, it
-is not waited for in iterations that it has not pushed.
+is not waited for in iterations that it has not pushed. A worker whose process is *lost* may
+*rejoin* in a new one, with a later iteration than any that a shard has of it.
 A policy may make the shard wait for some seconds: `next_deadline` is the time at which
 `on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
 again, and an iteration with some gradients before and some after the change has one step in all.
@@ -37,10 +38,12 @@ from outpace.sync.held_back import HeldBack
 from outpace.sync.messages import (
     Close,
     Leave,
+    Lost,
     Message,
     Pause,
     Pull,
     Push,
+    Rejoin,
     Reply,
     Resume,
     SetPolicy,
@@ -52,6 +55,7 @@ from outpace.sync.pull_queue import Held, PullQueue
 from outpace.sync.refusals import (
     is_repeated,
     require_fits,
+    require_may_rejoin,
     require_member,
     require_not_paused,
 )
@@ -132,6 +136,10 @@ class Shard:
             return self._on_pause(message, now)
         if isinstance(message, Close):
             return self._on_close(message, now)
+        if isinstance(message, Lost):
+            return self._on_lost(message, now)
+        if isinstance(message, Rejoin):
+            return self._on_rejoin(message, now)
         if isinstance(message, SetPolicy):
             return self._on_policy(message.policy, now)
         raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
@@ -187,20 +195,9 @@ class Shard:
         self._updates.restore(state, now)
         self._pushes, self._furthest = state.pushes, state.furthest
         for worker in state.gone if everyone else ():
-            view.rejoin(worker)
+            view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
             self._wait, self._deadline = (now, NOBODY), now
-
-    def rejoin(self, worker: int) -> None:
-        """Count a worker that begins again: its old process sends nothing any more.
-
-        Its held pulls are abandoned, and it is no longer paused. If it had left, it is waited for
-        again from the present iteration on. Raises ProtocolError if there is no such worker.
-        """
-        if not 0 <= worker < self._view.workers:
-            require_member(self._view, worker, "began again")
-        self._abandon(self._queue.take_worker(worker))
-        self._view.rejoin(worker)
 
     def describe_waiting(self) -> str:
         """Return which pulls the shard holds and until when, in words; empty if none."""
@@ -276,6 +273,23 @@ class Shard:
         else:
             self._view.resume(worker)
         return self._advance(worker, now, at_end=False)
+
+    def _on_lost(self, lost: Lost, now: Time) -> list[Reply]:
+        worker, view = lost.worker, self._view
+        if not view.is_member(worker):
+            return []
+        self._abandon(self._queue.take_worker(worker))
+        if lost.stays:
+            view.resume(worker)
+        else:
+            view.leave(worker)
+        return self._advance(worker, now, at_end=False)
+
+    def _on_rejoin(self, rejoin: Rejoin, now: Time) -> list[Reply]:
+        require_may_rejoin(rejoin, self._view)
+        self._abandon(self._queue.take_worker(rejoin.worker))
+        self._view.rejoin(rejoin.worker, rejoin.first, now)
+        return self._advance(rejoin.worker, now, at_end=False)
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
         held = self._queue.take_all()

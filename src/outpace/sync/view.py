@@ -66,7 +66,7 @@ class View:
     @property
     def awaited(self) -> int | None:
         closed = self._closed.get(self.clock)
-        return None if closed is None else len(closed)
+        return None if closed is None else len(closed - self._gone if self._gone else closed)
 
     def significance(self, worker: int) -> float:
         return self._significance.get(worker, 0.0)
@@ -118,19 +118,25 @@ class View:
         self.slowest, self.fastest = min(there, default=-1), max(self._progress)
         self._pushed, self._answered = [now] * self.workers, [now] * self.workers
 
-    def rejoin(self, worker: int) -> None:
-        """Count a worker that has left or paused again, from the present iteration on."""
+    def rejoin(self, worker: int, first: int, now: Time) -> None:
+        """Count a worker that begins with iteration `first` in a new process.
+
+        One that had left counts as having pushed all iterations that are finished.
+        """
         self.resume(worker)
-        if worker not in self._gone:
-            return
-        self._gone.discard(worker)
-        mark = self._progress[worker] = max(self._progress[worker], self.clock - 1)
-        self._at[mark] = self._at.get(mark, 0) + 1
-        self.slowest = min(self.slowest, mark) if self.live else mark
-        self.fastest = max(self.fastest, mark)
-        self.live += 1
-        self.members += 1
-        self.reached += mark >= self.clock
+        before = first - 1
+        if worker in self._gone:
+            self._gone.discard(worker)
+            mark = self._progress[worker]
+            self._at[mark] = self._at.get(mark, 0) + 1
+            self.slowest = min(self.slowest, mark) if self.live else mark
+            self.live += 1
+            self.members += 1
+            self.reached += mark >= self.clock
+            before = max(before, self.clock - 1)
+        if before > self._progress[worker]:
+            self.push(worker, before, now)
+        self._steps[worker] = 0
 
     def push(self, worker: int, iteration: int, now: Time) -> None:
         before = self._progress[worker]
@@ -147,9 +153,7 @@ class View:
 
     def close(self, iteration: int, workers: Iterable[int]) -> None:
         self._closed[iteration] = {
-            worker
-            for worker in workers
-            if self._progress[worker] < iteration and worker not in self._gone
+            worker for worker in workers if self._progress[worker] < iteration
         }
 
     def answer(self, worker: int, now: Time) -> None:
@@ -166,8 +170,6 @@ class View:
         self._gone.add(worker)
         self._paused.discard(worker)
         self._left_out.discard(worker)
-        for missing in self._closed.values():
-            missing.discard(worker)
 
     def pause(self, worker: int) -> None:
         """Leave a worker out of the iterations that it has not pushed."""

@@ -34,6 +34,7 @@ from outpace.sync.messages import (
     Leave,
     Message,
     Pause,
+    Rejoin,
     Reply,
     Resume,
     WireMessage,
@@ -132,7 +133,7 @@ class _CutOffScheduler(_Scheduler):
         return cut_off(self, self._rule, self._experiment.workers, self._experiment.servers)
 
     def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return [received] if isinstance(received, Done | Leave | Pause | Resume) else []
+        return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:

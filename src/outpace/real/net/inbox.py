@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Final
 
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel, Mailbox
@@ -11,13 +12,17 @@ from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     Close,
     FromWorker,
+    Lost,
     Message,
     Pull,
     Push,
+    Rejoin,
     SetPolicy,
     worker_name,
 )
 from outpace.sync.programs.partial_pull import Unanswered
+
+_OF_COORDINATOR: Final = SetPolicy | Close | Lost
 
 
 class Turns:
@@ -43,6 +48,8 @@ class Turns:
     def take(self, message: FromWorker) -> bool:
         """Count a message; False if it exceeds a bound."""
         worker = message.worker
+        if isinstance(message, Rejoin):
+            self.forget(worker)
         if not isinstance(message, Push | Pull):
             return True
         if len(self._owed[worker]) >= self._most:
@@ -53,6 +60,11 @@ class Turns:
         self._pushed[worker] = 0
         self._owed[worker].asked(message.iteration)
         return True
+
+    def forget(self, worker: int) -> None:
+        """Count anew, because a new process stands for this worker."""
+        self._pushed.pop(worker, None)
+        self._owed.pop(worker, None)
 
     def answered(self, worker: int, iteration: int) -> None:
         """The worker's pulls up to this iteration are answered."""
@@ -101,13 +113,13 @@ class Inbox:
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         """Ignore the worker that sent an illegal message; raise the error if none has sent it."""
-        if isinstance(message, SetPolicy | Close):
+        if isinstance(message, _OF_COORDINATOR):
             raise error
         assert isinstance(message, FromWorker)
         self._listener.refuse(worker_name(message.worker), str(error))
 
     def _is_accepted(self, message: Message) -> bool:
-        if isinstance(message, SetPolicy | Close):  # sent by the coordinator
+        if isinstance(message, _OF_COORDINATOR):
             return True
         assert isinstance(message, FromWorker)
         return not self._listener.refused(worker_name(message.worker))

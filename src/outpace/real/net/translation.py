@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from outpace.blocks.block import Block, StepSettings
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import WirePush, WireReply
-from outpace.sync.messages import Leave, Pause, Pull, Push, Reply, Resume, WireMessage
+from outpace.sync.messages import (
+    Leave,
+    Pause,
+    Pull,
+    Push,
+    Rejoin,
+    Reply,
+    Resume,
+    WireMessage,
+)
 
 
 def for_shard(
     received: WireMessage, block: Block | None
-) -> Sequence[Push | Pull | Leave | Pause | Resume]:
+) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin]:
     """Return the messages for a shard in a wire message, in order; empty if it has none."""
     if isinstance(received, WirePush):
         worker, iteration, version = received.worker, received.iteration, received.version
@@ -21,7 +30,7 @@ def for_shard(
         )
         push = Push(worker, iteration, version, block, settings, received.skipped)
         return (push,) if received.coin is None else (push, Pull(worker, iteration, received.coin))
-    return (received,) if isinstance(received, Pull | Leave | Pause | Resume) else ()
+    return (received,) if isinstance(received, Pull | Leave | Pause | Resume | Rejoin) else ()
 
 
 def reply_of(wire: WireReply, block: Block | None) -> Reply:

@@ -49,6 +49,7 @@ from outpace.sync.messages import (
     Pause,
     Pull,
     Push,
+    Rejoin,
     Resume,
     WireMessage,
     server_name,
@@ -63,7 +64,7 @@ class ServedWorker(WorkerProcess):
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
         self.servers: list[str] = []
-        self.first_iteration = 0
+        self.first_iteration: int | None = None  # to begin with in the middle of a run
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self.tells_pauses = tells_pauses(experiment)
@@ -177,8 +178,8 @@ class ServedWorker(WorkerProcess):
 
     def send(self, to: str, *messages: Message) -> None:
         caller = self.coordinator if to == SCHEDULER else self._callers[to]
-        leaves = isinstance(messages[0], Leave)
-        self.recorder.totals.messages += 0 if leaves else len(messages)  # leaving costs nothing
+        is_free = isinstance(messages[0], Leave | Rejoin)
+        self.recorder.totals.messages += 0 if is_free else len(messages)
         match messages:
             case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
                 self._send_push(to, caller, push, pull.coin)
@@ -187,7 +188,7 @@ class ServedWorker(WorkerProcess):
                     if isinstance(message, Push):
                         self._send_push(to, caller, message, None)
                         continue
-                    assert isinstance(message, Pull | Leave | Pause | Resume | Done)
+                    assert isinstance(message, Pull | Leave | Pause | Resume | Rejoin | Done)
                     began = monotonic_ns()
                     caller.send(message)
                     if isinstance(message, Pull) and to != SCHEDULER:

@@ -11,15 +11,14 @@ The scheduler is a shard without parameters, behind the same program as a server
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from outpace.blocks.block import Block
 from outpace.optim import Optimizer
 from outpace.support.units import Time
 from outpace.sync.decision import Decision, Reason
-from outpace.sync.messages import SCHEDULER, Ack, Leave, Pull, Push, Reply
+from outpace.sync.messages import SCHEDULER, Ack, Leave, Pull, Push, Rejoin, Reply
 from outpace.sync.policy import Apply, Policy, Scale, ShardView
 from outpace.sync.programs.context import WorkerContext, WorkerProgram
 
@@ -90,15 +89,9 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
     parameters = me.initial_parameters()
     versions = [0] * scheduler
 
-    async def exchange(iteration: int, gradient: Sequence[Block | None]) -> tuple[int, Time]:
-        """Push, report and pull; return the highest clock, and how long the scheduler waited."""
-        for server, name in enumerate(servers):
-            me.send(name, Push(worker, iteration, versions[server], gradient[server]))
-        for _ in servers:
-            ack = await me.recv()
-            assert isinstance(ack, Ack)
-        # No gradient: the scheduler needs only the worker's progress.
-        me.send(SCHEDULER, Push(worker, iteration, 0), Pull(worker, iteration, me.coin(iteration)))
+    async def pull(iteration: int, *report: Push) -> tuple[int, Time]:
+        """Wait for the scheduler, then pull; return the highest clock, and how long it held."""
+        me.send(SCHEDULER, *report, Pull(worker, iteration, me.coin(iteration)))
         passed = await me.recv()
         assert isinstance(passed, Reply)
         clock = passed.clock
@@ -113,15 +106,24 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
             clock = max(clock, reply.clock)
         return clock, passed.held
 
-    iteration = me.first_iteration
-    if iteration > 0:  # the run goes on from where it was saved
-        clock, _ = await exchange(iteration - 1, [None] * scheduler)
+    iteration = me.first_iteration or 0
+    if me.first_iteration is not None:
+        for name in (*servers, SCHEDULER):
+            me.send(name, Rejoin(worker, iteration))
+    if iteration > 0:
+        clock, _ = await pull(iteration - 1)
         iteration = max(iteration, clock)
     while not me.must_stop(iteration):
         started = me.now
         gradient = await me.execute(parameters, iteration)
         computed = me.now
-        clock, held = await exchange(iteration, gradient)
+        for server, name in enumerate(servers):
+            me.send(name, Push(worker, iteration, versions[server], gradient[server]))
+        for _ in servers:
+            ack = await me.recv()
+            assert isinstance(ack, Ack)
+        # No gradient: the scheduler needs only the worker's progress.
+        clock, held = await pull(iteration, Push(worker, iteration, 0))
         me.iteration_finished(iteration, started, computed, me.now, held, scheduler)
         iteration = max(iteration + 1, clock)
     for name in (*servers, SCHEDULER):

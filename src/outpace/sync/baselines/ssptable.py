@@ -21,7 +21,7 @@ from outpace.optim import Optimizer, Sgd
 from outpace.support.checks import require
 from outpace.support.units import Time
 from outpace.sync.decision import Decision
-from outpace.sync.messages import Leave, Pull, Push, Reply
+from outpace.sync.messages import Leave, Pull, Push, Rejoin, Reply
 from outpace.sync.parameter_block import plus
 from outpace.sync.policies.ssp import require_staleness
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
@@ -97,11 +97,14 @@ async def _cached_table_worker(
             versions[server], clocks[server] = reply.version, reply.clock
         return held, server
 
-    iteration = me.first_iteration
-    if iteration > 0:  # the run goes on from where it was saved
+    iteration = me.first_iteration or 0
+    if me.first_iteration is not None:
+        for name in servers:
+            me.send(name, Rejoin(worker, iteration))
+    if iteration > 0:
         before = iteration - 1
         for name in servers:
-            me.send(name, Push(worker, before, 0), Pull(worker, before, me.coin(before)))
+            me.send(name, Pull(worker, before, me.coin(before)))
         await answers(len(servers))
     while not me.must_stop(iteration):
         started = me.now

@@ -33,12 +33,12 @@ class Cuts:
         self._shard, self._saved, self._missed = shard, saved, missed
         self._clocks: dict[int, int] = {}  # number of a request -> the clock to wait for
 
-    def ask(self, number: int, clock: int = 0) -> None:
-        """Save the shard when it begins the iteration `clock`; 0: at once.
+    def ask(self, number: int, clock: int | None = None) -> None:
+        """Save the shard when it begins the iteration `clock`; None: at once.
 
         To be called between two messages of the shard. May call `saved` or `missed` at once.
         """
-        if clock == 0:
+        if clock is None:
             self._saved(number, self._shard().state())
         else:
             self._clocks[number] = clock

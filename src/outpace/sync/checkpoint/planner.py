@@ -17,11 +17,11 @@ _LEAD: Final = 2  # iterations, at first
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Tells a shard to save its state for a checkpoint: at this clock, or at once if it is 0."""
+    """Tells a shard to save its state for a checkpoint: at this clock; None: at once."""
 
     shard: int
     number: int
-    clock: int
+    clock: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,18 @@ class CutPlanner:
         """True while a checkpoint has been asked for and is neither whole nor given up."""
         return bool(self._missing)
 
-    def begin(self, clock: int = 0) -> list[Order]:
+    def begin(self, clock: int | None = None) -> list[Order]:
         """Ask for the next checkpoint; returns no orders while one is open.
 
-        clock: of a shard, if the caller knows one.
+        clock: at which to take an exact one; None: soon after the last clock known.
         """
         if self._missing:
             return []
-        self._clock = max(self._clock, clock)
         self.number += 1
         self._missing = set(range(self._shards))
-        target = self._clock + self._lead if self.exact else 0
+        target = None
+        if self.exact:
+            target = self._clock + self._lead if clock is None else clock
         return [Order(shard, self.number, target) for shard in range(self._shards)]
 
     def saved(self, number: int, shard: int, clock: int = 0) -> bool:

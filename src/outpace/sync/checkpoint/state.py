@@ -2,10 +2,9 @@
 
 A worker that begins in the middle of a run needs nothing but the number of its first iteration
 (`first_iteration`). It is above every iteration that a shard has of it, so no gradient is applied
-twice. Before it computes, the worker sends every server a push without gradient for the iteration
-before, and a pull. A shard that has that push already drops it as a repetition; at any other
-shard it closes the gap, so that no barrier waits for a push that never comes. The shards judge the
-pull as any other, so all bounds hold.
+twice. The worker tells every server (`Rejoin`), which then counts the iterations before as pushed:
+gaps are closed, and no barrier waits for a push that never comes. Then it pulls. The shards judge
+the pull as any other, so all bounds hold.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class WorkerContext(Context, Protocol):
         """The servers' addresses; server m owns block m."""
 
     @property
-    def first_iteration(self) -> int:
-        """The iteration to begin with; above 0 if the worker goes on where a run was saved."""
+    def first_iteration(self) -> int | None:
+        """The iteration to begin with in the middle of a run; None: the run has just begun."""
 
     def recv_nowait(self) -> Message | None:
         """Return the next message if one has arrived, else None."""

@@ -11,6 +11,8 @@ Such a report may still be on its way when the next iteration begins. The rule o
 iteration as late as possible: when all workers have reported, or when the first gradient of the
 next iteration has arrived.
 
+A worker that is lost, and whose place a new process takes, is waited for like one that computes.
+
 A worker that waits in a collective of its script (`Pause`) is not waited for. An iteration that is
 open meanwhile ends when all other workers have reported. The rule is not asked how long such an
 iteration lasts, and does not observe it.
@@ -39,8 +41,10 @@ from outpace.sync.messages import (
     Close,
     Done,
     Leave,
+    Lost,
     Message,
     Pause,
+    Rejoin,
     Resume,
     server_name,
     worker_name,
@@ -58,7 +62,7 @@ class CutOffWorker:
         self._me = me
         self._closed = -1  # last iteration closed without this worker
         self._read: deque[Message] = deque()  # arrived during a computation; for the program
-        self._has_left = False
+        self._has_left = self._has_rejoined = False
         self.worker, self.servers = me.worker, me.servers
         self.first_iteration = me.first_iteration
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
@@ -69,9 +73,13 @@ class CutOffWorker:
         return self._me.now
 
     def send(self, to: str, *messages: Message) -> None:
-        if isinstance(messages[0], Leave) and not self._has_left:
+        first = messages[0]
+        if isinstance(first, Leave) and not self._has_left:
             self._has_left = True
-            self._me.send(SCHEDULER, messages[0])
+            self._me.send(SCHEDULER, first)
+        elif isinstance(first, Rejoin) and not self._has_rejoined:
+            self._has_rejoined = True
+            self._me.send(SCHEDULER, first)
         self._me.send(to, *messages)
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
@@ -268,10 +276,13 @@ class _Scheduler:
         return found
 
     def _take(self, message: Message) -> None:
-        if isinstance(message, Leave):
-            self._live.discard(message.worker)
+        if isinstance(message, Leave | Lost):
+            if isinstance(message, Leave) or not message.stays:
+                self._live.discard(message.worker)
             self._paused.pop(message.worker, None)
             self._miss_no_more(message.worker)
+        elif isinstance(message, Rejoin):
+            self._take_rejoin(message)
         elif isinstance(message, Done):
             self._take_done(message)
         elif isinstance(message, Pause | Resume):
@@ -291,6 +302,19 @@ class _Scheduler:
             self._miss_no_more(worker)
         else:
             del self._paused[worker]
+
+    def _take_rejoin(self, rejoin: Rejoin) -> None:
+        worker, current = rejoin.worker, self._open
+        if not 0 <= worker < self._workers or rejoin.first > current.number + 1:
+            wrong = f"worker {worker} rejoined with iteration {rejoin.first}, "
+            self._me.refuse(rejoin, ProtocolError(f"{wrong}but {current.number} is open"))
+            return
+        self._live.add(worker)
+        self._paused.pop(worker, None)
+        if rejoin.first > current.number and worker not in current.reported:
+            # Its gradient has reached a server, and its report was lost: it does not count.
+            done = Done(worker, current.number, 0.0, math.nan, finished=False)
+            current.take(done, self._me.now)
 
     def _miss_no_more(self, worker: int) -> None:
         """Note that no late report of this worker is awaited."""

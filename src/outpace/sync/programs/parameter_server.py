@@ -40,7 +40,7 @@ async def parameter_server_worker(
     worker, servers = me.worker, me.servers
     puller = Puller(me, pull)
     choice = None if skip is None else Choice(skip, "pull", seed, worker)
-    iteration = await puller.resume(me.first_iteration)
+    iteration = await puller.begin()
     unpulled = -1  # the last iteration, if its pull was skipped
     while not me.must_stop(iteration):
         started, versions = me.now, tuple(puller.versions)

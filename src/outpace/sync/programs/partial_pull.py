@@ -22,7 +22,7 @@ from typing import Literal
 from outpace.support.checks import not_negative, require
 from outpace.support.shares import share_of
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import Message, Pull, Push, Reply
+from outpace.sync.messages import Message, Pull, Rejoin, Reply
 from outpace.sync.programs.context import WorkerContext
 
 
@@ -100,20 +100,23 @@ class Puller:
         for unanswered in self._unanswered:
             unanswered.asked(iteration)
 
-    async def resume(self, first: int) -> int:
-        """Take up a run that was saved, and return the iteration to begin with.
+    async def begin(self) -> int:
+        """Return the iteration to begin with; in the middle of a run, get its parameters.
 
-        first: as `sync.checkpoint.state.first_iteration` has it; 0: the run has just begun. The
-        worker waits for all servers, because it has no parameters that it could use meanwhile.
+        The worker then waits for all servers, because it has no parameters to use meanwhile.
         """
-        if first == 0:
+        me, first = self._me, self._me.first_iteration
+        if first is None:
             return 0
-        me, before = self._me, first - 1
-        self.asked(before)
         for name in me.servers:
-            me.send(name, Push(me.worker, before, 0), Pull(me.worker, before, me.coin(before)))
-        await self.everything()
-        self.look()
+            me.send(name, Rejoin(me.worker, first))
+        if first > 0:
+            before = first - 1
+            self.asked(before)
+            for name in me.servers:
+                me.send(name, Pull(me.worker, before, me.coin(before)))
+            await self.everything()
+            self.look()
         return max(first, self.clock)
 
     async def enough(self) -> None:
