@@ -33,7 +33,7 @@ from outpace.sync import (
     Ssp,
     SspTable,
 )
-from outpace.sync.messages import Leave, Pause, Pull, Push, Resume
+from outpace.sync.messages import Leave, Pause, Pull, Push, Rejoin, Resume
 from outpace.sync.observer import Outcome
 
 
@@ -250,6 +250,8 @@ ILLEGAL = st.sampled_from(
         Leave(99),
         Pause(99),
         Resume(0),
+        Rejoin(99, 0),
+        Rejoin(0, 10**6),
         "older",
         "gone",
         "nonsense",
