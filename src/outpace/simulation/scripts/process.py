@@ -6,9 +6,7 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -22,6 +20,7 @@ from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.scripts.child.main import run_script
+from outpace.simulation.scripts.child_process import GRACE_S, ChildProcess
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
@@ -46,17 +45,13 @@ from outpace.simulation.scripts.messages import (
     WantState,
     Wrote,
     receive,
-    send,
 )
 from outpace.simulation.scripts.slots import Slots, fill
 from outpace.simulation.scripts.step import Step, StepGradient
-from outpace.support.notices import warn
 from outpace.support.processes import forking
 from outpace.sync.messages import worker_name
 
 LIMIT_REACHED: Final = "stop.iterations is reached"
-_GRACE_S: Final = 2.0  # for a process to end before it is killed
-_SILENT_S: Final = 120.0  # without a message, until that is said
 
 
 class Host(Protocol):
@@ -102,23 +97,14 @@ class ScriptProcess:
         measured: int | None = None,
     ) -> None:
         self.worker, self._name = worker, worker_name(worker)
-        self._slots, self._has_reader = Slots(), has_reader
+        self._slots = Slots()
         self.memory = CallMemory()  # of the script's own collectives
-        self.pipe, theirs = Pipe()
-        self._output = output
-        with theirs:
-            self._process: ForkServerProcess = forking.start(
-                self._name,
-                run_script,
-                worker,
-                theirs,
-                self._slots,
-                self.memory,
-                experiment,
-                files,
-                output.for_process,
-                measured,
-            )
+        arguments = self._slots, self.memory, experiment, files, output.for_process, measured
+        self._script = ChildProcess(
+            self._name,
+            lambda theirs: forking.start(self._name, run_script, worker, theirs, *arguments),
+            has_reader,
+        )
         output.started()
         self.host: Host
         self.step: Stepped | None = None  # the last one
@@ -135,15 +121,18 @@ class ScriptProcess:
 
     @property
     def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
+        return self._script.pid
+
+    @property
+    def pipe(self) -> Connection:
+        return self._script.pipe
 
     # -- before the run ------------------------------------------------------------------
 
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
-        send(self.pipe, Begin(elements, slices, buffers))
+        self._script.send(Begin(elements, slices, buffers))
 
     def receive(self) -> FromScript:
         """Return the next message about the script's training."""
@@ -151,7 +140,7 @@ class ScriptProcess:
 
     def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
-        send(self.pipe, Done(part.has_outputs, part.sender))
+        self._script.send(Done(part.has_outputs, part.sender))
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -165,7 +154,7 @@ class ScriptProcess:
             return None
         self._free_slot()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-        send(self.pipe, Go(iteration, discard))
+        self._script.send(Go(iteration, discard))
         self._is_computing = True
         message = await self._next_of_step()
         if isinstance(message, Left):
@@ -206,7 +195,7 @@ class ScriptProcess:
         self._free_slot()
         fill(self._slots.parameters, [parameters])
         fill(self._slots.gradient, [gradient])
-        send(self.pipe, TakeStep(unused))
+        self._script.send(TakeStep(unused))
         message = self._receive()
         assert isinstance(message, Taken)
         return self._slots.parameters[: parameters.numel()].clone()
@@ -250,7 +239,7 @@ class ScriptProcess:
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""
         if not self.has_left and not self._is_computing:
-            send(self.pipe, Over(reason))
+            self._script.send(Over(reason))
             self._is_stopped = True
 
     def begin_end(
@@ -268,9 +257,9 @@ class ScriptProcess:
             self._await_step(reason)
         if self._waits_for_final:
             fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-            send(self.pipe, FinalParameters(has_buffers))
+            self._script.send(FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
-            send(self.pipe, Over(reason, discard))
+            self._script.send(Over(reason, discard))
             self._is_stopped = True
 
     def _await_step(self, reason: str) -> None:
@@ -285,7 +274,7 @@ class ScriptProcess:
 
     def _end_wait(self, reason: str) -> None:
         """Make a script exit that waits for other workers. reason: is printed."""
-        send(self.pipe, Over(reason, discard=True))
+        self._script.send(Over(reason, discard=True))
         self._is_stopped = True
 
     def await_end(self) -> None:
@@ -300,25 +289,17 @@ class ScriptProcess:
 
     def end_early(self) -> bool:
         """Tell the script that the run was ended early. Return False if it has ended."""
-        if self.pipe.closed or self.ended is not None:
+        if self._script.closed or self.ended is not None:
             return False
         with contextlib.suppress(ConnectionError):
-            send(self.pipe, Over(""))
+            self._script.send(Over(""))
         return True
 
     def close(self) -> None:
         """End the process, whatever it does. Idempotent."""
-        if self.pipe.closed:
+        if self._script.closed:
             return
-        self.pipe.close()
-        if self.ended is not None:
-            self._process.join(_GRACE_S)
-        self._process.terminate()
-        self._process.join(_GRACE_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process.close()
+        self._script.close(has_ended=self.ended is not None)
         self._slots.close()
         self.memory.close()
 
@@ -327,13 +308,13 @@ class ScriptProcess:
     def _receive(self) -> FromScript:
         """Return the next message that the caller has to handle; handle the others."""
         while True:
-            message = self._next()
+            message = self._script.receive()
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
             elif isinstance(message, WantOutcome):
-                send(self.pipe, Outcome(self._is_cut_off))
+                self._script.send(Outcome(self._is_cut_off))
             elif isinstance(message, WantState):
-                send(self.pipe, States(self.host.optimizer_state(self.worker)))
+                self._script.send(States(self.host.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):
                 self.host.load_optimizer_state(self.worker, message.state)
             elif isinstance(message, Wrote):
@@ -350,27 +331,6 @@ class ScriptProcess:
                     self.buffers, self.parameters = message.buffers, message.parameters
                 return message
 
-    def _next(self) -> FromScript:
-        since = time.monotonic()
-        is_told = False
-        self._has_reader()
-        while not self.pipe.poll(1.0):
-            self._has_reader()
-            if not is_told and time.monotonic() - since > _SILENT_S:
-                is_told = True
-                warn(
-                    f"the script of {self._name} has not come to its next step for "
-                    f"{_SILENT_S:.0f} s; if it waits for another worker outside of outpace, for "
-                    "a file or a lock for instance, it waits without end: interrupt it (Ctrl-C)"
-                )
-        try:
-            message: FromScript = receive(self.pipe)
-        except (EOFError, ConnectionError):
-            self._process.join(_GRACE_S)
-            how = forking.how_it_ended(self._process)
-            raise RunError(f"the process of {self._name}'s script {how}") from None
-        return message
-
 
 def end_scripts(processes: Sequence[ScriptProcess]) -> None:
     """End scripts in the middle, as when a real run ends early: what they clean up is done.
@@ -378,7 +338,7 @@ def end_scripts(processes: Sequence[ScriptProcess]) -> None:
     A script that has not ended two seconds later is left to `ScriptProcess.close`.
     """
     pipes = {process.pipe for process in processes if process.end_early()}
-    deadline = time.monotonic() + _GRACE_S
+    deadline = time.monotonic() + GRACE_S
     while pipes and (left_s := deadline - time.monotonic()) > 0:
         for pipe in cast("list[Connection]", wait(pipes, left_s)):
             try:  # what they send is read, because a full pipe would stop them
