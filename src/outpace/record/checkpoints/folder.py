@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.index import Damaged, Index, write_index
 from outpace.record.checkpoints.reading import CHECKPOINTS, Checkpoint
-from outpace.record.checkpoints.tensors import sync_folder, written
-from outpace.record.folder import METRICS
+from outpace.record.checkpoints.tensors import sync, written
+from outpace.record.folder import CONFIG, METRICS
 from outpace.support.notices import warn
 
 _PARTIAL: Final = ".part"
@@ -44,8 +44,13 @@ class Checkpoints:
 
     def begin(self, number: int) -> Path:
         """Make the folder into which the parts of a checkpoint are written. Raises OSError."""
+        if not self._folder.exists():
+            self._folder.mkdir(parents=True)
+            for config in self._run.glob(CONFIG):  # without it no checkpoint can be used
+                sync(config)
+            sync(self._run)
         path = self._partial(number)
-        path.mkdir(parents=True)
+        path.mkdir()
         return path
 
     def commit(self, index: Index, metrics: pa.Table) -> Path:
@@ -61,9 +66,9 @@ class Checkpoints:
         pq.write_table(metrics, partial / METRICS)
         parts = (*index.parts, written(partial / METRICS))
         write_index(partial, msgspec.structs.replace(index, parts=parts))
-        sync_folder(partial)
+        sync(partial)
         partial.rename(path)
-        sync_folder(self._folder)
+        sync(self._folder)
         self._prune()
         return path
 

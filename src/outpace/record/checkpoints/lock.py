@@ -50,7 +50,9 @@ class RunLock:
 
     def release(self) -> None:
         """Let other processes have the folder. Idempotent."""
-        self._file.close()
+        if not self._file.closed:
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # also in processes that were forked meanwhile
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

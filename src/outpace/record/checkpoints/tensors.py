@@ -60,8 +60,7 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
 
 def written(path: Path) -> Part:
     """Wait until a file is on the disk; return its size and checksum. Raises OSError."""
-    with path.open("rb", buffering=0) as file:
-        os.fsync(file.fileno())
+    sync(path)
     return checked(path)
 
 
@@ -84,10 +83,10 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk. Raises OSError."""
-    folder = os.open(path, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
