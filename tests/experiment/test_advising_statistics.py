@@ -167,6 +167,36 @@ def test_the_interval_of_a_pair_of_runs_has_the_ratios_of_their_crossings():
     assert one_pair(crossings(4.0, 4.0), missed, 0.02).both == NOTHING
 
 
+def test_two_real_runs_do_not_share_the_run_times_that_a_pair_of_simulated_ones_shares():
+    # Both logarithms are -0.1 and 0.1: variances 0.02 each, and none of their difference.
+    times_s = math.exp(-0.1), math.exp(0.1)
+    found = one_pair(crossings(*times_s), crossings(*(2 * each for each in times_s)), None)
+    assert found.both.mean == pytest.approx(2.0)
+    assert found.both.high == pytest.approx(2 * math.exp(6.3138 * 0.2), rel=1e-4)
+
+
+@pytest.mark.parametrize("gap", [0.01, 0.5])
+def test_the_interval_of_a_pair_contains_at_least_90_percent_of_further_pairs(gap):
+    random = np.random.default_rng(7)
+
+    def shown(logs):
+        """Return crossings that are shown at the next multiple of the gap."""
+        at = np.exp(logs)
+        after = np.ceil(at / gap) * gap
+        return [Crossing(t, True, c, gap) for t, c in zip(after, at, strict=True)]
+
+    held = 0
+    for _ in range(300):
+        shared = random.normal(0, 0.1, 8)  # of the simulated runs of a seed
+        own = shown(shared + random.normal(0, 0.05, 8))
+        reference = shown(0.7 + shared + random.normal(0, 0.05, 8))
+        new = random.normal(0, math.hypot(0.1, 0.05), 2)
+        real, real_reference = shown(new[:1])[0].time_s, shown(0.7 + new[1:])[0].time_s
+        interval = one_pair(own, reference, None).both
+        held += interval.low <= real_reference / real <= interval.high
+    assert held >= 0.9 * 300
+
+
 def test_a_crossing_is_that_of_the_curve():
     curve = Curve.of([1.0, 3.0, 5.0], [0.1, 0.5, 0.9])
     assert Crossing.of(curve, 0.6) == Crossing(5.0, True, 3.5, 2.0)

@@ -94,7 +94,8 @@ def one_run(found: Sequence[Crossing], error: float | None) -> Promise:
     def around(reach: float) -> Estimate:
         return Estimate(mean, centre * math.exp(-reach), centre * math.exp(reach) + late_s)
 
-    return _promise(values, error, around)
+    further = _variance(values) * (1 + 1 / len(values))
+    return _promise(further, len(values), error, around)
 
 
 def one_pair(
@@ -102,7 +103,9 @@ def one_pair(
 ) -> Promise:
     """Return the intervals for how much sooner one real run is than one of the reference.
 
-    As `one_run`, with the ratios of crossings of equal seeds. The strategy may be seen one
+    As `one_run`, with the ratios of crossings of equal seeds. Simulated runs of one seed have the
+    same run times, and two real runs do not: so the variance of a further ratio is the sum of both
+    variances, and that of the mean is that of the pairs, divided by n. The strategy may be seen one
     evaluation late, which divides the ratio by 1 + g / c, with its gap g and its crossing c; and so
     may the reference, which multiplies the ratio.
 
@@ -124,7 +127,9 @@ def one_pair(
         low = centre * math.exp(-reach) / (1 + late)
         return Estimate(mean, low, centre * math.exp(reach) * (1 + reference_late))
 
-    return _promise(values, error, around)
+    own, other = ([each.own_s for each in some] for some in (found, reference))
+    further = _variance(own) + _variance(other) + _variance(values) / len(values)
+    return _promise(further, len(values), error, around)
 
 
 def mean_gap_s(found: Sequence[Crossing]) -> float | None:
@@ -141,12 +146,21 @@ def _geometric(values: Sequence[float]) -> float:
     return math.exp(float(np.mean(np.log(values))))
 
 
+def _variance(values: Sequence[float]) -> float:
+    """Return the variance of the logarithms."""
+    return float(np.var(np.log(values), ddof=1))
+
+
 def _promise(
-    values: Sequence[float], error: float | None, around: Callable[[float], Estimate]
+    further: float, n: int, error: float | None, around: Callable[[float], Estimate]
 ) -> Promise:
-    """Return the intervals; around: returns the one with a reach of the logarithm."""
-    n, tail = len(values), (1 - _SHARE) / 2
-    further = float(np.var(np.log(values), ddof=1)) * (1 + 1 / n)
+    """Return the intervals.
+
+    Args:
+        further: variance of a further logarithm around the mean of n.
+        around: returns the interval with a reach of the logarithm.
+    """
+    tail = (1 - _SHARE) / 2
     student = quantile(tail, n - 1)
     seeds = around(student * math.sqrt(further))
     if error is None:
