@@ -171,6 +171,12 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert "search: 4 candidates; one run of BSP takes" in said.err
     assert f"this is the answer so far; it is in {out}" in said.err
     assert "not known" in (out / "report.html").read_text()
+    (out / "report.html").unlink()
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(out)])
+    assert not ended.value.code
+    assert "Probably ASP" in (out / "report.html").read_text()
+    capfd.readouterr()
 
     def begin(study):
         raise outpace.RunError("the study has begun")

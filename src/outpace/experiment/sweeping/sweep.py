@@ -156,7 +156,9 @@ def sweep_source(
     most = trials if trials is not None or budget_s is not None else _TRIALS
     if grid:
         most = count
-    method = _method(count if grid else None, objective, prune)
+    if isinstance(reference.task, Script | GivenTask):
+        processes = parallel = 1
+    method = _method(count if grid else None, objective, prune, parallel)
     if not _has_interval(data, space):
         method += interval_words(reference)
     configuration = {
@@ -169,8 +171,6 @@ def sweep_source(
     if out is not None and not resume:
         files.new_folder(out)
     run_seeds = tuple(reference.seed + later for later in range(seeds))
-    if isinstance(reference.task, Script | GivenTask):
-        processes = parallel = 1
     started_s = time.monotonic()
     interrupted = True
     with contextlib.ExitStack() as stack:
@@ -273,12 +273,14 @@ def _has_interval(data: Mapping[str, Any], space: Sequence[Dimension]) -> bool:
     return not keys.isdisjoint(("every_s", "every_updates", "evaluate"))
 
 
-def _method(grid: int | None, objective: Objective, prune: bool) -> str:
+def _method(grid: int | None, objective: Objective, prune: bool, parallel: int) -> str:
     """Say how candidates are chosen and ended."""
     if grid is None:
         chosen = "Optuna's TPE sampler proposes candidates"
     else:
         chosen = f"all {grid} combinations are tried" if grid > 1 else "one combination is tried"
+    if parallel > 1 and (grid is None or grid > 1):
+        chosen += f", at most {parallel} at a time"
     ended = []
     if objective.kind == "time-to-target":
         ended.append("its time is longer than the best time to the target")
