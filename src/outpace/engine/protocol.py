@@ -10,6 +10,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
+from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 
 
@@ -33,6 +34,9 @@ class Engine(Protocol):
 
     def times(self, host_s: float) -> dict[str, Any]:
         """Return the times for the summary; host_s: duration of `run` on the host."""
+
+    def recovery(self) -> Recovery:
+        """Return what the run went through to survive failures."""
 
     def parameters(self) -> Sequence[Block]:
         """Return the current blocks of the shards."""

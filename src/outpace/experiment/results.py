@@ -280,6 +280,7 @@ class RecordedRun:
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),
             "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
+            **engine.recovery().summary(),
             **engine.metrics.summary(*self.experiment.goal),
             **({} if (used := engine.used_by_script()) is None else {"script": used}),
             "parameters_digest": parameters_digest(engine.parameters()),

@@ -40,6 +40,7 @@ from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training, script_used
 from outpace.record.metrics import Metrics
+from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
@@ -178,6 +179,9 @@ class RealRun:
         first = reports.joined.get(self._workers[0])
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
+
+    def recovery(self) -> Recovery:
+        return Recovery()
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model

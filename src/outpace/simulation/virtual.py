@@ -25,6 +25,7 @@ from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
+from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.simulation.executors.gradients import Gradients
@@ -135,6 +136,9 @@ class VirtualRun(ABC):
 
     def used_by_script(self) -> dict[str, Any] | None:
         return None
+
+    def recovery(self) -> Recovery:
+        return Recovery()
 
     def run_time_model(self) -> Model | None:
         return None
