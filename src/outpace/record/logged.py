@@ -12,8 +12,10 @@ from numbers import Real
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from outpace.errors import ConfigError
+from outpace.record.curves import QUANTITIES
 
 LONGEST_NAME: Final = 100  # characters
 MOST_NAMES: Final = 500  # in a run: each is a column
@@ -125,6 +127,16 @@ class Points:
         if len(self._rows) >= _ROWS:
             self._chunks.append(self._table(known))
             self._rows.clear()
+
+    def take_up(self, points: pa.Table, known: pa.Schema) -> None:
+        """Begin with the points of an earlier session of the run; known: as for `add`."""
+        self._names = {name: None for name in points.column_names if name not in known.names}
+        for name in QUANTITIES:
+            finite = points.filter(pc.fill_null(pc.is_finite(points[name]), False))
+            if len(finite):
+                self._leader[name] = pc.min(finite["worker"]).as_py()
+        if len(points):
+            self._chunks.append(points)
 
     def on_curve(self, worker: int, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         """Yield the values that are on the curve of the run; see `outpace.record.curves`."""

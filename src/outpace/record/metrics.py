@@ -7,12 +7,14 @@ column for every other number that was logged.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from outpace.record.curves import QUANTITIES, curve_of, time_to_target_s
 from outpace.record.logged import Points
@@ -33,6 +35,8 @@ METRICS: Final = pa.schema(
         ("iteration", pa.int64()),  # that the worker was in; null for an evaluation of a task
     ]
 )
+
+_LOSSES: Final = b"outpace.batch-losses"  # metadata: sum and number at the last evaluation
 
 
 class Metrics:
@@ -132,6 +136,23 @@ class Metrics:
         return pa.concat_tables(
             [evaluated, *self._points.tables(METRICS)], promote_options="default"
         )
+
+    def kept(self) -> pa.Table:
+        """Return `table()` for a checkpoint; `take_up` is the inverse."""
+        known = {_LOSSES: json.dumps([self._loss_sum, self._losses])}
+        return self.table().replace_schema_metadata(known)
+
+    def take_up(self, kept: pa.Table) -> None:
+        """Begin with the rows that `kept` returned in an earlier session of the run."""
+        self._loss_sum, self._losses = json.loads(kept.schema.metadata[_LOSSES])
+        is_point = pc.is_valid(kept["worker"])
+        self._rows = kept.filter(pc.invert(is_point)).select(METRICS.names).to_pylist()
+        self._points.take_up(kept.filter(is_point), METRICS)
+        for name in QUANTITIES:
+            known = curve_of(kept)[name].drop_null()
+            finite = known.filter(pc.is_finite(known))
+            if len(finite):
+                self.last[name] = finite[-1].as_py()
 
     def summary(
         self, target_accuracy: float | None, target_loss: float | None = None

@@ -32,11 +32,12 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from outpace.sync.decision import Reason
 from outpace.sync.observer import Outcome
@@ -128,6 +129,11 @@ class Trace(TraceRows):
         self._hash.update(table.tobytes())
         self._sink(_batch(table))
 
+    def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Count in the digest the rows that an earlier session of the run has stored."""
+        for batch in batches:
+            self._hash.update(_table(batch).tobytes())
+
     def digest(self) -> str:
         """Return the SHA-256 of all records; call `flush` before."""
         return self._hash.hexdigest()
@@ -144,3 +150,13 @@ def _batch(table: Table) -> pa.RecordBatch:
             column = pa.DictionaryArray.from_arrays(column, pa.array(_WORDS[entry.name]))
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _table(batch: pa.RecordBatch) -> Table:
+    """Return the table of integers from which `_batch` made this batch."""
+    columns = []
+    for entry, column in zip(SCHEMA, batch.columns, strict=True):
+        if entry.name in _WORDS:
+            column = pc.index_in(column.cast(pa.string()), value_set=pa.array(_WORDS[entry.name]))
+        columns.append(pc.fill_null(column.cast(_INT), NONE).to_numpy(zero_copy_only=False))
+    return np.stack(columns, axis=1)

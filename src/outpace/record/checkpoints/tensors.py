@@ -13,6 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from outpace.support.replacing import sync
+
 _READ_BYTES: Final = 1 << 20
 
 
@@ -81,12 +83,3 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,0 +1,117 @@
+"""Rows of a run in segments, of which those before a checkpoint outlive the process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from outpace.record.sinks import ParquetSink
+from outpace.record.trace import SCHEMA
+from outpace.support.replacing import replace_file, sync
+from outpace.support.units import Time
+
+
+class SegmentedSink:
+    """Writes rows to `trace/000001.parquet` and so on, and joins them to `trace.parquet`.
+
+    A file of the Parquet format can be read only when it is complete. `cut` completes the present
+    segment, so that a checkpoint can name it. Errors are those of `ParquetSink`.
+
+    Args:
+        path: the file with all rows, in the folder of the run.
+        what: names the rows in an error.
+        kept: the segments of the checkpoint from which the run goes on, as `cut` returned them.
+            All others are removed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: pa.Schema = SCHEMA,
+        what: str = "the trace of the run",
+        kept: Sequence[str] = (),
+    ) -> None:
+        self._path, self._schema, self._what = path, schema, what
+        self._folder = path.with_suffix("")
+        self._names = list(kept)
+        self._segment: ParquetSink | None = None
+        self.is_complete = True  # False: the segments stay, so that the run can be resumed
+        for other in self._folder.glob("*") if self._folder.is_dir() else ():
+            if self._name(other) not in self._names:
+                other.unlink()
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        if self._segment is None:
+            self._folder.mkdir(exist_ok=True)
+            self._segment = ParquetSink(self._place, self._schema, self._what)
+        self._segment(batch)
+
+    def cut(self) -> tuple[str, ...]:
+        """Complete the present segment and wait until it is on the disk.
+
+        Returns:
+            The names of all segments, below the folder of the run.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        if self._segment is not None:
+            path = self._place
+            self._segment.close()
+            self._segment = None
+            if path.exists():  # else a row could not be written before
+                sync(path)
+                sync(self._folder)
+                self._names.append(self._name(path))
+        return tuple(self._names)
+
+    def close(self) -> None:
+        """Join the segments; remove them if the run is complete. Raises OSError."""
+        self.cut()
+        replace_file(self._path, self._join)
+        if self.is_complete:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def table(self) -> pa.Table:
+        return pq.read_table(self._path)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the segments that are complete. Raises OSError."""
+        for name in self._names:
+            with pq.ParquetFile(self._path.parent / name) as file:
+                for group in range(file.num_row_groups):
+                    yield from file.read_row_group(group).cast(self._schema).to_batches()
+
+    def drop_after(self, column: str, last: Time) -> None:
+        """Remove rows of the segments whose time in this column is later. Raises OSError.
+
+        Processes of a real run report their rows a little later, so a segment may have some that
+        belong to the time after the checkpoint.
+        """
+        for name in self._names:
+            path = self._path.parent / name
+            rows = pq.read_table(path)
+            times = pc.fill_null(rows[column], last)
+            kept = rows.filter(pc.less_equal(times, last))
+            if kept.num_rows < rows.num_rows:
+                replace_file(path, partial(pq.write_table, kept, compression="zstd"))
+
+    def _join(self, path: Path) -> None:
+        with pq.ParquetWriter(path, self._schema, compression="zstd") as writer:
+            for batch in self.batches():
+                writer.write_batch(batch)
+
+    @property
+    def _place(self) -> Path:
+        """The file of the present segment."""
+        last = max((int(Path(name).stem) for name in self._names), default=0)
+        return self._folder / f"{last + 1:06d}.parquet"
+
+    def _name(self, path: Path) -> str:
+        return f"{self._folder.name}/{path.name}"
