@@ -21,7 +21,7 @@ def busy_words(folders: Sequence[Path]) -> str:
     for folder in folders:
         found = read_summary(folder).get("processor")
         if isinstance(found, Mapping) and (words := _words(found)):
-            return f"while {folder.name} was recorded, {words}"
+            return f"while the run {folder.name} was recorded, {words}"
     return ""
 
 
