@@ -79,6 +79,7 @@ class Study:
         self._fresh_left = 0  # runs on fresh seeds that are still planned
         self._runner = PoolRunner(problem, pool)
         self._runner.ticked = self._tick
+        self._extended = False  # the search has more time, until each family has been tried
         self._cut = False  # something was left out for want of time
         self.found: Found | None = None  # None until the pilot has ended
 
@@ -98,6 +99,7 @@ class Study:
             carry_out(found.search, self._runner, self._news)
             if self._runner.over and self._is_narrow(found):
                 self._until(1.0)
+                self._extended = True
                 carry_out(found.search, self._runner, self._news)
             self._cut = self._runner.over
             require_reached(found, self.problem)
@@ -180,6 +182,7 @@ class Study:
 
     def _news(self, search: Search) -> None:
         """Say the answer so far, the first time within half a minute."""
+        self._end_extension()
         now_s = time.monotonic()
         whole = all(known.trials for known in search.known.values())
         due = _FIRST_ANSWER_S if self._said == "" else _NEXT_ANSWER_S
@@ -213,6 +216,14 @@ class Study:
     def _is_tight(self, found: Found) -> bool:
         """Return True if there is only time to try a candidate of each family, or fewer."""
         return self._runs_left(found.one_run_s) < _FEW
+
+    def _end_extension(self) -> None:
+        """Keep half of the time that is left for fresh seeds once each family has been tried."""
+        if not self._extended or self.found is None or self._is_narrow(self.found):
+            return
+        self._extended = False
+        assert self._budget_s is not None
+        self._until((1 + min(1.0, self._progress.elapsed_s / self._budget_s)) / 2)
 
     def _is_narrow(self, found: Found) -> bool:
         """Return True if not even a candidate of each family has been tried."""

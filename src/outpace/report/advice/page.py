@@ -33,7 +33,8 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
         sections.append(_where_time_goes(advice))
     if advice["front"]["points"]:
         sections.append(_front(advice))
-    if any("best" in each or each["reason"] for each in advice["sensitivity"]):
+    changed = advice["sensitivity"]
+    if any("best" in each for each in changed) or (changed and advice["status"] == "complete"):
         sections.append(_changes(advice))
     if advice.get("verified"):
         sections.append(_verified(advice))
