@@ -1,0 +1,122 @@
+"""Checkpoints of shards: when a state is taken, and who asks again after one is missed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.support.ledger import Ledger
+from tests.support.shard_driver import Account
+
+from outpace.errors import ProtocolError
+from outpace.optim import Sgd
+from outpace.sync import Bsp, DropStragglers, Scale
+from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.state import first_iteration, gaps
+from outpace.sync.messages import Push
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Shard
+
+
+class Asked:
+    """A shard of two workers, and what its requests have led to."""
+
+    def __init__(self, policy):
+        block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))
+        self.shard = Shard(0, block, 2, policy, Account())
+        self.saved, self.missed = [], []
+        self.cuts = Cuts(
+            lambda: self.shard,
+            lambda number, state: self.saved.append((number, state.clock, state.watermarks)),
+            lambda number, clock: self.missed.append((number, clock)),
+        )
+
+    def push(self, worker, iteration):
+        gradient = torch.ones(1, dtype=torch.float64)
+        self.shard.receive(Push(worker, iteration, 0, gradient), 0)
+        self.cuts.look()
+
+
+def test_a_state_is_taken_when_the_iteration_begins_and_not_in_the_middle_of_it():
+    asked = Asked(Bsp(scale=Scale.SUM))
+    asked.cuts.ask(7, 1)
+    asked.push(0, 0)
+    assert asked.saved == []
+    asked.push(1, 0)
+    assert asked.saved == [(7, 1, (0, 0))]
+    asked.push(0, 1)
+    asked.cuts.ask(8, 1)  # worker 0 has pushed iteration 1: too late
+    assert asked.missed == [(8, 1)]
+    asked.cuts.ask(9)
+    assert asked.saved[1:] == [(9, 1, (1, 0))]
+    asked.cuts.ask(10, 2)
+    asked.cuts.give_up(10)
+    asked.push(1, 1)
+    assert len(asked.saved) == 2
+    assert asked.missed == [(8, 1)]
+
+
+def test_before_the_first_push_there_is_a_state_at_clock_0():
+    asked = Asked(Bsp())
+    asked.cuts.ask(1, 0)
+    assert asked.saved == [(1, 0, (-1, -1))]
+
+
+def test_a_straggler_that_is_ahead_of_the_shard_makes_it_miss_the_clock():
+    """Another server has let worker 0 go on with iteration 1; here iteration 0 is still open."""
+    asked = Asked(DropStragglers(2))
+    asked.cuts.ask(1, 1)
+    asked.push(0, 1)  # counts for iterations 0 and 1
+    asked.push(1, 0)
+    assert asked.saved == []
+    assert asked.missed == [(1, 1)]
+
+
+def test_a_planner_asks_all_shards_and_knows_when_it_has_them():
+    planner = CutPlanner(2, exact=True, number=4)
+    assert planner.begin() == [Order(0, 5, 2), Order(1, 5, 2)]
+    assert planner.begin() == []
+    assert not planner.saved(5, 1, 2)
+    with pytest.raises(ProtocolError, match="shard 1 answers for checkpoint 5"):
+        planner.saved(5, 1, 2)
+    assert planner.is_open
+    assert planner.saved(5, 0, 2)
+    assert not planner.is_open
+    assert planner.begin(clock=9) == [Order(0, 6, 9), Order(1, 6, 9)]
+    assert planner.abandon() == [GiveUp(0, 6), GiveUp(1, 6)]
+    assert not planner.saved(6, 0, 9)  # it comes too late
+    planner.exact = False
+    assert planner.begin() == [Order(0, 7, None), Order(1, 7, None)]
+
+
+def test_a_planner_asks_for_later_clocks_until_no_shard_misses_them():
+    planner = CutPlanner(2, exact=True)
+    assert planner.begin() == [Order(0, 1, 2), Order(1, 1, 2)]
+    assert not planner.saved(1, 0, 2)
+    assert planner.missed(1, 1, 40) == [
+        GiveUp(0, 1),
+        GiveUp(1, 1),
+        Order(0, 2, 44),
+        Order(1, 2, 44),
+    ]
+    assert planner.missed(1, 0, 41) == []  # of the number that was given up
+    assert planner.missed(2, 0, 50)[2:] == [Order(0, 3, 58), Order(1, 3, 58)]
+    assert not planner.saved(3, 0, 58)
+    assert planner.saved(3, 1, 58)
+    assert planner.begin() == [Order(0, 4, 62), Order(1, 4, 62)]  # half as far ahead
+
+
+def test_an_exact_checkpoint_of_two_servers_has_the_same_gradients_in_both():
+    run = Ledger(Bsp(scale=Scale.SUM))
+    for cuts in run.cuts:
+        cuts.ask(1, 5)
+    run.run()
+    states = [run.saved[1][server] for server in range(2)]
+    for state in states:
+        assert (state.clock, state.watermarks, state.pending) == (5, (4, 4, 4), ())
+        counts = -state.parameters.reshape(3, 8)
+        assert counts.tolist() == [[1.0] * 5 + [0.0] * 3] * 3
+    assert gaps(states) == 0
+    assert [first_iteration(worker, states) for worker in range(3)] == [5, 5, 5]
+    again = Ledger(Bsp(scale=Scale.SUM), states=states, first=[5, 5, 5]).run()
+    assert (again.counts() == 1).all()
