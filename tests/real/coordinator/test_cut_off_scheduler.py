@@ -15,7 +15,7 @@ from outpace.engine import cut_offs
 from outpace.experiment.running import run
 from outpace.predict.interface import Wait
 from outpace.support.units import nanoseconds, seconds
-from outpace.sync.messages import Abort, Close, Done, Pause, Resume
+from outpace.sync.messages import Abort, Close, Done, Lost, Pause, Rejoin, Resume
 from outpace.sync.programs.cutoff import cut_off
 
 
@@ -243,3 +243,32 @@ def test_an_iteration_does_not_wait_for_workers_in_a_collective_of_their_script(
     assert place.stopped[:2] == [("worker-2", 0), ("worker-0", 2)]
     # Iterations at whose end a worker was paused say nothing about its speed.
     assert [ended_s for *_, ended_s in rule.observed] == [2.0]
+
+
+def test_a_worker_that_is_lost_is_waited_for_only_while_it_may_still_come():
+    def came(worker, iteration, at_s):
+        return at_s, Done(worker, iteration, 1.0, 1.0, finished=True)
+
+    messages = [
+        # Worker 1 dies. Servers have its push of iteration 0, but its report is lost.
+        *(came(0, 0, 1.0), (1.1, Lost(1, stays=True)), (1.5, Rejoin(1, 1))),  # ends iteration 0
+        *((1.7, Lost(0, stays=False)), came(1, 1, 2.0)),  # ends iteration 1: nobody else is there
+        *((2.2, Rejoin(0, 2)), came(0, 2, 3.0), came(1, 2, 3.5)),
+    ]
+    place, rule = Place([], messages), Watching()
+    rule.begin = lambda: Wait()
+    with pytest.raises(OutOfMessages):
+        cut_off(place, rule, 2, 1).send(None)
+    assert place.closed_s == [(1.5, [0]), (2.0, [1]), (3.5, [0, 1])]
+
+
+def test_a_scheduler_that_goes_on_opens_the_iteration_of_the_checkpoint():
+    done = [(at_s, Done(worker, 7, at_s, 1.0, finished=True)) for worker, at_s in ((0, 1), (1, 2))]
+    begin = [(0.0, Rejoin(worker, 7)) for worker in range(2)]
+    place, rule = Place([], begin + done), Watching()
+    rule.begin = lambda: Wait()
+    closed = []
+    place.send = lambda to, message: closed.append((to, message.iteration, message.workers))
+    with pytest.raises(OutOfMessages):
+        cut_off(place, rule, 2, 1, first=7).send(None)
+    assert closed == [("server-0", 7, [0, 1])]

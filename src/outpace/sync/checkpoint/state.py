@@ -10,7 +10,7 @@ the pull as any other, so all bounds hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outpace.blocks.block import Phantom, StepSettings, Value
 from outpace.optim import OptimizerState
@@ -96,6 +96,17 @@ def gaps(states: Sequence[ShardState]) -> int:
         lowest = min(max(state.watermarks[worker], state.clock - 1) for state in states)
         total += max(0, highest - lowest)
     return total
+
+
+def aligned(states: Sequence[ShardState]) -> list[ShardState]:
+    """Return states that all begin the same iteration, for a scheduler that closes iterations.
+
+    Shards that were saved between the same two iterations are returned as they are. Others go on
+    at the first iteration that no worker has pushed; what they had collected for iterations before
+    is left out.
+    """
+    clock = max(max(1 + max(state.watermarks), state.clock) for state in states)
+    return [replace(state, clock=clock, pending=()) for state in states]
 
 
 def scheduler_state(states: Sequence[ShardState]) -> ShardState:
