@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from safetensors import SafetensorError
 from tests.support.checkpoints import METRICS, same, save, shard_state
 
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Checkpoints, RunLock, folder, tensors, write_shard
+from outpace.record.checkpoints import Checkpoints, Part, RunLock, folder, tensors, write_shard
+from outpace.record.checkpoints.index import write_index
 
 
 def states(number):
@@ -116,6 +118,21 @@ def test_a_file_that_is_missing_or_cut_off_is_damage(tmp_path):
     assert Checkpoints(tmp_path).newest(said.append).name == "checkpoints/000001"
     assert "No such file" in said[0]
     assert "bytes, not" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"bounds": (0, 3)}, "not as many slices as servers"),
+        ({"bounds": (0, 6, 3)}, "slices are not in order"),
+        ({"parts": (Part("../../model.safetensors", 1, 2),)}, "a file outside of its folder"),
+    ],
+)
+def test_an_index_that_contradicts_itself_is_refused(change, problem, tmp_path):
+    index = save(Checkpoints(tmp_path), 1, states(1))
+    write_index(tmp_path / "checkpoints" / "000001", replace(index, **change))
+    with pytest.raises(ConfigError, match=problem):
+        Checkpoints(tmp_path).newest()
 
 
 def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, monkeypatch):

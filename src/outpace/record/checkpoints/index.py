@@ -106,9 +106,26 @@ def read_index(folder: Path) -> Index:
                 f"{path} was written by Outpace {plain['outpace']}, and this is {__version__}: use "
                 "that version, or a newer one"
             )
-        return msgspec.convert(plain, Index, str_keys=True)
+        index = msgspec.convert(plain, Index, str_keys=True)
+        if problem := _problem(index):
+            raise ValueError(problem)
+        return index
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: {error}") from error
+
+
+def _problem(index: Index) -> str:
+    """Return why an index cannot be right, although its checksum is; empty if it can."""
+    names = [*(part.file for part in index.parts), *(shard.file for shard in index.shards)]
+    if any(Path(name).name != name for name in names):
+        return "it names a file outside of its folder"
+    if not index.shards or len(index.bounds) != len(index.shards) + 1:
+        return "it has not as many slices as servers"
+    if list(index.bounds) != sorted(index.bounds) or index.bounds[0] != 0:
+        return "its slices are not in order"
+    if any(len(shard.watermarks) != index.workers for shard in index.shards):
+        return "its servers have not as many workers"
+    return ""
 
 
 def _checksum(plain: Any) -> int:
