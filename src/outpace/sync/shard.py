@@ -32,9 +32,19 @@ from collections.abc import Collection, Iterable
 from outpace.blocks.block import Value, value_of
 from outpace.errors import PolicyError, ProtocolError
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.bookkeeping.held_back import HeldBack
+from outpace.sync.bookkeeping.pull_queue import Held, PullQueue
+from outpace.sync.bookkeeping.refusals import (
+    is_repeated,
+    require_fits,
+    require_may_rejoin,
+    require_member,
+    require_not_paused,
+)
+from outpace.sync.bookkeeping.updates import Updates
+from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.decision import ASK_AGAIN, Decision
-from outpace.sync.held_back import HeldBack
 from outpace.sync.messages import (
     Close,
     Leave,
@@ -51,16 +61,6 @@ from outpace.sync.messages import (
 from outpace.sync.observer import NOBODY, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Apply, Policy
-from outpace.sync.pull_queue import Held, PullQueue
-from outpace.sync.refusals import (
-    is_repeated,
-    require_fits,
-    require_may_rejoin,
-    require_member,
-    require_not_paused,
-)
-from outpace.sync.updates import Updates
-from outpace.sync.view import View
 
 
 class Shard:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from outpace.errors import ProtocolError
+from outpace.sync.bookkeeping.updates import Updates
+from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Push, Rejoin
-from outpace.sync.updates import Updates
-from outpace.sync.view import View
 
 _LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
 
