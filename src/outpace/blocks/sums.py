@@ -161,10 +161,11 @@ def _added(one: Any, other: Any) -> Any:
 
     The gradients of a shard are cut alike, if at all. A sum from a file is in one piece.
     """
-    if isinstance(one, torch.Tensor) and isinstance(other, Pieces):
-        one, other = other, one
-    if isinstance(one, Pieces) and isinstance(other, torch.Tensor):
-        other = Pieces(one.split(other))
+    if type(one) is not type(other):
+        if isinstance(other, Pieces):
+            one, other = other, one
+        if isinstance(one, Pieces) and isinstance(other, torch.Tensor):
+            other = Pieces(one.split(other))
     return one.add_(other)
 
 

@@ -52,8 +52,9 @@ class Oracle(Rule):
         return best_count(order[None], self.objective).wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        on_top = (seconds - self._told)[~censored]
-        self._on_top_s = max(0.0, float(np.nanmedian(on_top)))
+        if len(self._told):  # it has begun, and does not observe an earlier part of the run
+            on_top = (seconds - self._told)[~censored]
+            self._on_top_s = max(0.0, float(np.nanmedian(on_top)))
         self.objective.observe(came(seconds, censored, ended_s), ended_s)
 
 
