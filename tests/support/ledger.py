@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.state import scheduler_state
-from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, Lost, Restarted, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.context import Stopped
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off
@@ -42,15 +43,19 @@ class Node:
         self._cluster, self.name = cluster, name
         cluster.nodes[name] = self
         self.mailbox = Mailbox(cluster.kernel, name)
-        self.recv, self.recv_within = self.mailbox.get, self.mailbox.get_within
-        self.recv_nowait = self.mailbox.get_nowait
 
     @property
     def now(self):
         return self._cluster.kernel.now
 
+    async def recv(self):
+        return await self.mailbox.get()
+
+    async def recv_within(self, timeout_s):
+        return await self.mailbox.get_within(timeout_s)
+
     def send(self, to, *messages):
-        self._cluster.carry(self.name, to, messages)
+        self._cluster.carry(self, to, messages)
 
     def refuse(self, message, error):
         raise error
@@ -79,16 +84,37 @@ class Killed(Exception):
     """Ends the program of a worker."""
 
 
-class Worker(Node):
-    """Computes for a random time."""
+class Told(Restarted):
+    """Restarted, with the server's new place."""
 
-    dies = (None, 0)
+    node: Any
+
+
+class Worker(Node):
+    """Computes for a random time. Its messages reach the servers that it knows of."""
+
+    dies, is_done = (None, 0), False
 
     def __init__(self, cluster, worker, first):
         super().__init__(cluster, worker_name(worker))
         self.worker, self.first_iteration = worker, first
         self.servers = [server_name(server) for server in range(len(cluster.shards))]
         self.computed, self.sent = -1, 0  # iteration, messages in it
+        self.known = dict(cluster.nodes)
+
+    async def recv(self):
+        return self._noted(await self.mailbox.get())
+
+    async def recv_within(self, timeout_s):
+        return self._noted(await self.mailbox.get_within(timeout_s))
+
+    def recv_nowait(self):
+        return self._noted(self.mailbox.get_nowait())
+
+    def _noted(self, message):
+        if isinstance(message, Told):
+            self.known[server_name(message.shard)] = message.node
+        return message
 
     def initial_parameters(self):
         return [shard.read() for shard in self._cluster.shards]
@@ -160,16 +186,14 @@ class Ledger:
     ):
         self.kernel, self.random = Kernel(tie_seed=seed), random.Random(seed)
         self.workers, self.iterations, self.nodes = workers, iterations, {}
-        self.saved, self.missed = defaultdict(dict), []
+        self.saved, self.missed, self.policy = defaultdict(dict), [], policy
         self._arrivals = {}
         self.shards = [self.new_shard(server, policy) for server in range(servers)]
         for shard, state in zip(self.shards, states or (), strict=False):
             shard.restore(state, 0)
         self.cuts = [self._cuts(server) for server in range(servers)]
-        for server, shard in enumerate(self.shards):
-            node = Server(self, server_name(server), shard)
-            program = partial(parameter_server, acknowledge=policy.acknowledges)
-            self.kernel.spawn(program(node, cuts=self.cuts[server]), node.name, daemon=True)
+        for server in range(servers):
+            self._serve(server)
         self.scheduler = None
         if policy.scheduler is not None:
             block = PhantomBlock(0)
@@ -193,6 +217,24 @@ class Ledger:
         if dies is not None:
             worker, *self.nodes[worker_name(worker)].dies = dies
 
+    def _serve(self, server):
+        node = Server(self, server_name(server), self.shards[server])
+        program = partial(parameter_server, acknowledge=self.policy.acknowledges)
+        self.kernel.spawn(program(node, cuts=self.cuts[server]), node.name, daemon=True)
+
+    def restart(self, server, state):
+        """A server dies and comes back at once from this state."""
+        self.shards[server] = self.new_shard(server, self.policy)
+        self.shards[server].restore(state, self.kernel.now, everyone=False)
+        self._serve(server)
+        node = self.nodes[server_name(server)]
+        for worker in list(self.nodes.values()):
+            if isinstance(worker, Worker):
+                if worker.is_done:
+                    node.mailbox.put(Lost(worker.worker, stays=False))
+                else:
+                    worker.mailbox.put(Told(server, state.version, node))
+
     def _start(self, worker, first):
         node = Worker(self, worker, first)
         self.kernel.spawn(self._live(node), node.name)
@@ -200,6 +242,7 @@ class Ledger:
     async def _live(self, node):
         try:
             await self._program(self._wrap(node))
+            node.is_done = True
         except Killed:
             await self.kernel.sleep(0.05)
             await self._replace(node)
@@ -228,14 +271,15 @@ class Ledger:
         )
 
     def carry(self, sender, to, messages):
-        """Deliver messages after a random time, in order, if the receiver is still the same."""
+        """Deliver messages after a random time, in order, if both ends are still the same."""
         for message in messages:
             if getattr(message, "parameters", None) is not None:
                 message.parameters = message.parameters.clone()
             due = self.kernel.now + nanoseconds(self.random.uniform(0.001, 0.02))
-            due = self._arrivals[sender, to] = max(due, self._arrivals.get((sender, to), 0) + 1)
-            ends = self.nodes[sender], self.nodes.get(to)
-            self.kernel.call_at(due, partial(self._deliver, *ends), message)
+            last = self._arrivals.get((sender.name, to), 0)
+            due = self._arrivals[sender.name, to] = max(due, last + 1)
+            known = sender.known if isinstance(sender, Worker) else self.nodes
+            self.kernel.call_at(due, partial(self._deliver, sender, known.get(to)), message)
 
     def _deliver(self, sender, receiver, message):
         if receiver is not None and {sender, receiver} <= set(self.nodes.values()):

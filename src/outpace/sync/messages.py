@@ -100,6 +100,17 @@ class Reply(msgspec.Struct, gc=False):
     parameters: Block | None = None
 
 
+class Restarted(msgspec.Struct, gc=False):
+    """Tells a worker that the server of `shard` goes on from an earlier state.
+
+    version: of the parameters of that state. What the worker had sent to the server before, and has
+    no answer to, is lost.
+    """
+
+    shard: int
+    version: int
+
+
 class SetPolicy(msgspec.Struct, gc=False):
     """Replaces the policy of the shard by this `sync.Policy`. Workers must not send it."""
 
@@ -164,6 +175,7 @@ Message: TypeAlias = (
     | Resume
     | Rejoin
     | Lost
+    | Restarted
     | Reply
     | Ack
     | SetPolicy

@@ -1,0 +1,122 @@
+"""Servers that come back from an earlier state, while the workers go on.
+
+Any program of a worker with servers can go on: `RestartedServers` stands between the program and
+its context. A server that comes back may lack pushes of the worker. The worker closes that gap
+(`Rejoin`), as one does that begins in the middle of a run (`sync.checkpoint.state`): these
+gradients are lost, and none is applied twice. Then it repeats the pull that has no answer yet.
+
+Versions of a server that comes back are lower than before. For the program they go on: it uses the
+parameters of a reply only if their version is above the one that it has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from outpace.blocks.block import Block
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.messages import Ack, Message, Pull, Push, Rejoin, Reply, Restarted
+from outpace.sync.programs.context import AbortableContext, Stopped
+
+
+class _Server:
+    """What a worker must know of one server to go on with it."""
+
+    __slots__ = ("ahead", "owed", "pushed", "shown", "unconfirmed")
+
+    def __init__(self) -> None:
+        self.ahead = 0  # how much higher versions are for the program than at the server
+        self.shown = 0  # the highest version that the program has seen
+        self.pushed = -1  # the last iteration pushed
+        self.unconfirmed = False  # True if its Ack has not come
+        self.owed: Pull | None = None  # the last pull, if it has no answer
+
+
+class RestartedServers:
+    """The context of a worker's program in a run whose servers may come back.
+
+    acknowledges: True if servers confirm each push (`Policy.acknowledges`).
+    """
+
+    def __init__(self, me: AbortableContext, *, acknowledges: bool = False) -> None:
+        self._me, self._acknowledges = me, acknowledges
+        self._read: deque[Message] = deque()  # for the program
+        self._servers = {name: _Server() for name in me.servers}
+        self.worker, self.servers = me.worker, me.servers
+        self.first_iteration = me.first_iteration
+        self.initial_parameters, self.coin = me.initial_parameters, me.coin
+        self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
+        self.execute = me.execute
+
+    @property
+    def now(self) -> Time:
+        return self._me.now
+
+    def send(self, to: str, *messages: Message) -> None:
+        server = self._servers.get(to)
+        for message in messages if server is not None else ():
+            assert server is not None
+            if isinstance(message, Push):
+                message.version = max(0, message.version - server.ahead)
+                server.pushed, server.unconfirmed = message.iteration, self._acknowledges
+            elif isinstance(message, Rejoin):
+                server.pushed = message.first - 1
+            elif isinstance(message, Pull):
+                server.owed = message
+        self._me.send(to, *messages)
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
+    ) -> Sequence[Block | None] | Stopped:
+        def ends(message: Message) -> bool:
+            self._take(message)
+            found = [ends_it(self._read.popleft()) for _ in range(len(self._read))]
+            return any(found)
+
+        return await self._me.execute_until(parameters, iteration, ends)
+
+    async def recv(self) -> Message:
+        while not self._read:
+            self._take(await self._me.recv())
+        return self._read.popleft()
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        until = self._me.now + nanoseconds(timeout_s)
+        while not self._read:
+            message = await self._me.recv_within(seconds(max(0, until - self._me.now)))
+            if message is None:
+                return None
+            self._take(message)
+        return self._read.popleft()
+
+    def recv_nowait(self) -> Message | None:
+        while not self._read and (message := self._me.recv_nowait()):
+            self._take(message)
+        return self._read.popleft() if self._read else None
+
+    def _take(self, message: Message) -> None:
+        """Keep a message for the program, or go on with a server that has come back."""
+        if isinstance(message, Restarted):
+            self._go_on(message)
+            return
+        if isinstance(message, Reply) and message.shard < len(self.servers):
+            server = self._servers[self.servers[message.shard]]
+            if server.owed is not None and message.iteration >= server.owed.iteration:
+                server.owed = None
+            message.version += server.ahead
+            server.shown = max(server.shown, message.version)
+        elif isinstance(message, Ack):
+            self._servers[self.servers[message.shard]].unconfirmed = False
+        self._read.append(message)
+
+    def _go_on(self, restarted: Restarted) -> None:
+        name = self.servers[restarted.shard]
+        server = self._servers[name]
+        server.ahead = server.shown + 1 - restarted.version
+        self._me.send(name, Rejoin(self.worker, server.pushed + 1))
+        if server.unconfirmed:
+            server.unconfirmed = False
+            self._read.append(Ack(restarted.shard, self.worker, server.pushed))
+        if server.owed is not None:
+            self._me.send(name, server.owed)
