@@ -4,6 +4,7 @@
     python -m benchmarks.explain names speed --record
 
 names: generated clusters of 2 to 64 workers, with and without workers 1.2 times as slow.
+servers: generated clusters in virtual time, with and without a slow server or link.
 speed: the cost of looking for slow workers in a real run, in its coordinator's process.
 repairs: real runs with a slow worker, and reruns without, against the promised time.
 
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 from benchmarks.explain.clusters import LAWS, WITHIN, Named, bursts, named
 from benchmarks.explain.repairs import GOAL, repairs
+from benchmarks.explain.servers import Servers, servers
 from benchmarks.explain.speed import per_iteration_s
 from benchmarks.papers.results import origin
 
@@ -35,7 +37,7 @@ RESULTS = Path(__file__).parent / "results.json"
 README = Path(__file__).parent.parent / "README.md"
 BEGIN = "<!-- python -m benchmarks.explain --record -->"
 END = "<!-- end of what benchmarks.explain recorded -->"
-PARTS: Final = ("names", "speed", "repairs")
+PARTS: Final = ("names", "servers", "speed", "repairs")
 CVS: Final = (0.02, 0.05, 0.1)
 WIDE: Final = (0.2, 0.3)  # for these no goal is set
 LEAST: Final = 0.99  # precision and recall
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", nargs="*", help="names, speed, repairs; default: all")
+    parser.add_argument("parts", nargs="*", help="names, servers, speed, repairs; default: all")
     parser.add_argument("--seeds", type=int, default=100, help="clusters of each kind")
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--record", action="store_true", help="keep the results, in the README too")
@@ -82,12 +84,21 @@ def _measured(part: str, seeds: int, *, quick: bool) -> list[dict[str, Any]]:
             row = {"workers": workers, "median_s": median, "low_s": min(times)}
             rows.append({**row, "high_s": max(times), "met": median <= SHARE * ITERATION_S})
         return rows
+    if part == "servers":
+        counts = servers(1 if quick else max(1, seeds // 10), quick=quick)
+        return [{**vars(one), "met": _named_rightly(one)} for one in counts]
     if part == "repairs":
         say = partial(print, file=sys.stderr, flush=True)
         with free_folder(RUNS, "repairs") as out:
             each = repairs(out, say, *((25, 0.04, 1) if quick else ()))
         return [{**vars(one), "error": one.error, "met": one.met} for one in each]
     return _names(3 if quick else seeds, quick=quick)
+
+
+def _named_rightly(one: Servers) -> bool:
+    if one.expected == 0:
+        return one.wrong <= max(1, 0.01 * one.clusters)
+    return not one.has_goal or min(one.precision, one.recall) >= LEAST
 
 
 def _names(seeds: int, *, quick: bool) -> list[dict[str, Any]]:
@@ -100,6 +111,7 @@ def _names(seeds: int, *, quick: bool) -> list[dict[str, Any]]:
     total = _row(whole, "all of these")
     total["met"] = min(whole.precision, whole.recall) >= LEAST
     total["met"] &= whole.false <= max(1, 0.02 * whole.clusters)  # 1 %, of workers that are equal
+    total["met"] &= whole.pauses <= max(1, 0.01 * whole.clusters)
     rows.append(total)
     for cv in WIDE[: 0 if quick else None]:
         wide = named("log-normal", cv, max(1, seeds // 4), 150)
@@ -150,6 +162,17 @@ def _markdown(part: str, found: dict[str, Any]) -> list[str]:
             goal = f"{100 * SHARE:.1f} %{'' if row['met'] else ', **missed**'}"
             span = f"{low:.0f} to {high:.0f} µs"
             lines.append(f"| {row['workers']} | {median:.0f} µs | {span} | {share} | {goal} |")
+    elif part == "servers":
+        lines = [
+            "**Slow servers and links of generated clusters, and stops of a server**",
+            "",
+            "| slow | clusters | named | not named | others named | |",
+            "|---|---|---|---|---|---|",
+        ]
+        for row in rows:
+            cells = [row[name] for name in ("what", "clusters", "right", "missed", "wrong")]
+            cells.append("" if row["met"] else "**missed**")
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     elif part == "repairs":
         lines = [
             f"**Promised and real time without the slow worker**; load {load}",

@@ -39,6 +39,9 @@ LAWS: Final[dict[str, Draw]] = {
     "Student t, 4 degrees, on the logarithm": lambda source, cv, shape: np.exp(
         cv / math.sqrt(2) * source.standard_t(4, shape)
     ),
+    "Student t, 3 degrees, on the logarithm": lambda source, cv, shape: np.exp(
+        cv / math.sqrt(3) * source.standard_t(3, shape)
+    ),
     "log-normal, and a factor common to all": _with_common,
 }
 

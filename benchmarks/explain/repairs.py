@@ -1,12 +1,19 @@
-"""Real runs with a slow worker, what its repair is promised to gain, and reruns without it.
+"""Real runs with a slow worker or server, what its repair is promised to gain, and reruns without.
 
 A step sleeps until the time that a law draws for it, so that the load of the machine matters
-little. Both runs draw the same noise.
+little. Both runs draw the same noise. A server is stopped by signals to its process. Where
+gradients are lost by cut-offs, the rerun is taken to end after as many gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +30,15 @@ _CASES: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     ),
     "SSP 2, 1.5 times as slow": ({"kind": "ssp", "staleness": 2}, {"factors": [1, 1.5, 1, 1]}),
     "all-reduce, 1.5 times as slow": ({"kind": "ssgd"}, {"factors": [1, 1.5, 1, 1]}),
+    "cut-offs, 1.5 times as slow": (
+        {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 15},
+        {"factors": [1, 1.5, 1, 1]},
+    ),
+    "BSP, a server stops for 1.5 s": ({"kind": "bsp"}, {}),
+    "BSP, a server stops for 40 of each 50 ms": ({"kind": "bsp"}, {}),
+    "SSP 2, a server stops for 40 of each 50 ms": ({"kind": "ssp", "staleness": 2}, {}),
 }
+_STOPS: Final = {"1.5 s": (3.0, 1.5, 1000.0), "50 ms": (0.0, 0.04, 0.01)}
 
 
 @dataclass(frozen=True)
@@ -55,19 +70,24 @@ def repairs(
     """Return the outcome of each case; the runs are kept in `out`."""
     found = []
     for number, (case, (sync, slow)) in enumerate(list(_CASES.items())[:most]):
-        data = {
+        stop = next((times for words, times in _STOPS.items() if case.endswith(words)), None)
+        data: dict[str, Any] = {
             "task": {"kind": "digits-mlp"},
             "workers": 4,
             "sync": sync,
             "stop": {"iterations": iterations},
             "evaluate": {"every_s": 1000},
         }
+        if stop is not None:
+            data["servers"] = 2
         law = {"kind": "lognormal", "mean_s": mean_s, "cv": 0.05}
         say(case)
-        first = outpace.run(data, out / f"{number}-slow", compute={**law, **slow})
+        with _stopping(stop):
+            first = outpace.run(data, out / f"{number}-slow", compute={**law, **slow})
         explanation = outpace.explain(out / f"{number}-slow")
         again = outpace.run(data, out / f"{number}-repaired", compute=law)
-        promised = [gain for gain in explanation.gains if gain.cause == f"worker {_SLOW}"]
+        promised = [gain for gain in explanation.gains if gain.cause]
+        gradients = [run.summary["gradients_applied"] for run in (first, again)]
         named = ", ".join(f"{cause.name} {cause.pattern}" for cause in explanation.causes)
         found.append(
             Repair(
@@ -75,7 +95,41 @@ def repairs(
                 named or "nobody",
                 first.summary["wall_time_s"],
                 promised[0].run_s if promised else first.summary["wall_time_s"],
-                again.summary["wall_time_s"],
+                again.summary["wall_time_s"] * gradients[0] / gradients[1],
             )
         )
     return found
+
+
+@contextmanager
+def _stopping(times: tuple[float, float, float] | None) -> Iterator[None]:
+    """Stop the process of server 1 again and again while the context is open.
+
+    Args:
+        times: Seconds until the first stop, of a stop, and from then to the next.
+    """
+    if times is None:
+        yield
+        return
+    over = threading.Event()
+
+    def stop() -> None:
+        before_s, stop_s, run_s = times
+        while not over.wait(0.1):
+            for process in multiprocessing.active_children():
+                if process.name == "server-1" and process.pid is not None:
+                    over.wait(before_s)
+                    with contextlib.suppress(ProcessLookupError):
+                        while not over.is_set():
+                            os.kill(process.pid, signal.SIGSTOP)
+                            over.wait(stop_s)
+                            os.kill(process.pid, signal.SIGCONT)
+                            over.wait(run_s)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

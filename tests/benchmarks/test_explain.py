@@ -9,9 +9,13 @@ from benchmarks.explain.__main__ import README, RESULTS, main, with_tables
 
 
 def test_every_part_that_needs_no_processes_runs(capsys):
-    assert main(["names", "speed", "--quick"]) in (0, 1)  # so few clusters may miss goals
+    assert main(["names", "servers", "speed", "--quick"]) in (
+        0,
+        1,
+    )  # so few clusters may miss goals
     printed = capsys.readouterr().out
     assert "| all of these | 100.00 % |" in printed
+    assert "| a server, 3 times as slow | 1 | 1 | 0 | 0 |  |" in printed
     assert "| 4 | " in printed
 
 
@@ -30,4 +34,4 @@ def test_the_readme_has_the_recorded_results():
 def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["nothing"])
-    assert "parts are names, speed, repairs" in capsys.readouterr().err
+    assert "parts are names, servers, speed, repairs" in capsys.readouterr().err

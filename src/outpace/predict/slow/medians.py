@@ -15,6 +15,15 @@ def median(values: Floats) -> float:
     return float(ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
+def row_medians(values: Floats) -> Floats:
+    """Return the median of each row without NaN, shape (T,), faster than NumPy; NaN if all are."""
+    ordered = np.sort(values, axis=1)  # NaN last
+    count = values.shape[1] - np.isnan(ordered).sum(axis=1)
+    rows = np.arange(len(values))
+    low = ordered[rows, np.maximum((count - 1) // 2, 0)]
+    return np.asarray((low + ordered[rows, np.minimum(count // 2, values.shape[1] - 1)]) / 2)
+
+
 def median_of_others(logs: Floats) -> Floats:
     """Return the median of each row, shape (T,); of two, the larger, since one may be fast."""
     there = ~np.isnan(logs)

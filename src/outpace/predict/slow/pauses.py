@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.predict.slow.medians import median, median_of_others
+from outpace.predict.slow.medians import median, median_of_others, row_medians
 from outpace.predict.slow.period import SlowPeriod
 
 Floats = NDArray[np.float64]
@@ -140,12 +140,13 @@ class Pauses:
         some = (~np.isnan(logs)).sum(axis=1) > 1
         if not some.any():
             return []
-        residuals = np.full(logs.shape, np.nan)
-        residuals[some] = logs[some] - np.nanmedian(logs[some], axis=1, keepdims=True)
+        residuals = np.where(some[:, None], logs - row_medians(logs)[:, None], np.nan)
         if kept.usual.sum() == 2:  # the middle of two units has half of their difference
             residuals *= 2
         found: list[SlowPeriod] = []
-        longest = np.argsort(np.nan_to_num(residuals, nan=-np.inf), axis=None)[: -_JUDGED - 1 : -1]
+        flat = np.where(np.isnan(residuals), -np.inf, residuals).ravel()
+        longest = np.argpartition(flat, -min(_JUDGED, len(flat)))[-_JUDGED:]
+        longest = longest[np.argsort(flat[longest])[::-1]]
         for place, unit in zip(*np.unravel_index(longest, residuals.shape), strict=True):
             if not residuals[place, unit] > math.log(LEAST_PAUSE):
                 break

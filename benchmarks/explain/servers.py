@@ -1,0 +1,168 @@
+"""Generated clusters in virtual time with a slow server or link: what is named, and should be."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import outpace
+from outpace.report.explaining import explained
+from outpace.report.explaining.messages import Requests
+from outpace.report.explaining.servers import slow_servers
+from outpace.report.explaining.tables import read_tables
+
+ITERATIONS: Final = 40
+SYNCS: Final = ({"kind": "bsp"}, {"kind": "ssp", "staleness": 2}, {"kind": "asp"})
+SHAPES: Final = ((4, 2), (8, 4), (16, 4))  # workers, servers
+_NETWORK: Final = {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e9, "log": True}
+_MEAN_S: Final = 0.1
+
+
+@dataclass
+class Servers:
+    """Counts of clusters of one kind.
+
+    Args:
+        has_goal: Recall and precision should be 99 %.
+        right, missed: Clusters in which what is slow was named, and was not.
+        wrong: Names of anything that is not slow.
+    """
+
+    what: str
+    has_goal: bool = True
+    clusters: int = 0
+    right: int = 0
+    wrong: int = 0
+    missed: int = 0
+
+    @property
+    def expected(self) -> int:
+        """Clusters in which something is slow."""
+        return self.right + self.missed
+
+    @property
+    def recall(self) -> float:
+        return self.right / max(self.expected, 1)
+
+    @property
+    def precision(self) -> float:
+        return self.right / max(self.right + self.wrong, 1)
+
+
+def servers(seeds: int, *, quick: bool = False) -> list[Servers]:
+    """Return the counts of each kind of cluster, over strategies, sizes and seeds."""
+    found: dict[str, Servers] = {}
+    for sync in SYNCS[: 1 if quick else None]:
+        for workers, count in SHAPES[: 1 if quick else None]:
+            for seed in range(seeds):
+                source = np.random.default_rng([seed, workers, count])
+                for what, name, keys in _kinds(source, workers, count):
+                    each = found.setdefault(what, Servers(what))
+                    names = _named(sync, workers, count, seed, keys)
+                    each.clusters += 1
+                    each.right += name is not None and name in names
+                    each.missed += name is not None and name not in names
+                    each.wrong += len(names - {name})
+            _stops(found, sync, workers, count, 5 * seeds)
+    return list(found.values())
+
+
+def _kinds(
+    source: np.random.Generator, workers: int, servers: int
+) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """Yield kinds of clusters, what is slow in them, and their keys."""
+    server, worker = int(source.integers(servers)), int(source.integers(workers))
+    cv = float(source.choice([0.1, 0.3, 1.0]))  # of service times
+    law = {"kind": "lognormal", "mean_s": 0.06 / workers, "cv": cv}
+    answers = {"push_time": law, "pull_time": {**law, "mean_s": 0.001}}
+    yield "nothing is slow", None, {**answers, "network": _NETWORK}
+    factors = [3.0 if other == server else 1.0 for other in range(servers)]
+    slow = {key: {**each, "factors": factors} for key, each in answers.items()}
+    yield "a server, 3 times as slow", f"server {server}", {**slow, "network": _NETWORK}
+    far: dict[str, Any] = {f"server-{server}": {"latency_s": 0.01}}
+    network = {**_NETWORK, "nodes": far}
+    yield (
+        "the link of a server, 10 ms instead of 1",
+        f"link of server {server}",
+        {**answers, "network": network},
+    )
+    far = {f"worker-{worker}": {"latency_s": 0.03}}
+    network = {**_NETWORK, "nodes": far}
+    yield (
+        "the link of a worker, 30 ms instead of 1",
+        f"link of worker {worker}",
+        {**answers, "network": network},
+    )
+
+
+def _stops(
+    found: dict[str, Servers], sync: dict[str, Any], workers: int, servers: int, seeds: int
+) -> None:
+    """Count stops of a server in a run with generated times of requests, and runs without.
+
+    Requests are under way for 5 ms. A stop keeps those that are sent while it lasts, one of each
+    worker, until its end.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        data = {**_data(sync, workers, servers, 0), "network": _NETWORK}
+        outpace.simulate(data, Path(folder) / "run")
+        tables = read_tables(Path(folder) / "run")
+    shape = (servers, *tables.computed.shape)
+    for cv in (0.3, 1.0):
+        for seed in range(seeds):
+            source = np.random.default_rng([seed, workers, servers])
+            spread = np.sqrt(np.log1p(cv**2))
+            ways, work = source.lognormal(
+                np.log([[0.005], [0.001]]), spread, (2, int(np.prod(shape)))
+            )
+            requests = Requests(ways.reshape(shape), work.reshape(shape), np.zeros(shape))
+            names = {cause.name for cause in slow_servers(tables, requests)}
+            even = found.setdefault("no stop", Servers("no stop"))
+            even.clusters += 1
+            even.wrong += len(names)
+            for stop_s in (0.3, 1.0):
+                server = int(source.integers(servers))
+                begin = float(source.uniform(0.5, tables.time_s - 1.5))
+                late, shard = requests.under_way.copy(), tables.shard.copy()
+                for worker in range(workers):
+                    sent = tables.computed[:, worker]
+                    row = int(np.searchsorted(sent, begin))
+                    if sent[row] < begin + stop_s:
+                        late[server, row, worker] += begin + stop_s - sent[row]
+                        shard[row, worker] = server
+                what = f"a server stops for {stop_s} s; cv of messages {100 * cv:.0f} %"
+                each = found.setdefault(what, Servers(what, cv < 1))
+                stopped = replace(requests, under_way=late)
+                causes = slow_servers(replace(tables, shard=shard), stopped)
+                names = {f"{cause.name} {cause.pattern}" for cause in causes}
+                each.clusters += 1
+                each.right += f"server {server} once" in names
+                each.missed += f"server {server} once" not in names
+                each.wrong += len(names - {f"server {server} once"})
+
+
+def _data(sync: dict[str, Any], workers: int, servers: int, seed: int) -> dict[str, Any]:
+    return {
+        "task": {"kind": "timing", "parameters": 10_000},
+        "workers": workers,
+        "servers": servers,
+        "sync": sync,
+        "seed": seed,
+        "compute": {"kind": "lognormal", "mean_s": _MEAN_S, "cv": 0.05},
+        "stop": {"iterations": ITERATIONS},
+    }
+
+
+def _named(
+    sync: dict[str, Any], workers: int, servers: int, seed: int, keys: dict[str, Any]
+) -> set[str]:
+    data = {**_data(sync, workers, servers, seed), **keys}
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        outpace.simulate(data, run)
+        return {cause.name for cause in explained(run).causes}
