@@ -117,13 +117,13 @@ def _stopping(times: tuple[float, float, float] | None) -> Iterator[None]:
         before_s, stop_s, run_s = times
         while not over.wait(0.1):
             for process in multiprocessing.active_children():
-                if process.name == "server-1" and process.pid is not None:
+                if process.name == "server-1" and (number := process.pid) is not None:
                     over.wait(before_s)
                     with contextlib.suppress(ProcessLookupError):
                         while not over.is_set():
-                            os.kill(process.pid, signal.SIGSTOP)
+                            os.kill(number, signal.SIGSTOP)
                             over.wait(stop_s)
-                            os.kill(process.pid, signal.SIGCONT)
+                            os.kill(number, signal.SIGCONT)
                             over.wait(run_s)
 
     thread = threading.Thread(target=stop)

@@ -72,6 +72,14 @@ def test_tails_heavier_than_pareto_have_no_pauses():
     assert (period.unit, period.first, period.last) == (3, 250, 250)
 
 
+def test_a_short_burst_of_one_of_four_is_named():
+    for seed in range(3):
+        seconds = noise(np.random.default_rng([11, seed]), 80, 4)
+        seconds[24:28, 1] *= 3
+        (period,) = detected(seconds)
+        assert (period.unit, period.first, period.last) == (1, 24, 27)
+
+
 def test_groups_of_times_that_are_too_long_do_not_hide_each_other():
     times = np.random.default_rng(9).lognormal(0, 0.1, 400)
     groups = np.arange(400) // 4

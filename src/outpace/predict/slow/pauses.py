@@ -23,9 +23,10 @@ _LARGEST_TAIL: Final = 0.25  # unless they are more than this share
 _MOST: Final = 4096  # run times that the tail is estimated from
 _ERROR: Final = 1.15  # of an estimated shape near 0, times the root of the number of run times
 _LEAST_SHAPE: Final = -0.2
-_JUDGED: Final = 8  # run times that are judged again
+_JUDGED: Final = 32  # run times that are judged again
 _TOGETHER: Final = 16  # times of a group that are judged together
-_EVERY: Final = 64  # rows, after which the tail is estimated anew
+_OFTEN: Final = 16  # rows, after which it is estimated anew in the beginning,
+_EVERY: Final = 64  # and later
 
 
 class Kept(NamedTuple):
@@ -94,10 +95,11 @@ class Tail:
 class Pauses:
     """Names single run times that are too long.
 
-    A run time of row t is named if its chance is at most a / (N t (t + 1)), so that in a run of any
-    length any of N equal units is named with a chance of at most a. Whenever the tail is estimated
-    anew, the longest run times of the rows before are judged again, each by a tail that is
-    estimated without it: a pause makes the tail heavier.
+    n run times of a unit in consecutive rows, of which the last is t, are named if the n-th power
+    of the chance of the shortest is at most a / (N t (t + 1) 2^n), so that in a run of any length
+    any of N equal units is named with a chance of at most a. Whenever the tail is estimated anew,
+    the longest run times of the rows before are judged again, each by a tail that is estimated
+    without it and without longer ones: pauses make the tail heavier.
 
     Args:
         units: Number of units, N.
@@ -114,7 +116,7 @@ class Pauses:
         Args:
             compared: Units that are compared with each other, at least two.
         """
-        if row % _EVERY == 0 or (4 < row < _EVERY and row & (row - 1) == 0):
+        if row % (_OFTEN if row < 4 * _EVERY else _EVERY) == 0 or row == _OFTEN // 2:
             return self._judge_anew(kept, row)
         return self._in_row(kept, compared, row) if self._tail.is_known else []
 
@@ -143,27 +145,50 @@ class Pauses:
         residuals = np.where(some[:, None], logs - row_medians(logs)[:, None], np.nan)
         if kept.usual.sum() == 2:  # the middle of two units has half of their difference
             residuals *= 2
-        found: list[SlowPeriod] = []
         flat = np.where(np.isnan(residuals), -np.inf, residuals).ravel()
         longest = np.argpartition(flat, -min(_JUDGED, len(flat)))[-_JUDGED:]
-        longest = longest[np.argsort(flat[longest])[::-1]]
-        for place, unit in zip(*np.unravel_index(longest, residuals.shape), strict=True):
-            if not residuals[place, unit] > math.log(LEAST_PAUSE):
-                break
-            there = ~np.isnan(logs[place])
-            residual = _residual(logs[place], there, int(unit))
-            value, residuals[place, unit] = residuals[place, unit], np.nan
+        longest = longest[flat[longest] > math.log(LEAST_PAUSE)]
+        left_out = residuals.copy()
+        named: list[tuple[int, int]] = []
+        seen: list[tuple[int, int]] = []
+        for run in _runs(longest, residuals):
+            least = min(_residual(logs[place], ~np.isnan(logs[place]), unit) for place, unit in run)
+            seen += run
+            left_out[tuple(np.transpose(run))] = np.nan
             tail = Tail()
-            tail.learn(residuals)
-            if self._is_too_long(tail, residual, row - len(logs) + 1 + int(place)):
-                found.append(_pause(kept, int(place), int(unit), residual))
-            else:
-                residuals[place, unit] = value
+            tail.learn(left_out)
+            last = row - len(logs) + 1 + run[-1][0]
+            if self._is_too_long(tail, least, last, len(run)):
+                named = list(seen)
+        for place, unit in named:
+            residuals[place, unit] = np.nan
         self._tail.learn(residuals)
-        return found
+        return [
+            _pause(kept, place, unit, _residual(logs[place], ~np.isnan(logs[place]), unit))
+            for place, unit in named
+        ]
 
-    def _is_too_long(self, tail: Tail, residual: float, row: int) -> bool:
-        return tail.chance(residual) <= self._error / self._units / (row * (row + 1))
+    def _is_too_long(self, tail: Tail, residual: float, row: int, count: int = 1) -> bool:
+        """Return whether so many run times in a row, which end at a row, are all too long."""
+        allowed = self._error / self._units / (row * (row + 1)) / 2**count
+        return bool(tail.chance(residual) ** count <= allowed)
+
+
+def _runs(longest: NDArray[np.int64], residuals: Floats) -> list[list[tuple[int, int]]]:
+    """Return the places of long run times, those of a unit in consecutive rows together.
+
+    Those with the longest come first.
+    """
+    places, units = np.unravel_index(np.sort(longest), residuals.shape)
+    found: dict[int, list[list[tuple[int, int]]]] = {}
+    for place, unit in zip(places.tolist(), units.tolist(), strict=True):
+        runs = found.setdefault(unit, [])
+        if runs and runs[-1][-1][0] == place - 1:
+            runs[-1].append((place, unit))
+        else:
+            runs.append([(place, unit)])
+    every = [run for runs in found.values() for run in runs]
+    return sorted(every, key=lambda run: -max(float(residuals[at]) for at in run))
 
 
 def _residual(logs: Floats, there: Mask, unit: int) -> float:
