@@ -18,7 +18,7 @@ from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
 from outpace.real.net.inbox import Turns
 from outpace.sync import DropStragglers
-from outpace.sync.messages import Leave, Pull, Push
+from outpace.sync.messages import Leave, Pull, Push, Rejoin
 from outpace.sync.programs.partial_pull import PartialPull, Unanswered
 from outpace.tasks import Timing
 
@@ -230,3 +230,14 @@ def test_a_server_hears_no_more_of_a_worker_than_may_be_unanswered():
     assert not turns.take(Push(0, 3, 0)), "a push without its pull"
     turns.answered(0, 2)
     assert turns.take(Pull(0, 3))
+
+
+def test_a_worker_rejoins_before_it_sends_anything_else():
+    turns = Turns(most=1)
+    assert turns.take(Rejoin(0, 5))
+    assert turns.take(Pull(0, 4))
+    assert not turns.take(Rejoin(0, 6)), "or it could push again without an answer"
+    assert not turns.take(Push(0, 6, 0))
+    turns.forget(0)  # another process stands for it
+    assert turns.take(Rejoin(0, 6))
+    assert turns.take(Push(0, 6, 0))

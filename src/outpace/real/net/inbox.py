@@ -38,18 +38,17 @@ class Turns:
 
     def __init__(self, most: int, pushes: int = 1) -> None:
         self._most, self._pushes = most, pushes
-        self.objection = (
-            "it sent more requests without waiting for a reply than its program may "
-            f"(limit {most} unanswered)"
-        )
         self._pushed: defaultdict[int, int] = defaultdict(int)  # since the worker's last pull
         self._owed: defaultdict[int, Unanswered] = defaultdict(Unanswered)
+        self._begun: set[int] = set()  # workers that have sent something
 
     def take(self, message: FromWorker) -> bool:
         """Count a message; False if it exceeds a bound."""
         worker = message.worker
-        if isinstance(message, Rejoin):
-            self.forget(worker)
+        is_first = worker not in self._begun
+        self._begun.add(worker)
+        if isinstance(message, Rejoin):  # later, it would take the bounds away
+            return is_first
         if not isinstance(message, Push | Pull):
             return True
         if len(self._owed[worker]) >= self._most:
@@ -61,8 +60,18 @@ class Turns:
         self._owed[worker].asked(message.iteration)
         return True
 
+    def objection(self, message: FromWorker) -> str:
+        """Return why `take` has not accepted the message."""
+        if isinstance(message, Rejoin):
+            return "it rejoined in the middle of its work"
+        return (
+            "it sent more requests without waiting for a reply than its program may "
+            f"(limit {self._most} unanswered)"
+        )
+
     def forget(self, worker: int) -> None:
-        """Count anew, because a new process stands for this worker."""
+        """Count anew: a new process stands for this worker, and may begin with `Rejoin`."""
+        self._begun.discard(worker)
         self._pushed.pop(worker, None)
         self._owed.pop(worker, None)
 
@@ -89,7 +98,7 @@ class Inbox:
             self._listener.refuse(peer, f"it speaks for worker {message.worker}")
             return False
         if self._turns is not None and not self._turns.take(message):
-            self._listener.refuse(peer, self._turns.objection)
+            self._listener.refuse(peer, self._turns.objection(message))
             return False
         self.put(message)
         return True
