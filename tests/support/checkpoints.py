@@ -7,7 +7,7 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.record.checkpoints import Checkpoints, Index, write_shard
+from outpace.record.checkpoints import Checkpoints, Index, write_shard, write_tensors
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
 
@@ -55,10 +55,12 @@ def save(
     script: Any = None,
     layout: str = "",
     layers: tuple[int, ...] = (),
+    others: dict[str, Any] | None = None,
 ) -> Index:
-    """Write a whole checkpoint of these shards."""
+    """Write a whole checkpoint of these shards; others: tensors of further files."""
     folder = checkpoints.begin(number)
     written = [write_shard(folder, state, script) for state in states]
+    parts = [write_tensors(folder / name, each) for name, each in (others or {}).items()]
     bounds = [0]
     for state in states:
         itemsize = getattr(state.parameters, "dtype", torch.float32).itemsize
@@ -67,7 +69,7 @@ def save(
         number=number,
         now=number * 10**9,
         updates=states[0].version,
-        parts=tuple(part for _, part in written),
+        parts=(*(part for _, part in written), *parts),
         shards=tuple(record for record, _ in written),
         totals=Totals(iterations={0: 5, 1: 7}, loss_sum=float("nan")),
         bounds=tuple(bounds),

@@ -12,7 +12,7 @@ from outpace.record.checkpoints.index import Index, Taken
 from outpace.record.checkpoints.lock import RunLock
 from outpace.record.checkpoints.reading import Checkpoint
 from outpace.record.checkpoints.shards import ScriptOptimizer, ShardRecord, write_shard
-from outpace.record.checkpoints.tensors import Part
+from outpace.record.checkpoints.tensors import Part, write_tensors
 
 __all__ = [
     "Checkpoint",
@@ -24,4 +24,5 @@ __all__ = [
     "ShardRecord",
     "Taken",
     "write_shard",
+    "write_tensors",
 ]

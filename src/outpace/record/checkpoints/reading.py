@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import torch
 
 from outpace.blocks.block import Value
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
 from outpace.record.checkpoints.shards import read_parameters, read_shard, without_tensors
-from outpace.record.checkpoints.tensors import checked
+from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState, first_iteration
 
@@ -55,6 +56,14 @@ class Checkpoint:
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint. Raises OSError."""
         return read_table(self.path / METRICS)
+
+    def tensors(self, file: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of a file that `write_tensors` wrote; empty if it has no such file.
+
+        Raises OSError.
+        """
+        is_there = any(part.file == file for part in self.index.parts)
+        return read_tensors(self.path / file) if is_there else {}
 
     def blocks(self) -> list[Value]:
         """Return the parameters of each shard. Raises OSError."""
