@@ -313,6 +313,27 @@ class Kernel:
         self.now = max(self.now, now)
         return not self._ready and due is not None and due <= now
 
+    def end(self, walker: Walker) -> None:
+        """End one walker where it stands, as if its process were killed; nothing if it is done.
+
+        What it waited for goes to others; a message that it was given and has not read is lost. It
+        cleans up (`finally`), and whoever awaits it goes on. The run ends if it was the last
+        walker that is no daemon. Raises RuntimeError if it is the walker that runs now.
+        """
+        if walker.done:
+            return
+        if walker is self._current:
+            raise RuntimeError(f"{walker.name} cannot end itself: it returns instead")
+        blocked_on, walker._blocked_on = walker._blocked_on, None
+        if blocked_on is None:
+            self._ready.remove(walker)
+        elif isinstance(blocked_on, tuple):
+            self._count_dead()
+        else:
+            blocked_on._forget(walker)
+        walker._coroutine.close()
+        self._finish(walker)
+
     def close(self) -> None:
         """End every walker where it stands and let it clean up, for a run that ends early."""
         for walker in list(self._walkers):

@@ -117,6 +117,10 @@ class Mailbox(Generic[T]):
         message: T = yield
         return message
 
+    def clear(self) -> None:
+        """Drop the messages that nobody has received."""
+        self._messages.clear()
+
     def get_nowait(self) -> T | None:
         """Return the next message, or None if there is none."""
         return self._messages.popleft() if self._messages else None

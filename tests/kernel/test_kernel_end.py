@@ -1,0 +1,143 @@
+"""`Kernel.end`: one walker ends where it stands, and the others go on."""
+
+import pytest
+
+from outpace.kernel import DeadlockError, Future, Kernel, Mailbox, TimedOut
+
+
+@pytest.fixture(params=[None, 3])
+def kernel(request):
+    return Kernel(tie_seed=request.param)
+
+
+async def _end_after(kernel, walker, delay_s):
+    await kernel.sleep(delay_s)
+    kernel.end(walker)
+
+
+def test_a_walker_that_sleeps_ends_and_cleans_up(kernel):
+    seen = []
+
+    async def sleeper():
+        try:
+            await kernel.sleep(10)
+            seen.append("woke")
+        finally:
+            seen.append(kernel.now)
+
+    walker = kernel.spawn(sleeper())
+    kernel.spawn(_end_after(kernel, walker, 2))
+    kernel.spawn(_end_after(kernel, walker, 3))  # a second time: nothing
+    assert kernel.run() == 3_000_000_000
+    assert seen == [2_000_000_000]
+    assert walker.done
+
+
+def test_a_message_goes_to_the_next_receiver_and_not_to_one_that_has_ended(kernel):
+    box, got = Mailbox(kernel), []
+
+    async def receiver(name):
+        got.append((name, await box.get()))
+
+    async def ends_the_first():
+        await kernel.sleep(1)
+        kernel.end(first)
+        box.put("a message")
+
+    first = kernel.spawn(receiver("first"), daemon=True)
+
+    async def later():
+        await kernel.sleep(0.5)
+        await receiver("second")
+
+    kernel.spawn(later())
+    kernel.spawn(ends_the_first())
+    kernel.run()
+    assert got == [("second", "a message")]
+
+
+def test_whoever_awaits_it_goes_on_and_a_time_out_of_it_does_not_strike(kernel):
+    seen = []
+
+    async def waits():
+        with kernel.timeout(2):
+            await Future(kernel)
+
+    async def awaits(walker):
+        await walker
+        seen.append(kernel.now)
+        await kernel.sleep(5)
+
+    walker = kernel.spawn(waits())
+    kernel.spawn(awaits(walker))
+    kernel.spawn(_end_after(kernel, walker, 1))
+    kernel.run()
+    assert seen == [1_000_000_000]
+
+
+def test_one_that_is_ready_or_has_not_begun_never_runs(kernel):
+    seen = []
+
+    async def body(name):
+        await kernel.wait()
+        seen.append(name)
+
+    async def ends():
+        await kernel.sleep(1)
+        ready.notify()
+        new = kernel.spawn(body("new"))
+        kernel.end(ready)
+        kernel.end(new)
+
+    ready = kernel.spawn(body("ready"))
+    kernel.spawn(ends())
+    assert kernel.run() == 1_000_000_000
+    assert seen == []
+
+
+def test_a_walker_cannot_end_itself_and_the_last_one_ends_the_run(kernel):
+    async def ends_itself():
+        with pytest.raises(RuntimeError, match="cannot end itself"):
+            kernel.end(myself)
+        await kernel.wait()
+
+    myself = kernel.spawn(ends_itself())
+
+    async def daemon():
+        await kernel.sleep(1)
+        kernel.end(myself)
+        await kernel.sleep(5)
+
+    kernel.spawn(daemon(), daemon=True)
+    assert kernel.run() == 1_000_000_000
+
+
+def test_others_that_wait_for_what_never_comes_are_found(kernel):
+    box = Mailbox(kernel, "the box")
+
+    async def receiver():
+        await box.get()
+
+    async def sender():
+        await kernel.sleep(10)
+        box.put(1)
+
+    waiting = kernel.spawn(sender())
+    kernel.spawn(receiver(), "receiver")
+    kernel.spawn(_end_after(kernel, waiting, 1))
+    with pytest.raises(DeadlockError, match="receiver waits for a message in the box"):
+        kernel.run()
+
+
+def test_clearing_a_mailbox_drops_what_nobody_has_received(kernel):
+    box = Mailbox(kernel)
+    box.put(1)
+    box.clear()
+
+    async def receiver():
+        with pytest.raises(TimedOut), kernel.timeout(1):
+            await box.get()
+
+    kernel.spawn(receiver())
+    kernel.run()
+    assert len(box) == 0
