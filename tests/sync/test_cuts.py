@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.support.ledger import Ledger
 from tests.support.shard_driver import Account
 
+from outpace.config.reading import experiment_from
+from outpace.engine.servers import is_exact
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.sync import Bsp, DropStragglers, Scale
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
-from outpace.sync.checkpoint.state import first_iteration, gaps
+from outpace.sync.checkpoint.state import (
+    PendingIteration,
+    ShardState,
+    aligned,
+    first_iteration,
+    gaps,
+)
 from outpace.sync.messages import Push
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
@@ -120,3 +130,53 @@ def test_an_exact_checkpoint_of_two_servers_has_the_same_gradients_in_both():
     assert [first_iteration(worker, states) for worker in range(3)] == [5, 5, 5]
     again = Ledger(Bsp(scale=Scale.SUM), states=states, first=[5, 5, 5]).run()
     assert (again.counts() == 1).all()
+
+
+def of(clock, *watermarks, pending=()):
+    return ShardState(0, clock, 0, watermarks, (), 0, 0.0, -1, torch.zeros(1), {}, pending)
+
+
+def test_a_worker_begins_above_what_any_shard_has_of_it_and_has_finished():
+    states = [of(3, 4, 2), of(5, 4, 5)]
+    assert [first_iteration(worker, states) for worker in range(2)] == [5, 6]
+
+
+def test_gaps_are_what_some_shards_have_and_others_wait_for():
+    assert gaps([of(3, 4, 2), of(3, 4, 2)]) == 0
+    # Worker 0: iterations 3 and 4 are missing in the second shard. Worker 1: it has finished 2
+    # without the worker, and lacks 3.
+    assert gaps([of(2, 4, 3), of(3, 2, 1)]) == 3
+
+
+def test_shards_of_a_cut_off_run_go_on_together_after_all_that_was_pushed():
+    pending = PendingIteration(3, Scale.SUM, 2, 1, ((0, torch.zeros(1)),), ((0, 0),))
+    found = aligned([of(3, 3, 2, pending=(pending,)), of(2, 1, 2)])
+    assert [(state.clock, state.pending) for state in found] == [(4, ()), (4, ())]
+    assert [state.watermarks for state in found] == [(3, 2), (1, 2)]
+
+
+LOCKSTEP = [
+    {"sync": {"kind": "bsp"}},
+    {"sync": {"kind": "bsp"}, "barrier": "global"},
+    {"sync": [{"kind": "bsp"}, {"kind": "drop-stragglers", "quorum": 2}]},
+    {"sync": {"kind": "cutoff", "model": "fixed"}},
+    {"sync": {"kind": "bsp"}, "pull": {"quorum_percent": 60}},  # of two servers: both
+    {"sync": {"kind": "bsp"}, "skip": {"push": {"every": 2}}},
+]
+RELAXED = [
+    {"sync": {"kind": "ssp", "staleness": 1}},
+    {"sync": {"kind": "ssp", "staleness": 1}, "barrier": "global"},
+    {"sync": [{"kind": "bsp"}, {"kind": "asp"}]},
+    {"sync": {"kind": "bsp"}, "pull": {"quorum_percent": 50}},
+    {"sync": {"kind": "bsp"}, "skip": {"pull": {"every": 2}}},
+    {"sync": {"kind": "bsp"}, "sync_changes": [{"at_s": 9.0, "sync": {"kind": "asp"}}]},
+    {"sync": {"kind": "bsp"}, "conditions": [{"push": "math:isfinite"}]},
+]
+
+
+@pytest.mark.parametrize("config", LOCKSTEP + RELAXED)
+def test_a_cut_is_exact_where_all_workers_wait_for_each_iteration_of_all_servers(config):
+    task, stop = {"kind": "timing", "parameters": 8}, {"iterations": 9}
+    data = {"task": task, "workers": 3, "servers": 2, "stop": stop}
+    experiment = experiment_from({**data, **config}, "a test", Path())
+    assert is_exact(experiment) == (config in LOCKSTEP)
