@@ -18,6 +18,7 @@ from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
+from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
@@ -27,6 +28,7 @@ from outpace.real.net.messages import (
     WirePush,
 )
 from outpace.real.net.transport import (
+    FIRST,
     Caller,
     Handlers,
     Keys,
@@ -54,11 +56,17 @@ def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
 class Process:
     """The end of one process: what it has received, and whom it has lost."""
 
-    def __init__(self, open_transport: Callable[..., Transport], name: str, cluster: Cluster):
+    def __init__(
+        self,
+        open_transport: Callable[..., Transport],
+        name: str,
+        cluster: Cluster,
+        generation: int = FIRST,
+    ):
         self.name, self.log = name, list[str]()
         self.got: list[tuple[str, WireMessage, Block | None]] = []
         self.lost: list[str] = []
-        session = Session(RUN, 0, LEASE_S, cluster.keys.get(name))
+        session = Session(RUN, generation, LEASE_S, cluster.keys.get(name))
         self.transport = open_transport(name, session, cluster.clock, self.log.append)
 
     def take(self, peer: str, message: WireMessage, block: Block | None) -> None:
@@ -81,8 +89,8 @@ class Cluster:
         self.server = self.process("server-0")
         self.listener = self.listen(self.server)
 
-    def process(self, name: str) -> Process:
-        self._processes.append(Process(self._open, name, self))
+    def process(self, name: str, generation: int = FIRST) -> Process:
+        self._processes.append(Process(self._open, name, self, generation))
         return self._processes[-1]
 
     def listen(self, process: Process, address: str = "", **options: Any) -> Listener:
@@ -239,6 +247,47 @@ def test_a_second_process_of_the_same_name_is_refused(cluster):
     cluster.call(twin).send(Notice("me too"))
     cluster.until(lambda: any(isinstance(message, Refused) for message in twin.messages))
     assert cluster.server.messages == [Ready()]
+
+
+def test_a_replaced_peer_is_told_and_only_the_new_process_is_heard(cluster):
+    old, old_caller = cluster.connected("worker-0")
+    _, other = cluster.connected("worker-1")
+    cluster.listener.replace("worker-0", 1)
+    cluster.until(lambda: old.messages == [Fenced(1)])
+    old_caller.send(Notice("of the old process"))
+    new = cluster.process("worker-0", generation=1)
+    cluster.call(new).send(Notice("of the new process"))
+    other.send(Notice("of another one"))
+    cluster.until(lambda: len(cluster.server.got) == 4)
+    assert {message.text for message in cluster.server.messages[2:]} == {
+        "of the new process",
+        "of another one",
+    }
+    cluster.listener.send("worker-0", Notice("welcome"))
+    cluster.until(lambda: new.messages == [Notice("welcome")])
+    assert old.messages == [Fenced(1)]
+    assert cluster.server.lost == []
+    assert sorted(cluster.listener.peers) == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_old_process_that_connects_again_is_told_that_it_was_replaced(cluster, is_there):
+    cluster.listener.replace("worker-0", 1)
+    cluster.listener.replace("worker-0", 2)
+    if is_there:
+        cluster.call(cluster.process("worker-0", generation=2)).send(Ready())
+        cluster.until(lambda: cluster.server.got)
+    before = list(cluster.server.got)
+    old = cluster.process("worker-0", generation=1)
+    cluster.call(old).send(Notice("I was away"))
+    cluster.until(lambda: old.messages == [Fenced(2)])
+    assert cluster.server.got == before
+
+
+def test_a_generation_follows_a_lower_one(cluster):
+    cluster.listener.replace("worker-0", 2)
+    with pytest.raises(ValueError, match="worker-0 has generation 2: 2 cannot follow"):
+        cluster.listener.replace("worker-0", 2)
 
 
 def test_a_name_that_is_not_of_this_run_is_not_heard(cluster):

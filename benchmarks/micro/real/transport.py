@@ -32,7 +32,7 @@ from outpace.real.run import LEASE_S
 from outpace.support.processes import forking
 from outpace.sync.messages import WireMessage
 
-SESSION = Session(run=1, epoch=0, lease_s=LEASE_S, keys=None)
+SESSION = Session(run=1, generation=0, lease_s=LEASE_S, keys=None)
 
 
 def plain(elements: int, steps: int) -> float:

@@ -45,7 +45,7 @@ from outpace.real.net.messages import (
     WireReply,
 )
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import Handlers, Keys, Session, new_keys
+from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
@@ -54,7 +54,7 @@ from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.sync.messages import Pull, WireMessage
 
-RUN, EPOCH = 4567, 1
+RUN, GENERATION = 4567, FIRST
 WORKERS = ["worker-0", "worker-1", "worker-2"]
 both_modes = pytest.mark.parametrize("insecure", [False, True], ids=["keys", "insecure"])
 
@@ -97,7 +97,7 @@ class Post:
         self.step = lambda: self.clock(self.clock.now + 5_000_000)
 
     def session(self, who: str) -> Session:
-        return Session(RUN, EPOCH, 10.0, self.keys.get(who))
+        return Session(RUN, GENERATION, 10.0, self.keys.get(who))
 
     def public(self, who: str) -> str:
         return self.keys[who].public if self.keys else ""
@@ -190,7 +190,7 @@ class Stranger:
             self.socket.plain_username = b"any"
             self.socket.plain_password = str(run).encode()
         self.socket.connect(endpoint)
-        self.outgoing = Outgoing(RUN, EPOCH)
+        self.outgoing = Outgoing(RUN, GENERATION)
 
     def send(self, message: WireMessage, block: Block | None = None) -> list[bytes]:
         """A proper message; the frames of its last part."""
@@ -445,7 +445,7 @@ def test_a_caller_bears_a_peer_that_is_slow_to_shake_hands_but_not_for_ever(post
 
 def test_a_caller_that_was_refused_says_so_when_it_sends(post):
     """ZeroMQ has given the connection up by then: a send would wait for ever."""
-    session = Session(RUN, EPOCH, 10.0, new_keys())
+    session = Session(RUN, GENERATION, 10.0, new_keys())
     with contextlib.closing(
         ZeroMQTransport("worker-1", session, RealClock(), unwanted)
     ) as transport:
@@ -473,15 +473,17 @@ def unwanted(*what: object) -> None:
 # -- what strangers say -----------------------------------------------------------------
 
 
-def framed(message: WireMessage, *, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
-    return msgspec.msgpack.encode(Header(run, epoch, serial, message))
+def framed(
+    message: WireMessage, *, run: int = RUN, generation: int = GENERATION, serial: int = 0
+) -> bytes:
+    return msgspec.msgpack.encode(Header(run, generation, serial, message))
 
 
 STRANGE = {
     "nothing": ([b""], "cannot be decoded"),
     "noise": ([b"\x94\xc1noise"], "cannot be decoded"),
     "another run": ([framed(Ready(), run=RUN + 1)], "another run"),
-    "another epoch": ([framed(Ready(), epoch=0)], "epoch 0, this is 1"),
+    "another generation": ([framed(Ready(), generation=1)], "generation 1 where 0 is due"),
     "played again": ([framed(Ready(), serial=7)], "serial number 7"),
     "frames": ([framed(Ready())] * 3, "1 or 2 frames, not 3"),
     "many frames": ([b"x"] * 5000, "1 or 2 frames, not 5000"),

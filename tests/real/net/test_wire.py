@@ -40,7 +40,7 @@ from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, WireError
 from outpace.record.totals import Totals
 from outpace.sync.messages import WireMessage
 
-RUN, EPOCH = 1234567890123, 3
+RUN, GENERATION = 1234567890123, 3
 KINDS = [kind for kind in typing.get_args(ANY_MESSAGE) if kind is not BlockPiece]
 SMALL_PIECE = 48  # bytes: blocks of many pieces stay small
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text()
@@ -129,7 +129,7 @@ def as_announced(message: WireMessage) -> tuple[str, int] | None:
 
 
 def parts_of(said: Sequence[tuple[WireMessage, Block | None]]) -> list[list[bytes]]:
-    out = Outgoing(RUN, EPOCH)
+    out = Outgoing(RUN, GENERATION)
     return [[bytes(frame) for frame in part] for m in said for part in out.frames(*m)]
 
 
@@ -161,7 +161,7 @@ def small_pieces() -> Iterator[None]:
 @given(st.lists(messages(), max_size=4))
 def test_what_goes_in_comes_out(said):
     with small_pieces():
-        incoming = Incoming(RUN, EPOCH, as_announced)
+        incoming = Incoming(RUN, GENERATION, as_announced)
         taken = [incoming.take(part) for part in parts_of(said)]
     whole = [message for message in taken if message is not None]
     assert len(whole) == len(said)
@@ -175,7 +175,7 @@ def test_blocks_around_the_size_of_a_piece(dtype, nbytes):
     said = WirePush(1, 2, 3, head), block_of(head, 7)
     parts = parts_of([said])
     assert len(parts) == max(1, -(-nbytes // PIECE_BYTES))
-    incoming = Incoming(RUN, EPOCH, as_announced)
+    incoming = Incoming(RUN, GENERATION, as_announced)
     *before, last = [incoming.take(part) for part in parts]
     assert before == [None] * (len(parts) - 1)
     assert same(said, last)
@@ -210,7 +210,7 @@ def spoiled(draw: st.DrawFn, parts: list[list[bytes]], place: int) -> list[bytes
                 part += draw(st.sampled_from(parts))
             case 6 if part:  # a header that fits, around something
                 message = draw(st.binary(max_size=20) | nested().map(msgspec.msgpack.encode))
-                envelope = Envelope(RUN, EPOCH, place, msgspec.Raw(message))
+                envelope = Envelope(RUN, GENERATION, place, msgspec.Raw(message))
                 part[0] = msgspec.msgpack.encode(envelope)
     return part
 
@@ -231,7 +231,7 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
             st.sampled_from([as_announced, lambda _: None, lambda _: ("int64", 9)])
         )
         expect = as_announced
-        incoming = Incoming(RUN, EPOCH, lambda message: expect(message))
+        incoming = Incoming(RUN, GENERATION, lambda message: expect(message))
         taken = [incoming.take(part) for part in parts[:place]]
         expect = expected
         bad = data.draw(spoiled(parts, place))
@@ -255,7 +255,7 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
                 body, block = got
                 assert type(body) in KINDS
                 # All within its types and bounds:
-                header = msgspec.msgpack.encode(Header(RUN, EPOCH, place, body))
+                header = msgspec.msgpack.encode(Header(RUN, GENERATION, place, body))
                 raw = msgspec.msgpack.decode(header, type=Envelope).message
                 assert plain(msgspec.msgpack.decode(raw, type=ANY_MESSAGE)) == plain(body)
                 head: BlockHead | None = getattr(body, "block", None)
@@ -263,8 +263,8 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
                 assert block is None or head_of(block) == head
 
 
-def header(message: bytes, run: int = RUN, epoch: int = EPOCH, serial: int = 0) -> bytes:
-    return msgspec.msgpack.encode(Envelope(run, epoch, serial, msgspec.Raw(message)))
+def header(message: bytes, run: int = RUN, generation: int = GENERATION, serial: int = 0) -> bytes:
+    return msgspec.msgpack.encode(Envelope(run, generation, serial, msgspec.Raw(message)))
 
 
 def pack(*message: Any) -> bytes:
@@ -276,7 +276,7 @@ MILLION = struct.pack(">I", 1_000_000)
 REFUSED = {
     "nothing": (b"", "truncated"),
     "another run": (header(b"\x91\xa5ready", run=RUN + 1), "another run"),
-    "another epoch": (header(b"\x91\xa5ready", epoch=2), "epoch 2, this is 3"),
+    "an old generation": (header(b"\x91\xa5ready", generation=2), "generation 2 where 3 is due"),
     "played again": (header(b"\x91\xa5ready", serial=1), "serial number 1 where 0 was due"),
     "a negative run": (b"\x94\xff\x00\x00\x91\xa5ready", "cannot be decoded"),
     "a long header": (bytes(HEADER_BYTES + 1), "too long"),
@@ -310,7 +310,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("frame", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_bad_header_is_refused_at_little_cost(frame, why):
-    incoming = Incoming(RUN, EPOCH, as_announced)
+    incoming = Incoming(RUN, GENERATION, as_announced)
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match=why) as refusal:
@@ -346,7 +346,7 @@ def push(dtype: str, elements: int, *pieces: bytes) -> list[bytes]:
 )
 def test_a_block_that_is_not_due_is_refused(frames, why):
     incoming = Incoming(
-        RUN, EPOCH, lambda message: ("float32", 3) if isinstance(message, WirePush) else None
+        RUN, GENERATION, lambda message: ("float32", 3) if isinstance(message, WirePush) else None
     )
     with (
         mock.patch.object(torch, "empty", side_effect=AssertionError),
@@ -364,11 +364,11 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
     said = WirePush(0, 0, 0, head), block_of(head)
     with small_pieces():
         first, second, *rest = parts_of([said])
-        incoming = Incoming(RUN, EPOCH, as_announced)
+        incoming = Incoming(RUN, GENERATION, as_announced)
         assert incoming.take(first) is None
         ready = parts_of([(Ready(), None)] * 2)[1]
         far = [
-            msgspec.msgpack.encode(Header(RUN, EPOCH, 1, BlockPiece(2 * SMALL_PIECE))),
+            msgspec.msgpack.encode(Header(RUN, GENERATION, 1, BlockPiece(2 * SMALL_PIECE))),
             second[1],
         ]
         for wrong, why in (
@@ -386,7 +386,7 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
 
 
 def test_what_is_announced_costs_no_memory_before_it_comes():
-    incoming = Incoming(RUN, EPOCH, as_announced)
+    incoming = Incoming(RUN, GENERATION, as_announced)
     assert incoming.take([pack("push", 0, 0, 0, ["float32", 2**58]), bytes(PIECE_BYTES)]) is None
 
 
@@ -396,7 +396,7 @@ def test_a_large_block_knows_whether_it_is_finite():
             block = torch.ones(3 * SMALL_PIECE // 4)
             if bad is not None:
                 block[bad * SMALL_PIECE // 4] = float("nan")
-            incoming = Incoming(RUN, EPOCH, as_announced, all_finite)
+            incoming = Incoming(RUN, GENERATION, as_announced, all_finite)
             message = WirePush(0, 0, 0, BlockHead("float32", block.numel()))
             *_, got = [incoming.take(part) for part in parts_of([(message, block)])]
         assert got is not None
@@ -407,4 +407,4 @@ def test_a_large_block_knows_whether_it_is_finite():
 def test_a_message_of_another_run_is_refused_before_it_is_decoded():
     undecodable = header(b"\x91\xa4evil", run=RUN + 1)
     with pytest.raises(WireError, match="another run"):
-        Incoming(RUN, EPOCH, as_announced).take([undecodable])
+        Incoming(RUN, GENERATION, as_announced).take([undecodable])

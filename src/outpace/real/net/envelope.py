@@ -8,21 +8,25 @@ from typing import Any, Final
 
 import msgspec
 
-from outpace.real.net import peer_messages
+from outpace.real.net import membership_messages, peer_messages
 from outpace.real.net.messages import WirePart
 from outpace.sync.messages import Count, WireMessage
 
-assert peer_messages  # imported so that its messages are among the subclasses
+assert membership_messages  # imported so that their messages are among the subclasses
+assert peer_messages
 
 # Decodes as one of them.
 ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
 
 
 class Header(WirePart):
-    """The first frame of every message. serial: counts the messages of one connection."""
+    """The first frame of every message.
+
+    generation: of the process that sends. serial: counts the messages of one connection.
+    """
 
     run: Count
-    epoch: Count
+    generation: Count
     serial: Count
     message: WireMessage
 
@@ -31,6 +35,6 @@ class Envelope(WirePart):
     """A Header whose message is not decoded yet."""
 
     run: Count
-    epoch: Count
+    generation: Count
     serial: Count
     message: msgspec.Raw

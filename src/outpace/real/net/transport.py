@@ -8,6 +8,7 @@ call them. Every transport keeps these promises (tests/contracts/test_transports
 - A peer is heard under its own name only: with keys, only the owner of that name's key.
 - A message that cannot be decoded, or whose block is not the expected one, is refused: the peer is
   told so and never heard again, and the other peers are not disturbed.
+- A peer whose place another process has taken is told so and not heard any more.
 - A connection that ends, or is silent for the lease of the session, is reported as lost.
 - `send` never waits for the peer. The sender must not change a block that it has sent.
 
@@ -19,13 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import zmq
 
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import IsFinite
 from outpace.sync.messages import WireMessage
+
+FIRST: Final = 0  # generation of the processes that begin a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,14 @@ def new_keys() -> Keys:
 class Session:
     """The run that a process belongs to, and the keys of that process.
 
-    lease_s: seconds of silence after which a connection counts as lost. keys: None in an insecure
-    run, whose messages are not encrypted, and whose processes show the number `run` instead.
+    generation: FIRST, or higher in a process that has taken the place of another one of the same
+    name; only processes that call others are replaced. lease_s: seconds of silence after which a
+    connection counts as lost. keys: None in an insecure run, whose messages are not encrypted, and
+    whose processes show the number `run` instead.
     """
 
     run: int
-    epoch: int
+    generation: int
     lease_s: float
     keys: Keys | None
 
@@ -94,6 +99,16 @@ class Listener(Protocol):
 
     def refused(self, name: str) -> bool:
         """True if this peer was refused. Earlier messages of the peer may still be queued."""
+
+    def replace(self, name: str, generation: int) -> None:
+        """Give the name of a peer to a new process, and hear only that one from now on.
+
+        The process that has it is told (`Fenced`), and so is every other one of an old generation
+        that connects. `on_lost` is not called.
+
+        Raises:
+            ValueError: the generation is not above that of the peer.
+        """
 
     def close(self, linger_s: float = 1.0) -> None:
         """Close; messages sent before are still delivered, for up to `linger_s` seconds."""

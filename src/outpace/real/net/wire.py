@@ -3,8 +3,9 @@
 A message is a header frame (msgpack, see `messages`) and, if it carries a block, a frame with the
 block's first piece. The other pieces follow, each behind a small header of its own.
 
-Nothing is trusted. Run, membership epoch and serial number must be the expected ones, so frames
-of another run and replayed frames are refused before the message itself is decoded. A block must
+Nothing is trusted. Run, generation and serial number must be the expected ones, so frames of
+another run, of a process that was replaced, and replayed frames are refused before the message
+itself is decoded. A block must
 have the dtype and length that its receiver expects before a piece of it is kept. Whatever is wrong
 raises WireError and leaves the receiver unchanged. There is no pickle, and nothing is imported.
 """
@@ -50,13 +51,20 @@ class WireError(ProtocolError):
     """A received message is not of this run, or is not acceptable."""
 
 
+class OldGeneration(WireError):  # the name says what was received
+    """A received message is of a process whose place another one has taken."""
+
+
 class Outgoing:
-    """The sending direction of a connection: numbers the messages."""
+    """The sending direction of a connection: numbers the messages.
 
-    __slots__ = ("_epoch", "_run", "_serial")
+    generation: of the process that sends.
+    """
 
-    def __init__(self, run: int, epoch: int) -> None:
-        self._run, self._epoch, self._serial = run, epoch, 0
+    __slots__ = ("_generation", "_run", "_serial")
+
+    def __init__(self, run: int, generation: int) -> None:
+        self._run, self._generation, self._serial = run, generation, 0
 
     def frames(self, message: WireMessage, block: Block | None = None) -> Iterator[list[Frame]]:
         """Yield the parts to send, each a list of frames. The block is not copied."""
@@ -69,7 +77,7 @@ class Outgoing:
             offset += len(piece)
 
     def _header(self, message: WireMessage) -> bytes:
-        data = _ENCODER.encode(Header(self._run, self._epoch, self._serial, message))
+        data = _ENCODER.encode(Header(self._run, self._generation, self._serial, message))
         if len(data) > HEADER_BYTES:
             raise WireError(f"{_kind(message)} is too long to be sent")
         self._serial += 1
@@ -79,15 +87,25 @@ class Outgoing:
 class Incoming:
     """The receiving direction of a connection: checks the messages and puts blocks together.
 
-    is_finite: tests large blocks piece by piece, if given.
+    generation: of the process that is heard. is_finite: tests large blocks piece by piece, if
+    given.
     """
 
-    __slots__ = ("_assembly", "_epoch", "_expect", "_is_finite", "_message", "_run", "_serial")
+    __slots__ = (
+        "_assembly",
+        "_expect",
+        "_generation",
+        "_is_finite",
+        "_message",
+        "_run",
+        "_serial",
+    )
 
     def __init__(
-        self, run: int, epoch: int, expect: Expect, is_finite: IsFinite | None = None
+        self, run: int, generation: int, expect: Expect, is_finite: IsFinite | None = None
     ) -> None:
-        self._run, self._epoch, self._expect, self._is_finite = run, epoch, expect, is_finite
+        self._run, self._generation = run, generation
+        self._expect, self._is_finite = expect, is_finite
         self._serial = 0
         self._message: WireMessage  # whose block is put together
         self._assembly: Assembly | None = None  # of that block
@@ -128,8 +146,9 @@ class Incoming:
         header = _decode(_ENVELOPES, frame)
         if header.run != self._run:
             raise WireError("it belongs to another run")
-        if header.epoch != self._epoch:
-            raise WireError(f"it is of membership epoch {header.epoch}, this is {self._epoch}")
+        if header.generation != self._generation:
+            kind = OldGeneration if header.generation < self._generation else WireError
+            raise kind(f"it is of generation {header.generation} where {self._generation} is due")
         if header.serial != self._serial:
             raise WireError(
                 f"it has serial number {header.serial} where {self._serial} was due: "

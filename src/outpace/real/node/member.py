@@ -17,6 +17,7 @@ from outpace.blocks.block import Block
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
+from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     MOST_ROWS,
     MOST_TIMES,
@@ -83,6 +84,7 @@ class Member:
 
     def __init__(self, link: CoordinatorLink) -> None:
         self.name = link.name
+        self._generation = link.session.generation
         self.clock = RealClock()
         self.transport: Transport = ZeroMQTransport(
             link.name, link.session, self.clock, self.notice
@@ -214,6 +216,8 @@ class Member:
     def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Refused):
             raise RunError(f"the coordinator refused {self.name}: {message.reason}")
+        if isinstance(message, Fenced):
+            raise self.was_replaced()
         if isinstance(message, StopRun):
             self.stopped = message
             self.kernel.stop()
@@ -221,6 +225,12 @@ class Member:
             self._has_all_arrived = True
         else:
             self.orders.put(message)
+
+    def was_replaced(self) -> RunError:
+        return RunError(
+            f"{self.name} was replaced while it stood still; this process "
+            f"(generation {self._generation}) ends"
+        )
 
     def _require_coordinator(self, endpoint: str) -> None:
         if not self.coordinator.up:

@@ -16,6 +16,7 @@ from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
+from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     PHANTOM,
     Fetch,
@@ -295,6 +296,8 @@ class ServedWorker(WorkerProcess):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
             self._states.put((message.shard, state_from(message.entries, data)))
+        elif isinstance(message, Fenced):
+            raise self.was_replaced()
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:

@@ -10,7 +10,7 @@ import zmq
 
 from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
-from outpace.real.net.transport import Handlers, Session
+from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
 from outpace.sync.messages import WireMessage
@@ -35,8 +35,8 @@ class ZeroMQCaller(MonitoredSocket):
     ) -> None:
         super().__init__(context, clock, zmq.DEALER, session, handlers)
         self.peer = peer
-        self._incoming = Incoming(session.run, session.epoch, partial(handlers.expect, peer))
-        self._outgoing = Outgoing(session.run, session.epoch)
+        self._incoming = Incoming(session.run, FIRST, partial(handlers.expect, peer))
+        self._outgoing = Outgoing(session.run, session.generation)
         self._up = False
         self._failed = 0  # handshakes in a row
         self._first_ns = 0  # when the first piece of a message in several pieces was read

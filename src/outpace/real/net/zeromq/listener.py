@@ -22,10 +22,11 @@ import zmq
 from outpace.blocks.block import Block
 from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
+from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import Refused
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import Handlers, Session
-from outpace.real.net.wire import Incoming, Outgoing, WireError
+from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.wire import Incoming, OldGeneration, Outgoing, WireError
 from outpace.real.net.zeromq.newcomers import Newcomers
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
@@ -66,6 +67,7 @@ class ZeroMQListener(MonitoredSocket):
         self._log, self._names = log, names
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
+        self._generations: dict[str, int] = {}  # of peers that were replaced
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if session.keys is None:
             self._socket.plain_server = True
@@ -120,6 +122,17 @@ class ZeroMQListener(MonitoredSocket):
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
 
+    def replace(self, name: str, generation: int) -> None:
+        known = self._generations.get(name, FIRST)
+        if generation <= known:
+            raise ValueError(f"{name} has generation {known}: {generation} cannot follow")
+        self._generations[name] = generation
+        peer = self._named.pop(name, None)
+        if peer is not None:
+            if not peer.refused and peer.connection != _CLOSED:
+                self._tell(peer.outgoing, peer.identity, Fenced(generation))
+            peer.refused = True
+
     def _take(self, frames: list[zmq.Frame]) -> bool:
         identity = bytes(frames[0].buffer)
         name = identity.decode("utf-8", "replace").partition(NAME_END)[0]
@@ -133,6 +146,8 @@ class ZeroMQListener(MonitoredSocket):
                 self._first_message(int(frames[-1].get(zmq.SRCFD)))
                 newcomer = self._newcomer(name, identity, frames[-1])
                 got = newcomer.incoming.take([frame.buffer for frame in frames[1:]])
+                if name in self._named:
+                    raise _NameTaken("it has been here already, over another connection")
                 peer = self._peers[identity] = self._named[name] = newcomer
                 if is_gone := peer.connection in self._ended:
                     self._ended.remove(peer.connection)
@@ -145,7 +160,9 @@ class ZeroMQListener(MonitoredSocket):
             if peer is None:
                 self._log.note(f"refused a message of {name[:64]!r}: {error}")
                 if isinstance(error, _NameTaken):
-                    self._tell_refused(identity, str(error))
+                    self._tell(self._outgoing(), identity, Refused(str(error)))
+                elif isinstance(error, OldGeneration):
+                    self._tell(self._outgoing(), identity, Fenced(self._generations[name]))
             else:
                 self.refuse(name, str(error))
             return False
@@ -163,13 +180,11 @@ class ZeroMQListener(MonitoredSocket):
         """Return what becomes a peer if its first message is one of this run."""
         if name not in self._names:
             raise WireError("no process of this run has that name")
-        if name in self._named:
-            raise _NameTaken("it has been here already, over another connection")
         connection = int(frame.get(zmq.SRCFD))
-        run, epoch = self._session.run, self._session.epoch
+        run, generation = self._session.run, self._generations.get(name, FIRST)
         expect = partial(self._handlers.expect, name)
-        incoming = Incoming(run, epoch, expect, self._handlers.is_finite)
-        return _Peer(name, identity, connection, incoming, Outgoing(run, epoch))
+        incoming = Incoming(run, generation, expect, self._handlers.is_finite)
+        return _Peer(name, identity, connection, incoming, self._outgoing())
 
     def _first_message(self, connection: int) -> None:
         self._take_events()  # an unread event may be of an earlier connection's end
@@ -181,11 +196,13 @@ class ZeroMQListener(MonitoredSocket):
         self._newcomers.remove(connection)
         self._let_in = min(self._let_in, len(self._newcomers))  # one of those may have ended
 
-    def _tell_refused(self, identity: bytes, reason: str) -> None:
+    def _outgoing(self) -> Outgoing:
+        return Outgoing(self._session.run, self._session.generation)
+
+    def _tell(self, outgoing: Outgoing, identity: bytes, why: Refused | Fenced) -> None:
         """Tell a sender that has this run's keys: perhaps the same worker was started twice."""
-        outgoing = Outgoing(self._session.run, self._session.epoch)
         with contextlib.suppress(zmq.ZMQError):  # it is gone
-            self._send(outgoing, identity, Refused(reason), None)
+            self._send(outgoing, identity, why, None)
 
     def _events_came(self) -> None:
         super()._events_came()
