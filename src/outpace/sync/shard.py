@@ -29,10 +29,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
-from outpace.blocks.block import Value, value_of
+from outpace.blocks.block import Value
 from outpace.errors import PolicyError, ProtocolError
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.bookkeeping.held_back import HeldBack
+from outpace.sync.bookkeeping.gradients import Gradients
 from outpace.sync.bookkeeping.pull_queue import Held, PullQueue
 from outpace.sync.bookkeeping.refusals import (
     is_repeated,
@@ -60,7 +60,7 @@ from outpace.sync.messages import (
 )
 from outpace.sync.observer import NOBODY, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
-from outpace.sync.policy import Apply, Policy
+from outpace.sync.policy import Policy
 
 
 class Shard:
@@ -79,13 +79,10 @@ class Shard:
         self._observer = observer
         self._view = View(index, workers)
         self._updates = Updates(index, block, workers, observer)
-        self._pushes, self._furthest = 0, 0.0
-        self._held_back = HeldBack()
+        self._gradients = Gradients(self._view, self._updates, policy)
         self._queue = PullQueue()
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
         self._deadline: Time | None = None
-        self._uses_significance = policy.uses_significance
-        self._is_cut_off = policy.cut_off is not None
 
     @property
     def clock(self) -> int:
@@ -150,9 +147,7 @@ class Shard:
 
     def close(self, now: Time) -> None:
         """End the run: report the pushes never applied and the pulls never answered."""
-        self._updates.close(now)
-        for push, arrived in self._held_back.take_all():
-            self._updates.dismiss(push, arrived, now, Outcome.PENDING)
+        self._gradients.dismiss_all(now)
         self._abandon(self._queue.take_all())
 
     def watermark(self, worker: int) -> int:
@@ -174,8 +169,8 @@ class Shard:
             version=updates.version,
             watermarks=view.watermarks,
             gone=view.gone,
-            pushes=self._pushes,
-            furthest=self._furthest,
+            pushes=self._gradients.pushes,
+            furthest=self._gradients.furthest,
             mixed=updates.mixed,
             parameters=updates.block.read(),
             optimizer=updates.block.optimizer_state(),
@@ -193,7 +188,7 @@ class Shard:
         require_fits(state, view, self._updates)
         view.restore(state.clock, state.watermarks, state.gone, now)
         self._updates.restore(state, now)
-        self._pushes, self._furthest = state.pushes, state.furthest
+        self._gradients.pushes, self._gradients.furthest = state.pushes, state.furthest
         for worker in state.gone if everyone else ():
             view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
@@ -217,23 +212,12 @@ class Shard:
     # -- messages --------------------------------------------------------------
 
     def _on_push(self, push: Push, now: Time) -> list[Reply]:
-        updates = self._updates
         if is_repeated(push, self._view, self._updates):
-            updates.dismiss(push, now, now, Outcome.REPEATED)
+            self._updates.dismiss(push, now, now, Outcome.REPEATED)
             return []
         late = push.iteration < self._view.clock
         self._view.push(push.worker, push.iteration, now)
-        on_arrival = self._policy.apply is Apply.ON_ARRIVAL
-        if push.gradient is None:
-            outcome = Outcome.SKIPPED if push.skipped else Outcome.ABSTAINED
-            updates.dismiss(push, now, now, outcome)
-        elif late and not on_arrival:  # a deferred gradient is not computed
-            updates.dismiss(push, now, now, Outcome.DROPPED)
-        elif self._is_cut_off:
-            self._hold_back(push, now)
-        else:
-            self._take_gradient(push, value_of(push.gradient), on_arrival, now)
-        self._pushes += 1
+        self._gradients.take(push, late, now)
         # A push at the instant of the deadline counts, and more may arrive at that instant.
         return self._advance(push.worker, now, at_end=False)
 
@@ -293,49 +277,25 @@ class Shard:
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
         held = self._queue.take_all()
-        if policy.apply is not self._policy.apply:
-            self._updates.mix(self._view.fastest)
-        self._policy, self._uses_significance = policy, policy.uses_significance
-        self._is_cut_off = policy.cut_off is not None
-        if not self._is_cut_off:
-            for push, arrived in self._held_back.take_all():
-                self._count(push, arrived, now, True)
+        self._policy = policy
+        self._gradients.follow(policy, now)
         self._wait = self._deadline = None
         self._advance(NOBODY, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NOBODY, now)
 
-    # -- cut-offs: which gradients count -------------------------------------------
-
-    def _hold_back(self, push: Push, now: Time) -> None:
-        """Keep a gradient, not yet computed, until the shard knows whether it counts."""
-        counts = self._held_back.counts(push)
-        if counts is None:
-            self._held_back.hold(push, now)
-        else:
-            self._count(push, now, now, counts)
-
-    def _count(self, push: Push, arrived: Time, now: Time, counts: bool) -> None:
-        if counts:
-            assert push.gradient is not None
-            self._take_gradient(push, value_of(push.gradient), False, arrived)
-        else:
-            self._updates.dismiss(push, arrived, now, Outcome.DROPPED)
-
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration
-        if not self._is_cut_off:
+        if not self._gradients.is_cut_off:
             raise ProtocolError(f"shard {self.index} closes its iterations itself")
-        if iteration < self._view.clock or self._held_back.is_closed(iteration):
+        if iteration < self._view.clock or self._gradients.is_closed(iteration):
             raise ProtocolError(f"shard {self.index}: iteration {iteration} was closed before")
         for worker in close.workers:
             if not 0 <= worker < self._view.workers:
                 raise ProtocolError(
                     f"iteration {iteration} counts worker {worker}, which does not exist"
                 )
-        counting = frozenset(close.workers)
-        for push, arrived in self._held_back.close(iteration, counting):
-            self._count(push, arrived, now, push.worker in counting)
-        self._view.close(iteration, counting)
+        self._gradients.close(close, now)
+        self._view.close(iteration, close.workers)
         return self._advance(close.by, now)
 
     # -- pulls that wait -----------------------------------------------------------
@@ -376,8 +336,7 @@ class Shard:
             if self._wait is not None:  # the wait was begun by an earlier message
                 cause = self._wait[1]
                 self._wait = self._deadline = None
-            self._updates.apply_iteration(view.clock, cause, self._progress(), now)
-            self._held_back.finish(view.clock)
+            self._gradients.finish(view.clock, cause, now)
             movers += view.advance()
             released.append((cause, self._queue.take_clock(view.clock)))
         for by, held in released:
@@ -411,22 +370,3 @@ class Shard:
         reply = Reply(self.index, pull.worker, pull.iteration, version, view.clock, held)
         self._observer.pull_answered(reply, arrived, decision, released_by)
         return reply
-
-    # -- gradients -------------------------------------------------------------
-
-    def _take_gradient(self, push: Push, gradient: Value, on_arrival: bool, now: Time) -> None:
-        if self._uses_significance:
-            self._view.weigh(push.worker, self._updates.significance(gradient))
-        scale = self._policy.scale
-        if on_arrival:
-            self._updates.apply(push, gradient, scale, self._progress(), now)
-        else:
-            self._updates.collect(push, gradient, scale, now)
-
-    def _progress(self) -> float:
-        """Return the progress of training in iterations; on arrival, N pushes count as one."""
-        on_arrival = self._policy.apply is Apply.ON_ARRIVAL
-        applied = self._pushes / self._view.workers if on_arrival else 0.0
-        # Policies count differently, so after a change of policy the maximum is kept.
-        self._furthest = max(self._furthest, self._view.clock, applied)
-        return self._furthest
