@@ -1,0 +1,287 @@
+"""What is done when the process of a worker is lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from outpace.errors import ProtocolError
+from outpace.support.units import SECOND
+from outpace.sync.membership import EndRun, Kill, Membership, Order, Replace, Rules, Start
+
+SERVERS = ("server-0", "server-1")
+RULES = Rules(fence_s=60, start_s=120, hopeless_s=300)
+KILLED = "was killed by SIGKILL"
+
+
+def replaced(worker: int, generation: int, *, stays: bool = True) -> list[Order]:
+    return [Replace(server, worker, generation, stays) for server in SERVERS]
+
+
+def came_back(members: Membership, worker: int, generation: int, reached: int, now: int) -> None:
+    """The worker is lost, all servers have this iteration of it, and a new process begins."""
+    members.lost(worker, KILLED, now, has_ended=True)
+    members.confirmed("server-0", worker, generation, reached, 0, now)
+    orders = members.confirmed("server-1", worker, generation, reached, 0, now)
+    assert orders == [Start(worker, generation, reached + 1, 0)]
+    members.began(worker)
+
+
+def test_a_new_process_starts_once_all_servers_hear_only_it():
+    members = Membership(3, SERVERS, RULES)
+    assert members.lost(1, KILLED, 0, has_ended=True) == replaced(1, 1)
+    assert members.is_coming_back(1)
+    assert members.confirmed("server-1", 1, 1, watermark=7, clock=5, now=1) == []
+    assert not members.is_starting(1)
+    # server-0 lacks iterations 6 and 7 of it; its clock is that of server-1.
+    started = members.confirmed("server-0", 1, 1, watermark=5, clock=5, now=2)
+    assert started == [Start(1, 1, first=8, lost=2)]
+    assert members.is_starting(1)
+    members.began(1)
+    assert not members.is_coming_back(1)
+    assert members.next_deadline is None
+
+
+def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it():
+    members = Membership(2, SERVERS, RULES)
+    members.lost(0, KILLED, 0, has_ended=True)
+    members.confirmed("server-0", 0, 1, watermark=3, clock=9, now=1)
+    # Iterations up to 8 were finished without the worker: nothing of them is lost.
+    assert members.confirmed("server-1", 0, 1, watermark=3, clock=9, now=1) == [Start(0, 1, 9, 0)]
+
+
+def test_a_process_that_may_be_alive_is_killed_and_its_successor_waits_for_its_end():
+    members = Membership(2, SERVERS, RULES)
+    assert members.lost(0, "is silent", 0, has_ended=False) == [*replaced(0, 1), Kill(0)]
+    members.confirmed("server-0", 0, 1, -1, 0, now=1)
+    assert members.confirmed("server-1", 0, 1, -1, 0, now=1) == []
+    assert members.process_ended(0, now=2) == [Start(0, 1, 0, 0)]
+
+
+def test_reports_of_the_same_loss_count_once():
+    members = Membership(2, SERVERS, RULES)
+    members.lost(0, "is silent", 0, has_ended=False)
+    assert members.lost(0, KILLED, 1, has_ended=True) == []
+    assert members.lost(0, "is silent", 2, has_ended=False) == []
+    members.confirmed("server-0", 0, 1, -1, 0, now=3)
+    assert members.confirmed("server-1", 0, 1, -1, 0, now=3) == [Start(0, 1, 0, 0)]
+
+
+def test_generations_count_all_processes_that_come_back():
+    members = Membership(3, SERVERS, RULES)
+    came_back(members, 2, 1, reached=4, now=0)
+    came_back(members, 0, 2, reached=4, now=0)
+    came_back(members, 2, 3, reached=9, now=0)
+    assert [members.generation(worker) for worker in range(3)] == [2, 0, 3]
+
+
+def test_a_process_that_dies_while_it_starts_is_replaced_and_old_answers_are_ignored():
+    members = Membership(2, SERVERS, RULES)
+    members.lost(0, KILLED, 0, has_ended=True)
+    for server in SERVERS:
+        orders = members.confirmed(server, 0, 1, 3, 2, now=1)
+    assert orders == [Start(0, 1, 4, 0)]
+    assert members.lost(0, KILLED, 2, has_ended=True) == replaced(0, 2)
+    assert members.confirmed("server-0", 0, 1, 3, 2, now=3) == []
+    assert members.confirmed("server-0", 0, 2, 3, 2, now=3) == []
+    assert members.confirmed("server-1", 0, 2, 3, 2, now=3) == [Start(0, 2, 4, 0)]
+
+
+@pytest.mark.parametrize("rules", [Rules("continue"), Rules("restart", can_start=False)])
+def test_the_run_goes_on_without_a_worker_but_not_without_all(rules):
+    members = Membership(2, SERVERS, rules)
+    assert members.can_spare(0)
+    lost = members.lost(0, "is silent", 0, has_ended=False)
+    assert lost == [*replaced(0, 1, stays=False), Kill(0)]
+    assert members.confirmed("server-0", 0, 1, 3, 2, now=1) == []
+    assert members.lost(0, KILLED, 2, has_ended=True) == []
+    assert not members.can_spare(1)
+    assert members.lost(1, KILLED, 3, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
+
+
+def test_stop_ends_the_run_with_the_first_loss():
+    members = Membership(2, SERVERS, Rules("stop"))
+    assert members.lost(1, KILLED, 0, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
+
+
+def test_the_end_of_a_worker_that_has_finished_is_no_loss():
+    members = Membership(2, SERVERS, RULES)
+    members.finished(0)
+    assert members.lost(0, "ended with exit code 0", 5, has_ended=True) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "at_s", "missing"),
+    [
+        (0, 60, "server-0, server-1 did not confirm it within 60 s"),
+        (1, 60, "server-1 did not confirm it within 60 s"),
+        (2, 60, "its process did not end within 60 s"),
+        (3, 130, "the process that takes its place was not ready within 120 s"),
+    ],
+)
+def test_every_wait_has_a_limit_that_names_who_was_waited_for(steps, at_s, missing):
+    members = Membership(2, SERVERS, RULES)
+    members.lost(0, "is silent", 0, has_ended=False)
+    for server in SERVERS[:steps]:
+        members.confirmed(server, 0, 1, -1, 0, now=SECOND)
+    if steps == 3:
+        members.process_ended(0, now=10 * SECOND)
+    assert members.next_deadline == at_s * SECOND
+    assert members.on_time(at_s * SECOND - 1) == []
+    assert members.on_time(at_s * SECOND) == [EndRun(f"worker-0 is silent, and {missing}")]
+    assert members.next_deadline is None
+
+
+def test_a_worker_that_keeps_dying_without_an_iteration_ends_the_run():
+    members = Membership(2, SERVERS, RULES)
+    for death in range(4):  # at 0, 100, 200, 300 s
+        came_back(members, 0, death + 1, reached=8 if death else 3, now=death * 100 * SECOND)
+    # Between the deaths at 0 and 100 s it finished iterations, so the count begins at 100 s.
+    members.lost(0, KILLED, 400 * SECOND, has_ended=True)
+    members.confirmed("server-0", 0, 5, 8, 0, now=400 * SECOND)
+    (start,) = members.confirmed("server-1", 0, 5, 8, 0, now=400 * SECOND)  # 300 s, 4 deaths
+    assert isinstance(start, Start)
+    members.lost(0, KILLED, 401 * SECOND, has_ended=True)
+    members.confirmed("server-0", 0, 6, 8, 0, now=401 * SECOND)
+    assert members.confirmed("server-1", 0, 6, 8, 0, now=401 * SECOND) == [
+        EndRun(
+            "worker-0 was lost 5 times in 301 s and finished no iteration in this time; "
+            "the last time it was killed by SIGKILL"
+        )
+    ]
+
+
+def test_a_worker_that_is_killed_every_second_comes_back():
+    members = Membership(2, SERVERS, RULES)
+    for second in range(60):
+        came_back(members, 0, second + 1, reached=-1, now=second * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("server", "worker", "generation", "why"),
+    [
+        ("server-0", 0, 2, "confirms generation 2 of worker-0, for which it was not asked"),
+        ("server-0", 1, 0, "confirms generation 0 of worker-1, for which it was not asked"),
+        ("server-9", 0, 1, "server-9 confirms generation 1 of worker-0"),
+        ("server-0", 7, 1, "confirms worker 7, which does not exist"),
+    ],
+)
+def test_what_no_server_was_asked_is_refused_and_changes_nothing(server, worker, generation, why):
+    members = Membership(2, SERVERS, RULES)
+    members.lost(0, KILLED, 0, has_ended=True)
+    with pytest.raises(ProtocolError, match=why):
+        members.confirmed(server, worker, generation, 3, 3, now=1)
+    members.confirmed("server-0", 0, 1, 3, 3, now=2)
+    with pytest.raises(ProtocolError, match="for which it was not asked"):
+        members.confirmed("server-0", 0, 1, 3, 3, now=3)
+    assert members.confirmed("server-1", 0, 1, 3, 3, now=4) == [Start(0, 1, 4, 0)]
+
+
+def test_nobody_begins_again_whose_process_was_not_lost():
+    members = Membership(2, SERVERS, RULES)
+    with pytest.raises(ProtocolError, match="worker-1 begins again, but its process was not lost"):
+        members.began(1)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Losses, ends, answers and starts in any order, with processes that are simulated here."""
+
+    @initialize(on_loss=st.sampled_from(["restart", "continue"]), workers=st.integers(1, 3))
+    def begin(self, on_loss, workers):
+        self.members = Membership(workers, SERVERS, Rules(on_loss, hopeless_s=1e6))
+        self.workers, self.now, self.restarts = workers, 0, on_loss == "restart"
+        self.alive = {(worker, 0) for worker in range(workers)}  # processes: worker, generation
+        self.heard = {(server, w): 0 for server in SERVERS for w in range(workers)}
+        self.asked: list[Replace] = []
+        self.newest, self.ended = 0, False
+
+    def do(self, orders: list[Order]) -> None:
+        for order in orders:
+            if isinstance(order, Replace):
+                self.asked.append(order)
+                assert order.generation >= self.newest
+                self.newest = order.generation
+            elif isinstance(order, Kill):
+                self.to_kill = order.worker
+            elif isinstance(order, Start):
+                # Its place is free, and no server hears the processes before it.
+                assert not any(worker == order.worker for worker, _ in self.alive)
+                for server in SERVERS:
+                    assert self.heard[server, order.worker] == order.generation
+                self.alive.add((order.worker, order.generation))
+            else:
+                self.ended = True
+
+    @precondition(lambda self: not self.ended)
+    @rule(data=st.data(), is_known_to_have_ended=st.booleans())
+    def lose(self, data, is_known_to_have_ended):
+        processes = sorted(p for p in self.alive if self.members.generation(p[0]) == p[1])
+        if not processes:
+            return
+        process = data.draw(st.sampled_from(processes))
+        if is_known_to_have_ended:
+            self.alive.discard(process)
+        self.now += 1
+        orders = self.members.lost(process[0], "", self.now, has_ended=is_known_to_have_ended)
+        assert orders  # every loss leads to something
+        self.do(orders)
+
+    @rule(data=st.data())
+    def end_an_old_process(self, data):
+        old = sorted(p for p in self.alive if self.members.generation(p[0]) != p[1])
+        if old:
+            process = data.draw(st.sampled_from(old))
+            self.alive.discard(process)
+            self.do(self.members.process_ended(process[0], self.now))
+
+    @rule(data=st.data())
+    def confirm(self, data):
+        if self.asked:
+            order = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+            place = order.server, order.worker
+            self.heard[place] = max(self.heard[place], order.generation)
+            answer = order.server, order.worker, order.generation, 4, 3
+            self.do(self.members.confirmed(*answer, self.now))
+
+    @rule(worker=st.integers(0, 2))
+    def begin_again(self, worker):
+        if worker < self.workers and self.members.is_starting(worker):
+            self.members.began(worker)
+
+    @invariant()
+    def one_process_of_each_worker_is_heard(self):
+        if hasattr(self, "members"):
+            for worker in range(self.workers):
+                present = self.members.generation(worker)
+                assert sum(p == (worker, present) for p in self.alive) <= 1
+                waits = self.members.is_coming_back(worker)
+                assert not waits or self.members.next_deadline is not None
+
+    def teardown(self):
+        """Whoever is lost comes back once all have answered and the old processes have ended."""
+        if not hasattr(self, "members") or self.ended or not self.restarts:
+            return
+        while self.asked:
+            order = self.asked.pop(0)
+            self.heard[order.server, order.worker] = order.generation
+            answer = order.server, order.worker, order.generation, 4, 3
+            self.do(self.members.confirmed(*answer, self.now))
+        for worker, generation in sorted(self.alive):
+            if generation != self.members.generation(worker):
+                self.alive.discard((worker, generation))
+                self.do(self.members.process_ended(worker, self.now))
+        present = {(worker, self.members.generation(worker)) for worker in range(self.workers)}
+        assert self.alive == present
+
+
+def test_any_order_of_events():
+    run_state_machine_as_test(AnyOrder, settings=settings(max_examples=60, stateful_step_count=30))
