@@ -236,6 +236,8 @@ class Policy(ABC):
     def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram | None:
         """Return the program of the workers; None: the usual program.
 
+        It must heed `WorkerContext.first_iteration`, or its runs cannot be resumed.
+
         Args:
             workers: number of workers in the run.
             optimizer: the servers' optimizer; None if a script brings its own.
