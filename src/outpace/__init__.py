@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from outpace.experiment.comparison import compare, variants_from
     from outpace.experiment.explaining import explain
     from outpace.experiment.results import Result
+    from outpace.experiment.resuming.loading import load_checkpoint
     from outpace.experiment.running import run, simulate
     from outpace.experiment.sweeping.found import Sweep
     from outpace.experiment.sweeping.sweep import sweep
@@ -56,6 +57,7 @@ _NAMES = {  # by module
     "experiment.comparison": ["compare", "variants_from"],
     "experiment.explaining": ["explain"],
     "experiment.results": ["Result"],
+    "experiment.resuming.loading": ["load_checkpoint"],
     "experiment.running": ["run", "simulate"],
     "experiment.sweeping.found": ["Sweep"],
     "experiment.sweeping.sweep": ["sweep"],
@@ -115,6 +117,7 @@ __all__ = [
     "experiment_from",
     "explain",
     "finish",
+    "load_checkpoint",
     "log",
     "output_dir",
     "rank",

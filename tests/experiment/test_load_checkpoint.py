@@ -6,7 +6,6 @@ from tests.support.checkpoints import save, shard_state
 from torch import nn
 
 import outpace
-from outpace.experiment.resuming.loading import load_checkpoint
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.folder import write_config
 from outpace.tasks.supervised import SupervisedWorkload
@@ -41,13 +40,13 @@ def test_names_and_shapes_are_those_of_the_model(tmp_path):
     model = Tied()
     task = outpace.Task(model, nn.functional.cross_entropy, (INPUTS, TARGETS))
     checkpoint_of(tmp_path, torch.arange(12.0), SupervisedWorkload(task, 1, 2, 0).layout)
-    found = load_checkpoint(tmp_path)
+    found = outpace.load_checkpoint(tmp_path)
     model.load_state_dict(found)
     weights = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 8.0]]
     assert model.first.weight.tolist() == model.second.weight.tolist() == weights
     assert model.second.bias.tolist() == [9.0, 10.0, 11.0]
     (folder,) = (tmp_path / "checkpoints").iterdir()
-    assert load_checkpoint(folder).keys() == found.keys()
+    assert outpace.load_checkpoint(folder).keys() == found.keys()
 
 
 def test_averages_of_a_task_are_computed_as_at_the_end_of_a_run(tmp_path):
@@ -58,7 +57,7 @@ def test_averages_of_a_task_are_computed_as_at_the_end_of_a_run(tmp_path):
     workload = SupervisedWorkload(normalised(), 2, 4, 0)
     flat = torch.linspace(-1, 1, 12)
     checkpoint_of(tmp_path, flat, workload.layout)
-    found, wanted = load_checkpoint(tmp_path), workload.state_dict([flat])
+    found, wanted = outpace.load_checkpoint(tmp_path), workload.state_dict([flat])
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
     assert found["1.running_mean"].abs().sum() > 0
@@ -66,9 +65,9 @@ def test_averages_of_a_task_are_computed_as_at_the_end_of_a_run(tmp_path):
 
 def test_a_folder_without_checkpoint_and_a_damaged_one_are_named(tmp_path):
     with pytest.raises(outpace.ConfigError, match="is no checkpoint, and has no checkpoint in"):
-        load_checkpoint(tmp_path)
+        outpace.load_checkpoint(tmp_path)
     checkpoint_of(tmp_path, torch.arange(12.0), "")
     (folder,) = (tmp_path / "checkpoints").iterdir()
     (folder / "server-0.safetensors").write_bytes(b"")
     with pytest.raises(outpace.ConfigError, match=r"server-0.safetensors is damaged: it has 0"):
-        load_checkpoint(folder)
+        outpace.load_checkpoint(folder)

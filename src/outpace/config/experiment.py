@@ -17,6 +17,7 @@ from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.observed import ComputeLaw
 from outpace.cluster.service_size import ServiceSize
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.executors import Auto, Executor
 from outpace.config.goals import Evaluate, Stop, Target
 from outpace.config.trackers import TrackerKind
@@ -94,6 +95,7 @@ class Experiment:
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None  # the report measures the time to reach it
     executor: Executor = field(default_factory=Auto)  # in virtual time only
+    checkpoint: Checkpoint | None = None  # None: the run cannot be resumed
     trackers: tuple[TrackerKind, ...] = ()  # get the configuration and the metrics of the run
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False  # sum gradients in order of workers, not of arrival
@@ -260,6 +262,8 @@ class Experiment:
                 yield f"{key}: {none}: leave it out; a variant with servers can have it"
         if self.network is not None and self.network.delays:
             yield f"network.delays: {none}, so no push, pull or reply can be late"
+        if self.checkpoint is not None:
+            yield f"checkpoint: {none}, and what its workers keep cannot be saved yet; leave it out"
         if self.workers == 1:
             yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
 
@@ -268,6 +272,8 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
+            if self.checkpoint is not None:
+                yield "checkpoint: what a script keeps cannot be saved yet; leave it out"
         else:
             if self.evaluation_time is not None:
                 yield (

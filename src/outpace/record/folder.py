@@ -8,6 +8,9 @@
     messages.parquet   one row per message, if the network logs messages
     model.safetensors  the parameters under the model's own names
     run-times.safetensors  a run-time model, if one was fitted in the run
+    checkpoints/N      states from which the run can go on, see outpace.record.checkpoints
+    trace/, timing/    the rows of a run with checkpoints until it is complete
+    run.lock           locked by the process that the run goes on in
     report.html        the report
     explain.json       what slows the run, if `outpace explain` was asked
     files/worker-N     what the script of worker N writes to outpace.output_dir(); in a comparison

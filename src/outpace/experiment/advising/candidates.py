@@ -32,7 +32,14 @@ _FIRST: Final = (
 
 # Keys that a strategy brings, so those of the configuration are not used.
 _OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip", "barrier")
-_OF_SERVERS: Final = ("servers", "colocate", "slicing", "service_size", *SERVICE_TIMES)
+_OF_SERVERS: Final = (
+    "servers",
+    "colocate",
+    "slicing",
+    "service_size",
+    "checkpoint",
+    *SERVICE_TIMES,
+)
 _WITHOUT_SERVERS: Final = frozenset({"ssgd", "local-sgd", "psgd", "hpsgd", "diloco", "gossip"})
 
 
