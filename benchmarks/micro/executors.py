@@ -16,7 +16,7 @@ from outpace.experiment.running import simulate
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
 from outpace.simulation.servers import Simulation
-from outpace.simulation.virtual import one_thread_own_randomness
+from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.tasks import Workload
 
 FASHION = {"kind": "fashion-mnist-cnn"}  # 421,642 parameters, 11 ms per gradient

@@ -60,7 +60,7 @@ def test_rows_of_the_time_after_a_checkpoint_are_removed(tmp_path):
     trace = Trace(sink)
     kept = record(trace, sink, ROWS)
     sink = SegmentedSink(tmp_path / "trace.parquet", kept=kept)
-    sink.drop_after("end_ns", 90)
+    sink.drop_after(90)
     sink.close()
     assert sink.table()["end_ns"].to_pylist() == [90, 60, None]
 

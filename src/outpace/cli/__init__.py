@@ -12,7 +12,17 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from outpace.cli import advise, calibrate, examples, explain, reports, runs, runtimes, sweeps
+from outpace.cli import (
+    advise,
+    calibrate,
+    comparisons,
+    examples,
+    explain,
+    reports,
+    runs,
+    runtimes,
+    sweeps,
+)
 from outpace.cli.base import app, say
 from outpace.support.notices import warnings_to
 
@@ -20,6 +30,7 @@ __all__ = [
     "advise",
     "app",
     "calibrate",
+    "comparisons",
     "examples",
     "explain",
     "main",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from outpace.config.experiment import Experiment
 from outpace.record.checkpoints import Checkpoint, Taken
+from outpace.record.checkpoints.shards import without_tensors
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.support.units import Time
-from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, scheduler_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +23,36 @@ class ResumePoint:
 
     Attributes:
         checkpoint: whole and undamaged.
-        slices: of the flat parameters, one for each server of the run that goes on.
-        workers: their number in the run that goes on.
-        first: the first iteration of each of them.
+        experiment: which may have other servers and workers than at the checkpoint.
+        slices: of the flat parameters, one for each server.
+        first: the first iteration of each worker.
         recovery: the counts of the run, with what is lost by going on from here.
     """
 
     checkpoint: Checkpoint
+    experiment: Experiment
     slices: list[slice]
-    workers: int
     first: list[int]
     recovery: Recovery
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, experiment: Experiment) -> ResumePoint:
-        """Return where an experiment goes on, which may have other servers and workers.
+        """Return where an experiment goes on.
 
         Raises ConfigError if the parameters cannot be divided among the servers.
         """
         index, workers = checkpoint.index, experiment.workers
         slices = experiment.slices(index.layers)
-        before = index.recovery
+        states, before = _progress(checkpoint, experiment), index.recovery
+        if workers == index.workers:
+            first = [first_iteration(worker, states) for worker in range(workers)]
+        else:
+            first = [max(state.clock for state in states)] * workers
         return cls(
             checkpoint,
+            experiment,
             slices,
-            workers,
-            checkpoint.first_iterations(workers),
+            first,
             Recovery(
                 restarts=before.restarts,
                 updates_lost=before.updates_lost + checkpoint.updates_lost(slices, workers),
@@ -59,6 +64,11 @@ class ResumePoint:
     def number(self) -> int:
         """The number of the checkpoint."""
         return self.checkpoint.index.number
+
+    @property
+    def path(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.checkpoint.path
 
     @property
     def now(self) -> Time:
@@ -84,13 +94,34 @@ class ResumePoint:
     def state(self, server: int) -> ShardState:
         """Return the state with which a server begins; reads only the files that it needs.
 
-        A server in another process makes a `Checkpoint` of its path and calls `shard_state`.
-
         Raises:
             ConfigError: if the task has another number of parameters now.
             OSError: if a file cannot be read.
         """
-        return self.checkpoint.shard_state(server, self.slices, self.workers)
+        return state_of(self.checkpoint, self.experiment, server)
+
+    def scheduler(self) -> ShardState:
+        """Return the state of the scheduler's shard (`barrier: global`)."""
+        shard, workers = len(self.slices), len(self.first)
+        state = scheduler_state(_progress(self.checkpoint, self.experiment))
+        if workers == len(state.watermarks):
+            return replace(state, shard=shard)
+        return replace(state, shard=shard, watermarks=(state.clock - 1,) * workers, gone=())
+
+
+def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> ShardState:
+    """Return the state with which a server begins, in whatever process; see `ResumePoint.state`."""
+    slices = experiment.slices(checkpoint.index.layers)
+    state = checkpoint.shard_state(server, slices, experiment.workers)
+    if experiment.cut_off is None:
+        return state
+    return replace(state, clock=_progress(checkpoint, experiment)[0].clock, pending=())
+
+
+def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState]:
+    """Return the states of the shards without tensors; of one iteration if it is to be cut off."""
+    states = [without_tensors(record) for record in checkpoint.index.shards]
+    return states if experiment.cut_off is None else aligned(states)
 
 
 class CheckpointKeeper(Protocol):
@@ -112,7 +143,7 @@ class CheckpointKeeper(Protocol):
         The trace until then is made durable with it, so it is flushed before.
 
         Args:
-            metrics: as `Metrics.state` returns them.
+            metrics: as `Metrics.kept` returns them.
 
         Raises:
             OSError: if it cannot be written. Then it is to be abandoned.

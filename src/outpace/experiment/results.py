@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -22,13 +23,16 @@ from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment import display
 from outpace.experiment.end_warnings import warnings_at_end
+from outpace.experiment.resuming.point import Resumption
 from outpace.predict.models import save as save_run_time_model
 from outpace.real.net import probes
 from outpace.record import folder as files
+from outpace.record.checkpoints import RunLock
 from outpace.record.curves import curve_of
+from outpace.record.segments import SegmentedSink
 from outpace.record.sinks import MemorySink, NoSink, ParquetSink
 from outpace.record.timing import Sampling, read_timing, schema_of
-from outpace.record.trace import Trace
+from outpace.record.trace import SCHEMA, Trace
 from outpace.record.trackers.feeding import Trackers
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
@@ -38,6 +42,7 @@ from outpace.support.processes.signals import uninterrupted
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+RunSink: TypeAlias = MemorySink | ParquetSink | SegmentedSink | NoSink
 _KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
@@ -124,19 +129,40 @@ class Result:
         )
 
 
-def sink_for(out: Path | None) -> MemorySink | ParquetSink:
+def sink_for(
+    out: Path | None, experiment: Experiment, resumed: Resumption | None = None
+) -> RunSink:
     """Return the sink for the trace of a run with this folder."""
-    return MemorySink() if out is None else ParquetSink(out / files.TRACE)
+    return _sink(out, files.TRACE, SCHEMA, "the trace of the run", experiment, resumed)
 
 
-def timing_sink_for(experiment: Experiment, out: Path | None) -> MemorySink | ParquetSink:
+def timing_sink_for(
+    experiment: Experiment, out: Path | None, resumed: Resumption | None = None
+) -> RunSink:
     """Return the sink for the times of a real run with this folder."""
     sampling = Sampling.of_run(experiment.workers, experiment.servers_in_run)
     probe = {"sizes": probes.SIZES, "at_most_s": probes.PROBE_S} if experiment.probe else None
     schema = schema_of(sampling, probe)
+    return _sink(out, files.TIMING, schema, "the times of messages", experiment, resumed)
+
+
+def _sink(
+    out: Path | None,
+    name: str,
+    schema: pa.Schema,
+    what: str,
+    experiment: Experiment,
+    resumed: Resumption | None,
+) -> RunSink:
     if out is None:
         return MemorySink(schema)
-    return ParquetSink(out / files.TIMING, schema, "the times of messages")
+    if experiment.checkpoint is None and resumed is None:
+        return ParquetSink(out / name, schema, what)
+    kept = () if resumed is None else resumed.point.checkpoint.index.segments
+    folder = Path(name).stem
+    return SegmentedSink(
+        out / name, schema, what, [each for each in kept if Path(each).parent.name == folder]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,25 +178,32 @@ class RecordedRun:
         trackers: are told of the configuration, the metrics and the end of the run.
         may_have: name of what the folder may have before `drive`.
         ended: called with the summary of the run, however it ended.
+        resumed: the run that goes on, in its folder; None: the run begins.
     """
 
     experiment: Experiment
     engine: Engine
     trace: Trace
-    sink: MemorySink | ParquetSink | NoSink
+    sink: RunSink
     out: Path | None
     log: MessageLog | None = None
     warnings: list[str] = field(default_factory=list)
     warn: Callable[[str], None] = warn
-    timing: MemorySink | ParquetSink | None = None
+    timing: RunSink | None = None
     trackers: Trackers = field(default_factory=Trackers)
     may_have: str = ""
     ended: Callable[[dict[str, Any]], object] = lambda _: None
+    resumed: Resumption | None = None
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
+        with ExitStack() as held:
+            return self._drive(held)
+
+    def _drive(self, held: ExitStack) -> Result:
+        """Run the engine once. held: gets the lock of the folder."""
         try:
-            self._open_folder()
+            self._open_folder(held)
         except BaseException:
             self.engine.close()
             raise
@@ -201,9 +234,15 @@ class RecordedRun:
         self.trackers.config(config)
         self.engine.metrics.observers.append(self.trackers.point)
 
-    def _open_folder(self) -> None:
-        if self.out is not None:
+    def _open_folder(self, held: ExitStack) -> None:
+        if self.resumed is not None:
+            held.callback(self.resumed.lock.release)
+            self.resumed.take_up(self.trace, self.sink, self.timing)
+        elif self.out is not None:
             files.new_folder(self.out, self.may_have)
+            if self.experiment.checkpoint is not None:
+                held.enter_context(RunLock(self.out))
+        if self.out is not None:
             files.write_config(self.out, to_plain(self.experiment))
             # Written first, because a process that is killed cannot report it.
             files.write_summary(self.out, self._summary("partial", 0.0, _KILLED))
@@ -241,9 +280,11 @@ class RecordedRun:
 
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
         self.engine.close()
-        self.sink.close()
-        if self.timing is not None:
-            self.timing.close()
+        for sink in (self.sink, self.timing):
+            if isinstance(sink, SegmentedSink):
+                sink.is_complete = status == "complete"
+            if sink is not None:
+                sink.close()
         summary = self._summary(status, host_s, error)
         metrics = self.engine.metrics.table()
         parameters = self.engine.state_dict()

@@ -12,6 +12,7 @@ from outpace.config.experiment import FORWARD_SHARE, SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
+from outpace.experiment.resuming.point import resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
@@ -22,14 +23,16 @@ from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
-from outpace.simulation.virtual import Progress, one_thread_own_randomness
+from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.simulation.virtual import Progress
 from outpace.tasks import GivenTask, Script
 
 
 def simulate(
-    experiment: ExperimentLike,
+    experiment: ExperimentLike | None = None,
     out: str | Path | None = None,
     *,
+    resume: str | Path | None = None,
     progress: Progress | None = None,
     tie_seed: int | None = None,
     control: ControlFunction | None = None,
@@ -45,6 +48,10 @@ def simulate(
         experiment: an Experiment, plain data, or the path of a YAML file.
         out: a new or empty folder, to which the results are written as well. A run that
             fails or is interrupted leaves it readable, with its `status`.
+        resume: the folder of a run with `checkpoint` in its configuration that was interrupted. It
+            goes on from its last checkpoint, in its folder and with its configuration: experiment
+            and out are left out. Only stop, evaluate, checkpoint, workers, servers and trackers
+            can change.
         progress: called with the share of the run that is done, from 0 to 1.
         tie_seed: shuffles events at equal times; for tests.
         control: called at the start with a `Control`, which observes the run and changes its
@@ -64,12 +71,15 @@ def simulate(
         RunError: if the run fails.
         KeyboardInterrupt: after the folder was completed.
     """
-    experiment = as_experiment(experiment, task, changes)
-    out = None if out is None else Path(out)
-    with one_thread_own_randomness():
-        return recorded_run(
-            experiment, out, progress=progress, tie_seed=tie_seed, control=control, tracker=tracker
-        ).drive()
+    options = {"progress": progress, "tie_seed": tie_seed, "control": control, "tracker": tracker}
+    if resume is None:
+        found = as_experiment(_given(experiment), task, changes)
+        with one_thread_own_randomness():
+            return recorded_run(found, None if out is None else Path(out), **options).drive()
+    _require_alone(experiment, out)
+    resumed = resumption(Path(resume), "simulate", task, changes)
+    with resumed.lock, one_thread_own_randomness():
+        return recorded_run(resumed.experiment, resumed.folder, resumed=resumed, **options).drive()
 
 
 def run(
@@ -110,6 +120,8 @@ def run(
     Raises: as `simulate`.
     """
     experiment = as_experiment(experiment, task, changes, for_real=log)
+    if experiment.checkpoint is not None:
+        raise ConfigError("checkpoint: a real run cannot be saved yet; leave it out")
     if isinstance(experiment.task, GivenTask):
         raise ConfigError(
             f"task: {experiment.task.name} exists in this process only, and a real run has others: "
@@ -136,7 +148,7 @@ def run(
         is_script = isinstance(experiment.task, Script)
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
-        sink, times = sink_for(out), timing_sink_for(experiment, out)
+        sink, times = sink_for(out, experiment), timing_sink_for(experiment, out)
         trace = Trace(sink)
         engine = RealRun(
             experiment,
@@ -166,6 +178,21 @@ def run(
             timing=times,
             trackers=trackers,
         ).drive()
+
+
+def _given(experiment: ExperimentLike | None) -> ExperimentLike:
+    if experiment is None:
+        raise ConfigError("give an experiment, or resume=FOLDER, the folder of a run to go on with")
+    return experiment
+
+
+def _require_alone(experiment: object, out: object) -> None:
+    """Raise ConfigError if a run that goes on in its folder is given another one."""
+    if experiment is not None or out is not None:
+        raise ConfigError(
+            "resume takes the configuration from the run's folder, and goes on in it: leave "
+            "experiment and out out"
+        )
 
 
 def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Experiment:

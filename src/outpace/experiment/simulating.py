@@ -10,6 +10,8 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, print_line
 from outpace.experiment.results import RecordedRun, sink_for
+from outpace.experiment.resuming.keeping import keeper_of
+from outpace.experiment.resuming.point import Resumption
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
@@ -20,7 +22,8 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.making import require_script, simulation_of_script
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
-from outpace.simulation.virtual import VirtualRun, one_thread_own_randomness
+from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
@@ -47,6 +50,7 @@ def recorded_run(
     tracker: Any = None,
     keep_trace: bool = True,
     ended: Callable[[dict[str, Any]], object] = lambda _: None,
+    resumed: Resumption | None = None,
     **options: Any,
 ) -> RecordedRun:
     """Return a run in virtual time that has not begun; see `simulate`.
@@ -56,6 +60,7 @@ def recorded_run(
     Args:
         keep_trace: False to drop the trace, and what a script prints, of a run without a folder.
         ended: called with the summary, however the run ended.
+        resumed: the run that goes on, in its folder `out`; None: the run begins.
         options: `progress`, `tie_seed` and `control`.
 
     Raises:
@@ -63,7 +68,7 @@ def recorded_run(
     """
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
-    sink = sink_for(out) if keep_trace else NoSink()
+    sink = sink_for(out, experiment, resumed) if keep_trace else NoSink()
     trace = Trace(sink)
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
     is_script = isinstance(experiment.task, Script)
@@ -85,6 +90,8 @@ def recorded_run(
             if isinstance(tracker, Tracking)
             else print_line,
             message_log=log,
+            resume=None if resumed is None else resumed.point,
+            keeper=keeper_of(experiment, out, trace, [sink], warn_of, resumed),
             **options,
         )
         begun.callback(simulation.close)
@@ -106,6 +113,7 @@ def recorded_run(
         trackers=trackers,
         may_have=SCRIPT_FILES if is_script else "",
         ended=ended,
+        resumed=resumed,
     )
 
 

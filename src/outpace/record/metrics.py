@@ -50,6 +50,10 @@ class Metrics:
         self.observers: list[Callable[[Mapping[str, Any]], None]] = []
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows) + len(self._points)
+
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> int:
         """Add a row and return its index, for `fill` if the values are not known yet.
 

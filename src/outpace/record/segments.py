@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,8 @@ from outpace.record.sinks import ParquetSink
 from outpace.record.trace import SCHEMA
 from outpace.support.replacing import replace_file, sync
 from outpace.support.units import Time
+
+_OF_TIMES: Final = "_ns"  # the end of the names of columns that are times
 
 
 class SegmentedSink:
@@ -88,8 +91,8 @@ class SegmentedSink:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group).cast(self._schema).to_batches()
 
-    def drop_after(self, column: str, last: Time) -> None:
-        """Remove rows of the segments whose time in this column is later. Raises OSError.
+    def drop_after(self, last: Time) -> None:
+        """Remove rows of the segments that have a time (ns) after `last`. Raises OSError.
 
         Processes of a real run report their rows a little later, so a segment may have some that
         belong to the time after the checkpoint.
@@ -97,10 +100,14 @@ class SegmentedSink:
         for name in self._names:
             path = self._path.parent / name
             rows = pq.read_table(path)
-            times = pc.fill_null(rows[column], last)
-            kept = rows.filter(pc.less_equal(times, last))
+            kept = rows
+            for column in self._schema.names:
+                if column.endswith(_OF_TIMES):
+                    times = pc.fill_null(kept[column], last)
+                    kept = kept.filter(pc.less_equal(times, last))
             if kept.num_rows < rows.num_rows:
                 replace_file(path, partial(pq.write_table, kept, compression="zstd"))
+                sync(path)
 
     def _join(self, path: Path) -> None:
         with pq.ParquetWriter(path, self._schema, compression="zstd") as writer:

@@ -29,6 +29,8 @@ class SimulationControl(Control):
         self._run, self._kernel = run, run.kernel
         self._followed, self._mailboxes = list(followed), mailboxes
         for time, server, policy in run.experiment.policies.later():
+            if run.resume is not None and time <= self._kernel.now:
+                continue  # the policies at the beginning have it
             self._kernel.call_at(time, self._take, (server, policy))
 
     def summary(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ laws of the cluster. Nothing here decides about synchronization.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,30 @@ import numpy as np
 from outpace.blocks.block import Block
 from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.cut_offs import cut_off_rule
-from outpace.engine.servers import AbortableProgram, scheduler_shard, server_program, worker_program
+from outpace.engine.resuming import ResumePoint
+from outpace.engine.servers import (
+    AbortableProgram,
+    is_exact,
+    scheduler_shard,
+    server_program,
+    worker_program,
+)
+from outpace.errors import ConfigError
 from outpace.predict.interface import Model, Rule
 from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.settings import CutOffSettings
+from outpace.simulation.checkpoints import Saving
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.rule_time import RuleClock, TimedFitting
 from outpace.simulation.service_times import TimedServerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
+from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
+from outpace.support.units import nanoseconds
+from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.programs.cutoff import cut_off
@@ -37,7 +51,7 @@ class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
-        self._followed = experiment.policies.initial()
+        self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
         self._sizes = [block.nbytes for block in initial]
         self._shards = [
@@ -51,10 +65,52 @@ class Simulation(VirtualRun):
             for server, block in enumerate(initial)
         ]
         self._scheduler = scheduler_shard(experiment, self.recorder)
+        if self.resume is not None:
+            self._restore(self.resume)
+        self._saving: Saving | None = None
+        if self._keeper is not None and (settings := experiment.checkpoint) is not None:
+            exact = is_exact(experiment)
+            self._saving = Saving(self, workload, self._shards, self._keeper, settings, exact)
+            self._at_start.append(self._saving.begin)
+            if settings.every_s is not None:
+                self._periods.add(self._saving.now, nanoseconds(settings.every_s), self.kernel.now)
         self._all_shards = [*self._shards, *([self._scheduler] if self._scheduler else [])]
         self._fitting: Fitting | None = None
         self._rule_clock: RuleClock | None = None
         self._spawn(experiment)
+
+    def _policies_now(self, experiment: Experiment) -> list[Conditioned]:
+        """Return each server's policy at the beginning, with the changes before a checkpoint."""
+        followed = experiment.policies.initial()
+        for time, server, policy in experiment.policies.later() if self.resume else ():
+            if time <= self.kernel.now:
+                followed[server] = replace(followed[server], base=policy)
+        return followed
+
+    def _restore(self, point: ResumePoint) -> None:
+        """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
+        try:
+            for server, shard in enumerate(self._shards):
+                shard.restore(point.state(server), point.now)
+        except OSError as error:
+            raise ConfigError(f"{point.path}: {error}") from error
+        if self._scheduler is not None:
+            self._scheduler.restore(point.scheduler(), point.now)
+
+    def run(self) -> None:
+        with checkpoint_on_signal(self._save_soon):
+            super().run()
+
+    def _save_soon(self) -> None:
+        if self._saving is None:
+            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
+        else:
+            self._saving.soon()
+
+    def _on_update(self, shard: int, version: int) -> None:
+        super()._on_update(shard, version)
+        if shard == 0 and self._saving is not None:
+            self._saving.updated(version)
 
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model
@@ -82,7 +138,9 @@ class Simulation(VirtualRun):
 
     def _spawn(self, experiment: Experiment) -> None:
         servers = [server_name(server) for server in range(experiment.servers)]
-        serve = server_program(experiment)
+        cuts: Sequence[Cuts | None] = [None] * len(servers)
+        if self._saving is not None:
+            cuts = self._saving.cuts
         timed = any(getattr(experiment, key) is not None for key in SERVICE_TIMES)
         nodes = [
             TimedServerNode(self, name, shard, size) if timed else ServerNode(self, name, shard)
@@ -91,15 +149,14 @@ class Simulation(VirtualRun):
         # Before anything starts: a later policy or the rule may turn out to be impossible.
         self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
         rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
-        for name, node in zip(servers, nodes, strict=True):
-            self.kernel.spawn(serve(node), name, daemon=True)
+        for name, node, saves in zip(servers, nodes, cuts, strict=True):
+            self.kernel.spawn(server_program(experiment, saves)(node), name, daemon=True)
         if self._scheduler is not None:
             scheduler = ServerNode(self, SCHEDULER, self._scheduler)
             self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
         elif rule is not None:
-            ends = cut_off(
-                CutOffNode(self, self._rule_clock), rule, experiment.workers, experiment.servers
-            )
+            decider, first = CutOffNode(self, self._rule_clock), self._shards[0].clock
+            ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
             self.kernel.spawn(ends, SCHEDULER, daemon=True)
         train = worker_program(experiment)
         for index in range(experiment.workers):
@@ -115,7 +172,8 @@ class Simulation(VirtualRun):
         self, train: AbortableProgram, worker: int, servers: Sequence[str]
     ) -> Coroutine[Any, Any, None]:
         """Return the program of a worker."""
-        return train(WorkerNode(self, worker, servers))
+        first = None if self.resume is None else self.resume.first[worker]
+        return train(WorkerNode(self, worker, servers, first))
 
     def _rule(self, settings: CutOffSettings) -> Rule:
         """Return the rule that says when iterations are cut off."""

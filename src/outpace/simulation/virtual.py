@@ -6,11 +6,10 @@ Subclasses say how parameters are kept and exchanged: in `servers` and in `peers
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from outpace.blocks.slicing import layers_within
 from outpace.cluster.laws import RunTime
 from outpace.config.experiment import Experiment
 from outpace.engine.control import Control, ControlFunction
+from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
@@ -32,7 +32,8 @@ from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import Job
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
-from outpace.support.repeatable import left_as_they_were, one_thread
+from outpace.simulation.periods import Periods
+from outpace.simulation.surroundings import rare_garbage_collection
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.tasks import Evaluation, Workload, require_accuracy
 
@@ -48,9 +49,11 @@ class VirtualRun(ABC):
         message_log: Called with each message that has arrived.
         tie_seed: Shuffles events of equal time, for tests.
         control: The user's function that changes policies during the run.
+        resume: Where the run goes on.
+        keeper: Where checkpoints are kept; None: there are none.
 
     Raises:
-        ConfigError: if the experiment does not fit its task.
+        ConfigError: if the experiment does not fit its task, or the checkpoint cannot be read.
     """
 
     def __init__(
@@ -63,16 +66,19 @@ class VirtualRun(ABC):
         message_log: Log | None = None,
         tie_seed: int | None = None,
         control: ControlFunction | None = None,
+        resume: ResumePoint | None = None,
+        keeper: CheckpointKeeper | None = None,
     ) -> None:
         self.kernel = Kernel(tie_seed=tie_seed)
+        self.resume, self._keeper = resume, keeper
         self.experiment, self._workload, self._trace = experiment, workload, trace
         self._progress = progress or (lambda _: None)
         self._user_control = control
         require_accuracy(workload, experiment.accuracies)
-        slices = experiment.slices(workload.layers)
-        workload.cut(slices)
+        self.slices = experiment.slices(workload.layers)
+        workload.cut(self.slices)
         self.layers = len(workload.layers)
-        self._layers_of = [layers_within(part, workload.layers) for part in slices]
+        self._layers_of = [layers_within(part, workload.layers) for part in self.slices]
         self._optimizer = experiment.optimizer_in_run(workload.samples)
         self.recorder = Recorder(trace, self._on_update)
         self.metrics = Metrics()
@@ -90,9 +96,29 @@ class VirtualRun(ABC):
         self._pending: deque[tuple[int, Job]] = deque()  # rows of metrics to fill in
         self.run_time = _run_time_of(experiment)
         self._control: Control
-        self._set_up(experiment, workload)
+        self._periods = Periods(self.kernel)
+        self._at_start: list[Callable[[], None]] = []  # called before the first event
+        evaluated = self._take_up(resume) if resume is not None else 0
         if (period_s := experiment.evaluate.every_s) is not None:
-            self.kernel.spawn(self._evaluate_every(period_s), "evaluation", daemon=True)
+            self._periods.add(self._evaluate, nanoseconds(period_s), evaluated)
+        self._set_up(experiment, workload)
+        self._periods.spawn()
+
+    def _take_up(self, point: ResumePoint) -> Time:
+        """Go on with the time, sums and metrics of a checkpoint; return the last evaluation's time.
+
+        Raises ConfigError if the checkpoint cannot be read.
+        """
+        self.kernel.set_time(point.now)
+        totals = self.recorder.totals = point.totals
+        self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
+        self._done = sum(totals.iterations.values())
+        try:
+            self.metrics.take_up(point.metrics())
+        except OSError as error:
+            raise ConfigError(f"{point.path}: {error}") from error
+        times = self.metrics.table()["time_s"]
+        return nanoseconds(times[-1].as_py()) if len(times) else point.now
 
     # -- for subclasses ----------------------------------------------------------
 
@@ -138,7 +164,7 @@ class VirtualRun(ABC):
         return None
 
     def recovery(self) -> Recovery:
-        return Recovery()
+        return Recovery() if self.resume is None else self.resume.recovery
 
     def run_time_model(self) -> Model | None:
         return None
@@ -161,9 +187,9 @@ class VirtualRun(ABC):
             self._drive()
         except RunError:
             with contextlib.suppress(RunError):
-                self._settle(wait=True)  # evaluations before the error
+                self.settle(wait=True)  # evaluations before the error
             raise
-        self._settle(wait=True)
+        self.settle(wait=True)
 
     def _drive(self) -> None:
         evaluate, stop = self.experiment.evaluate, self.experiment.stop
@@ -171,10 +197,12 @@ class VirtualRun(ABC):
         self.gradients.start()
         if self._user_control is not None:
             self._user_control(self._control)
-        if evaluate.every_updates or evaluate.every_s:
+        if (evaluate.every_updates or evaluate.every_s) and not len(self.metrics):
             self._evaluate()
+        for act in self._at_start:
+            act()
         try:
-            with _rare_garbage_collection():
+            with rare_garbage_collection():
                 self.kernel.run(until)
         except WalkerError as error:
             if isinstance(error.error, OutpaceError):
@@ -194,13 +222,6 @@ class VirtualRun(ABC):
         self._drop_pending()
         self.gradients.close()
         self._trace.flush()
-
-    async def _evaluate_every(self, period_s: float) -> None:
-        while True:
-            await self.kernel.sleep(period_s)
-            if self.kernel.nothing_due:
-                return  # a deadlock, which this process must not hide
-            self._evaluate()
 
     def _on_update(self, shard: int, version: int) -> None:
         every = self.experiment.evaluate.every_updates
@@ -223,9 +244,9 @@ class VirtualRun(ABC):
             self._pending.append((row, evaluation))
         elif target is not None and (evaluation.accuracy or 0.0) >= target:
             self.kernel.stop()
-        self._settle(wait=False)
+        self.settle(wait=False)
 
-    def _settle(self, *, wait: bool) -> None:
+    def settle(self, *, wait: bool) -> None:
         """Fill in finished evaluations; with `wait`, all of them. Raises RunError."""
         while self._pending and (wait or self._pending[0][1].outcome is not None):
             row, job = self._pending.popleft()
@@ -273,26 +294,3 @@ def _run_time_of(experiment: Experiment) -> RunTime:
     return experiment.compute.run_time(
         experiment.seed, experiment.workers, experiment.stop.iterations
     )
-
-
-@contextlib.contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
-    """Collect garbage rarely: a run makes many short-lived objects and hardly any cycles."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-
-
-@contextlib.contextmanager
-def one_thread_own_randomness() -> Iterator[None]:
-    """Compute with one torch thread and float32, and restore the user's settings afterwards.
-
-    One thread, because the rounding of sums over several threads depends on their number. The
-    states of the global random generators are restored, too.
-    """
-    with left_as_they_were(), one_thread():
-        torch.set_default_dtype(torch.float32)
-        yield

@@ -30,7 +30,7 @@ from outpace.experiment.sweeping.space import (
 )
 from outpace.experiment.sweeping.study import JOURNAL, Study, quiet
 from outpace.record import folder as files
-from outpace.simulation.virtual import one_thread_own_randomness
+from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.support.notices import warn
 from outpace.tasks import GivenTask, Script
 

@@ -12,7 +12,8 @@ from outpace.config.experiment import Experiment
 from outpace.errors import OutpaceError
 from outpace.experiment.simulating import recorded_run
 from outpace.experiment.tracking import Tracking
-from outpace.simulation.virtual import Progress, one_thread_own_randomness
+from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.simulation.virtual import Progress
 from outpace.support.notices import warnings_to
 
 Status: TypeAlias = Literal["complete", "stopped", "failed"]

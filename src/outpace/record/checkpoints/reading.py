@@ -13,10 +13,10 @@ from outpace.blocks.block import Value
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
-from outpace.record.checkpoints.shards import read_parameters, read_shard, without_tensors
+from outpace.record.checkpoints.shards import read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import METRICS, read_table
-from outpace.sync.checkpoint.state import ShardState, first_iteration
+from outpace.sync.checkpoint.state import ShardState
 
 CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
@@ -95,13 +95,6 @@ class Checkpoint:
         if self._is_divided(slices, workers):
             return state_of_slice(self.path, index, shard, slices[shard], workers)
         return read_shard(self.path, index.shards[shard])
-
-    def first_iterations(self, workers: int) -> list[int]:
-        """Return the first iteration of each worker of a run that goes on from here."""
-        states = [without_tensors(record) for record in self.index.shards]
-        if workers != self.index.workers:
-            return [max(state.clock for state in states)] * workers
-        return [first_iteration(worker, states) for worker in range(workers)]
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""

@@ -1,0 +1,125 @@
+"""outpace compare: the variants of an experiment on the same seeds and data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from outpace.cli.base import app, echo, folder_for, print_comparison, print_table, say
+from outpace.cli.options import (
+    Cluster,
+    Json,
+    Out,
+    Overrides,
+    Quiet,
+    Resume,
+    Seed,
+    Servers,
+    TargetAccuracy,
+    TargetLoss,
+    Workers,
+    goal_data,
+    require_out,
+    with_options,
+)
+from outpace.cli.output import Output
+from outpace.cli.sources import ConfigOrScript, source_data, with_cluster_file
+from outpace.errors import ConfigError
+
+
+@app.command()
+def compare(
+    context: typer.Context,
+    config: ConfigOrScript,
+    overrides: Overrides = None,
+    workers: Workers = None,
+    servers: Servers = None,
+    seed: Seed = None,
+    cluster: Cluster = None,
+    variants_of: Annotated[
+        Path | None,
+        typer.Option("--variants", help="A YAML file; only its list `variants` is read."),
+    ] = None,
+    out: Out = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", help="Runs of each variant, with different seeds. Default: 1."),
+    ] = None,
+    target_accuracy: TargetAccuracy = None,
+    target_loss: TargetLoss = None,
+    resume: Resume = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the variants of an experiment on the same seeds and data, and compare them.
+
+    A script (.py) needs --variants; its own arguments come after --, as in
+    outpace compare train.py --workers 16 --variants strategies.yaml -- --epochs 2
+    """
+    from outpace.experiment.compared import compared
+    from outpace.experiment.comparison import compare as compare_all
+    from outpace.experiment.comparison import seeds_from, variants_from
+    from outpace.support.yaml_files import with_overrides
+
+    given = with_options(overrides, workers, servers, seed)
+    data, base = source_data("compare", config, context.obj, given)
+    data = with_overrides(with_cluster_file(data, cluster), given)
+    if variants_of is not None:
+        data, base = {**data, "variants": _variants(variants_of)}, variants_of.parent
+    elif config.suffix == ".py":
+        raise ConfigError(
+            f"{config}: the variants to compare are missing: outpace compare {config} --variants "
+            "FILE, a YAML file with a list `variants`"
+        )
+    if target := goal_data(target_accuracy, target_loss):
+        data = {**data, "target": target}
+    if seeds is not None:
+        data = {**data, "seeds": seeds}
+    require_out(resume, out, "comparison")
+    count = seeds_from(data, str(config))
+    variants = variants_from(data, str(variants_of or config), base)
+    output = Output(quiet, as_json)
+    with folder_for(out, config) as folder:
+        try:
+            with output.of_run(), output.progress_bars() as bar:
+                rows = compare_all(
+                    variants,
+                    folder,
+                    seeds=count,
+                    resume=resume,
+                    progress=lambda variant: bar(variant.name),
+                )
+        except KeyboardInterrupt:
+            if any(folder.glob("*")):
+                say("note", [f"to go on, repeat the command with --out {folder} --resume"])
+            raise
+        found = compared(rows)
+        if count == 1:
+            names, summaries = [row.variant.name for row in rows], [row.summary for row in rows]
+            output.result(found, lambda: print_table(names, summaries))
+        else:
+            laws = [each.experiment.compute for each in variants]
+            drawn = any(getattr(law, key, None) for law in laws for key in ("errors", "block"))
+            output.result(found, lambda: print_comparison(found, of_runs=drawn))
+        for row in rows:
+            if row.error:
+                name = row.variant.name + (f", seed {row.seed}," if count > 1 else "")
+                echo(f"{name} failed: {row.error}", err=True)
+        output.where(folder)
+    if any(row.error for row in rows):
+        raise typer.Exit(1)
+
+
+def _variants(path: Path) -> Any:
+    """Return the variants in a YAML file. Raises ConfigError if it has none."""
+    from outpace.support.yaml_files import read_yaml
+
+    data = read_yaml(path)
+    if not data.get("variants"):
+        raise ConfigError(
+            f"{path} has no variants: give it a list such as variants: [{{name: BSP, sync: {{kind: "
+            "bsp}}, {name: ASP, sync: {kind: asp}}]"
+        )
+    return data["variants"]

@@ -1,0 +1,80 @@
+"""Keeps the checkpoints of a run in its folder, together with the records until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from outpace.config.experiment import Experiment
+from outpace.experiment.resuming.point import Resumption
+from outpace.record.checkpoints import Checkpoints, Index, Taken
+from outpace.record.segments import SegmentedSink
+from outpace.record.trace import Trace
+
+
+class Keeper:
+    """The checkpoints of one run. Implements `CheckpointKeeper`.
+
+    Args:
+        run: the folder of the run.
+        keep: number of checkpoints that stay.
+        trace: the trace of the run, which is in one of `sinks`.
+        warn: called if a checkpoint cannot be written, with a line for the user.
+        last: number of the checkpoint from which the run goes on; 0: the run begins.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        keep: int,
+        trace: Trace,
+        sinks: Sequence[SegmentedSink],
+        warn: Callable[[str], None],
+        last: int = 0,
+    ) -> None:
+        self._checkpoints = Checkpoints(run, keep)
+        self._trace, self._sinks, self._warn = trace, sinks, warn
+        self.last = last
+        self._has_warned = False  # since the last checkpoint that was written
+
+    def begin(self, number: int) -> Path:
+        return self._checkpoints.begin(number)
+
+    def commit(self, taken: Taken, metrics: pa.Table) -> None:
+        self._trace.flush()
+        segments = tuple(name for sink in self._sinks for name in sink.cut())
+        self._checkpoints.commit(Index.of(taken, segments), metrics)
+        self.last, self._has_warned = taken.number, False
+
+    def abandon(self, number: int, why: str = "") -> None:
+        self._checkpoints.abandon(number)
+        if why and not self._has_warned:
+            self._has_warned = True
+            last = f"the last one is {self.last}" if self.last else "there is none yet"
+            self._warn(f"cannot write checkpoint {number} ({why}); the run goes on, {last}")
+
+
+def keeper_of(
+    experiment: Experiment,
+    out: Path | None,
+    trace: Trace,
+    sinks: Sequence[object],
+    warn: Callable[[str], None],
+    resumed: Resumption | None,
+) -> Keeper | None:
+    """Return what keeps the checkpoints of a run; None if it has no folder, or wants none.
+
+    Args:
+        out: the folder of the run.
+        sinks: of its records.
+        warn, trace: as for `Keeper`.
+        resumed: the run that goes on; None: it begins.
+    """
+    settings = experiment.checkpoint
+    if out is None or settings is None:
+        return None
+    segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
+    last = 0 if resumed is None else resumed.point.number
+    return Keeper(out, settings.keep, trace, segmented, warn, last)

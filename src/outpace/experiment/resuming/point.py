@@ -1,0 +1,135 @@
+"""Finds where the run in a folder goes on, and with which configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from outpace.config.experiment import Experiment
+from outpace.config.reading import to_plain
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import ConfigError
+from outpace.experiment.sources import TaskLike, as_experiment
+from outpace.record import folder as files
+from outpace.record.checkpoints import Checkpoints, RunLock
+from outpace.record.segments import SegmentedSink
+from outpace.record.trace import Trace
+from outpace.support.notices import warn
+
+# Keys that may be other than before the interruption.
+_FREE: Final = ("stop", "evaluate", "checkpoint", "workers", "servers", "trackers")
+_TIMES: Final = {"simulate": "virtual_time_s", "run": "wall_time_s"}  # of the summary, by command
+# What a run that was interrupted, but not killed, has written at its end.
+_RESULTS: Final = (
+    files.METRICS,
+    files.TRACE,
+    files.TIMING,
+    files.MESSAGES,
+    files.MODEL,
+    files.RUN_TIME_MODEL,
+    files.REPORT,
+    files.EXPLANATION,
+)
+
+
+class Resumption(NamedTuple):
+    """A run that goes on. Its folder is locked until `lock.release()`."""
+
+    folder: Path
+    experiment: Experiment
+    point: ResumePoint
+    lock: RunLock
+
+    def take_up(self, trace: Trace, *sinks: object) -> None:
+        """Put the folder back to the checkpoint. Raises OSError.
+
+        sinks: of the trace, and of the times of messages of a real run.
+        """
+        Checkpoints(self.folder).clean(after=self.point.number)
+        for name in _RESULTS:
+            (self.folder / name).unlink(missing_ok=True)
+        segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
+        for sink in segmented:
+            sink.drop_after(self.point.now)
+        for sink in segmented[:1]:
+            trace.take_up(sink.batches())
+
+
+def resumption(
+    folder: Path,
+    command: str,
+    task: TaskLike | None,
+    changes: Mapping[str, Any],
+    say: Callable[[str], None] = warn,
+) -> Resumption:
+    """Return the run of a folder, which goes on from its newest checkpoint.
+
+    Args:
+        command: `simulate` or `run`, with which the run began.
+        task, changes: as for `simulate`.
+        say: called with a line for each damaged checkpoint that is passed over.
+
+    Raises:
+        ConfigError: if there is nothing to go on with, a key may not be changed, or the run is
+            going on.
+    """
+    if not (folder / files.CONFIG).exists():
+        raise ConfigError(f"{folder} is not the folder of a run: it has no {files.CONFIG}")
+    _require_resumable(folder, command)
+    experiment = _experiment(folder, task, changes)
+    lock = RunLock(folder)
+    try:
+        _require_resumable(folder, command)  # it may have ended meanwhile
+        checkpoint = Checkpoints(folder).newest(say)
+        if checkpoint is None:
+            raise ConfigError(
+                f"{folder}: no checkpoint: the run was made without `checkpoint`, or ended before "
+                "the first one; start it again"
+            )
+        return Resumption(folder, experiment, ResumePoint.of(checkpoint, experiment), lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _require_resumable(folder: Path, command: str) -> None:
+    """Raise ConfigError if the run is complete, or of the other runtime."""
+    if not (folder / files.SUMMARY).exists():
+        return  # it was killed when it began
+    summary = files.read_summary(folder)
+    if summary.get("status") == "complete":
+        raise ConfigError(f"{folder}: this run is complete; there is nothing to resume")
+    other = {"simulate": "run", "run": "simulate"}[command]
+    if _TIMES[other] in summary and _TIMES[command] not in summary:
+        raise ConfigError(f"{folder} is of outpace {other}: use outpace {other} --resume {folder}")
+
+
+def _experiment(folder: Path, task: TaskLike | None, changes: Mapping[str, Any]) -> Experiment:
+    config = folder / files.CONFIG
+    before = as_experiment(config, task)
+    after = as_experiment(config, task, changes)
+    for key, was, given in _differences(to_plain(before), to_plain(after)):
+        raise ConfigError(
+            f"--resume: {key} cannot change ({_word(was)} in {folder}, {_word(given)} given)"
+        )
+    return after
+
+
+def _differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], within: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the keys whose values differ and may not, with both values."""
+    keys = [*before, *(key for key in after if key not in before)]
+    for key in sorted(keys, key=lambda key: key != "kind"):  # others follow from the kind
+        was, given = before.get(key), after.get(key)
+        if was == given or (not within and key in _FREE):
+            continue
+        if isinstance(was, Mapping) and isinstance(given, Mapping):
+            yield from _differences(was, given, f"{within}{key}.")
+        else:
+            yield f"{within}{key}", was, given
+
+
+def _word(value: Any) -> str:
+    return "nothing" if value is None else str(value)

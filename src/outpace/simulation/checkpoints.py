@@ -1,0 +1,165 @@
+"""Checkpoints of a run with servers in virtual time. Writing one takes no virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from outpace.config.checkpoint import Checkpoint
+from outpace.engine.resuming import CheckpointKeeper
+from outpace.errors import ConfigError
+from outpace.record.checkpoints import Taken, write_shard
+from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.shard import Shard
+from outpace.tasks import Workload
+
+if TYPE_CHECKING:
+    from outpace.simulation.servers import Simulation
+
+
+class Saving:
+    """Takes the checkpoints of a run, and writes each as soon as all shards have been saved.
+
+    Args:
+        settings: when to take one.
+        exact: True if all shards are saved between the same two iterations.
+    """
+
+    def __init__(
+        self,
+        run: Simulation,
+        workload: Workload,
+        shards: Sequence[Shard],
+        keeper: CheckpointKeeper,
+        settings: Checkpoint,
+        exact: bool,
+    ) -> None:
+        self._run, self._workload = run, workload
+        self._shards, self._keeper = shards, keeper
+        self._every, self._is_exact = settings.every_updates, exact
+        self._planner = CutPlanner(len(shards), exact, keeper.last)
+        self._states: dict[int, ShardState] = {}
+        self.cuts = [
+            _Cuts(
+                partial(shards.__getitem__, server),
+                partial(self._saved, server),
+                partial(self._missed, server),
+                self._begin_if_due if server == 0 else None,
+            )
+            for server in range(len(shards))
+        ]
+        self._is_due = False
+        self._clock = shards[0].clock  # of shard 0, after its last message
+
+    def begin(self) -> None:
+        """Take the first checkpoint of a run that has none; before any message."""
+        if not self._keeper.last:
+            self._begin_at(0)
+
+    def updated(self, version: int) -> None:
+        """Note that shard 0 has this version."""
+        if self._every is not None and version % self._every == 0:
+            self._is_due = True
+
+    def soon(self) -> None:
+        """Take one after the next message of shard 0. May be called by a signal handler."""
+        self._is_due = True
+
+    def now(self) -> None:
+        """Take one now, or when all shards are at the same iteration; between two messages."""
+        self._is_due = True
+        if not self._planner.is_open:
+            self._is_due = False
+            self._begin_at(self._furthest + 1)
+
+    @property
+    def _furthest(self) -> int:
+        return max(shard.clock for shard in self._shards)
+
+    def _begin_if_due(self) -> None:
+        """Begin one after a message of shard 0, whose answers have not been sent yet."""
+        first, before = self._shards[0], self._clock
+        self._clock = first.clock
+        if not self._is_due or self._planner.is_open:
+            return
+        self._is_due = False
+        furthest = self._furthest
+        # Where shard 0 has just begun an iteration no worker knows of it, and none is in it.
+        begins = before < first.clock == furthest and first.is_between_iterations
+        self._begin_at(furthest if begins else furthest + 1)
+
+    def _begin_at(self, clock: int) -> None:
+        self._planner.exact = self._can_be_exact
+        self._follow(self._planner.begin(clock))
+
+    @property
+    def _can_be_exact(self) -> bool:
+        """True unless the policies have been changed to others during the run."""
+        followed = [shard.policy for shard in self._shards]
+        return self._is_exact and all((each.scheduler or each).lockstep for each in followed)
+
+    def _follow(self, orders: Sequence[Order | GiveUp]) -> None:
+        for order in orders:
+            if isinstance(order, GiveUp):
+                self.cuts[order.shard].give_up(order.number)
+                self._states.clear()
+            else:
+                self.cuts[order.shard].ask(order.number, order.clock)
+
+    def _saved(self, server: int, number: int, state: ShardState) -> None:
+        self._states[server] = state
+        if self._planner.saved(number, server, state.clock):
+            states = [self._states[each] for each in range(len(self._shards))]
+            self._states.clear()
+            self._write(number, states)
+
+    def _missed(self, server: int, number: int, clock: int) -> None:
+        self._planner.exact = self._can_be_exact
+        self._follow(self._planner.missed(number, server, clock))
+
+    def _write(self, number: int, states: Sequence[ShardState]) -> None:
+        run, keeper = self._run, self._keeper
+        run.settle(wait=True)  # the evaluations until now
+        try:
+            folder = keeper.begin(number)
+            written = [write_shard(folder, state) for state in states]
+            taken = Taken(
+                number=number,
+                now=run.kernel.now,
+                updates=states[0].version,
+                parts=tuple(part for _, part in written),
+                shards=tuple(record for record, _ in written),
+                totals=run.totals,
+                bounds=(0, *(each.stop for each in run.slices)),
+                layers=tuple(self._workload.layers),
+                layout=self._workload.layout,
+                recovery=run.recovery(),
+            )
+            keeper.commit(taken, run.metrics.kept())
+        except OSError as error:
+            keeper.abandon(number, error.strerror or str(error))
+        except ConfigError:
+            keeper.abandon(number)
+            raise
+
+
+class _Cuts(Cuts):
+    """The requests for a shard; `before` is called after each of its messages."""
+
+    def __init__(
+        self,
+        shard: Callable[[], Shard],
+        saved: Callable[[int, ShardState], None],
+        missed: Callable[[int, int], None],
+        before: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(shard, saved, missed)
+        self._before = before
+
+    def look(self) -> None:
+        if self._before is not None:
+            self._before()
+        super().look()

@@ -1,0 +1,241 @@
+"""Runs in virtual time that are interrupted and go on from a checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.command import refused
+
+import outpace
+from outpace.errors import OutpaceWarning
+from outpace.experiment import results
+from outpace.record import folder as files
+from outpace.record.checkpoints import RunLock, folder
+from outpace.record.trace import Trace
+
+CONFIG = {
+    "seed": 3,
+    "task": {"kind": "quadratic", "eigenvalues": [0.1, 0.2, 0.4, 0.8, 1.0, 1.5], "noise": 0.1},
+    "workers": 3,
+    "servers": 2,
+    "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
+    "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e6},
+    "sync": {"kind": "bsp"},
+    "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
+    "evaluate": {"every_updates": 5},
+    "stop": {"iterations": 24},
+}
+HALF_S = 1.5  # of virtual time; the runs take about 3 s
+
+
+@pytest.fixture(autouse=True)
+def without_what_takes_most_of_the_time(monkeypatch):
+    monkeypatch.setattr(results, "write_report", lambda *_: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def interrupted(out, at_s=HALF_S, every_updates=7, resume=None, **changes):
+    """Leave the folder of a run that failed at this time."""
+
+    def control(run):
+        def fail():
+            raise outpace.RunError("the power is off")
+
+        run.at(at_s, fail)
+
+    config = {**CONFIG, "checkpoint": {"every_updates": every_updates}, **changes}
+    given = {"resume": out} if resume else {"experiment": config, "out": out}
+    with pytest.raises(outpace.RunError, match="the power is off"):
+        outpace.simulate(**given, control=control)
+    return out
+
+
+def pushes(trace):
+    """Return (worker, iteration, shard) of each gradient that was applied."""
+    return [
+        (row["worker"], row["iteration"], row["shard"])
+        for row in trace.to_pylist()
+        if row["event"] == "push" and row["outcome"] == "applied"
+    ]
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"kind": "sgd", "lr": 0.05},
+        {
+            "kind": "sgd",
+            "lr": 0.05,
+            "momentum": 0.9,
+            "schedule": {"kind": "cosine", "iterations": 24},
+        },
+        {"kind": "adam", "lr": 0.01},
+    ],
+)
+def test_bsp_that_goes_on_is_bitwise_the_run_without_interruption(tmp_path, optimizer, servers):
+    changes = {"optimizer": optimizer, "servers": servers}
+    expected = outpace.simulate({**CONFIG, **changes})
+    result = outpace.simulate(resume=interrupted(tmp_path / "run", **changes))
+    summary = result.summary
+    assert summary["status"] == "complete"
+    assert summary["resumed_from"] == "checkpoints/000002"  # at update 7; the first is at the start
+    assert (summary["restarts"], summary["updates_lost"]) == (0, 0)
+    same = ("parameters_digest", "iterations", "gradients_applied", "train_loss", "staleness")
+    assert {key: summary[key] for key in same} == {key: expected.summary[key] for key in same}
+    columns = ["updates", "gradients", "train_loss", "batch_loss"]
+    assert result.metrics.select(columns) == expected.metrics.select(columns)
+    times = result.metrics["time_s"].to_pylist()
+    assert times == sorted(times)
+    assert sorted(pushes(result.trace)) == sorted(pushes(expected.trace))
+    assert not (tmp_path / "run" / "trace").exists()
+
+
+@pytest.mark.parametrize("every", [{"every_s": 0.2}, {"every_updates": 4}])
+def test_bsp_on_arrival_is_saved_where_an_iteration_begins(tmp_path, every):
+    changes = {"sync": {"kind": "bsp", "apply": "on-arrival"}, "checkpoint": {**every, "keep": 2}}
+    expected = outpace.simulate({**CONFIG, **changes})
+    run = interrupted(tmp_path / "run", **changes)
+    assert len(list((run / "checkpoints").iterdir())) == 2
+    result = outpace.simulate(resume=run)
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sync": {"kind": "ssp", "staleness": 2}},
+        {"sync": {"kind": "ssp", "staleness": 1, "apply": "on-advance"}},
+        {"sync": {"kind": "asp"}},
+        {"sync": {"kind": "drop-stragglers", "quorum": 2}},
+        {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.02}},
+        {"sync": {"kind": "cutoff"}},
+        {"sync": {"kind": "ssptable", "staleness": 1}},
+        {"sync": {"kind": "ssp", "staleness": 1}, "barrier": "global"},
+        {"sync": {"kind": "asp"}, "push_time": {"kind": "constant", "mean_s": 0.002}},
+    ],
+)
+def test_other_strategies_go_on_to_the_end_and_apply_no_gradient_twice(tmp_path, changes):
+    run = interrupted(tmp_path / "run", **changes)
+    saved = Trace(lambda _: None)
+    result = outpace.simulate(resume=run)
+    assert result.summary["status"] == "complete"
+    assert result.summary["resumed_from"]
+    applied = pushes(result.trace)
+    assert len(applied) == len(set(applied))
+    for worker in range(3):  # whose last iteration has reached both servers
+        last = [shard for who, iteration, shard in applied if (who, iteration) == (worker, 23)]
+        assert sorted(last) == [0, 1] or "quorum" in changes["sync"]
+    saved.take_up(pq.read_table(run / files.TRACE).to_batches())
+    assert saved.digest() == result.summary["trace_digest"]
+    times = result.metrics["time_s"].to_pylist()
+    assert times == sorted(times)
+
+
+def test_a_run_can_go_on_again_and_again_and_pass_over_a_damaged_checkpoint(tmp_path):
+    expected = outpace.simulate(CONFIG)
+    run = interrupted(tmp_path / "run", at_s=1.2, every_updates=3)
+    interrupted(run, at_s=2.2, resume=True)
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    (newest / "server-1.safetensors").write_bytes(b"damaged")
+    with pytest.warns(OutpaceWarning, match=r"server-1\.safetensors is damaged"):
+        result = outpace.simulate(resume=run)
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert sorted(pushes(result.trace)) == sorted(pushes(expected.trace))
+
+
+def test_other_numbers_of_workers_and_servers(tmp_path):
+    run = interrupted(tmp_path / "run", sync={"kind": "ssp", "staleness": 2})
+    before = outpace.load_checkpoint(run)
+    newest = sorted(run.glob("checkpoints/*/index.json"))[-1]
+    at_s = json.loads(newest.read_text())["index"]["now"] / 1e9
+    stop = {"iterations": 24, "virtual_time_s": at_s + 0.02}  # before any gradient is computed
+    result = outpace.simulate(resume=run, workers=2, servers=3, stop=stop)
+    assert result.summary["status"] == "complete"
+    assert len(result.summary["servers"]) == 3
+    assert len(result.summary["iterations"]) == 2
+    assert result.parameters["w"].equal(before["w"])
+    assert files.read_config(run)["workers"] == 2
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    expected = outpace.simulate(CONFIG)
+    monkeypatch.setattr(folder, "write_index", full)
+    with pytest.warns(OutpaceWarning, match="No space left on device") as warned:
+        result = outpace.simulate(CONFIG, tmp_path / "run", checkpoint={"every_updates": 5})
+    said = "cannot write checkpoint 1 (No space left on device); the run goes on, there is none yet"
+    assert [str(warning.message) for warning in warned] == [said]
+    assert result.summary["warnings"] == [said]
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_sigusr1_takes_a_checkpoint(tmp_path):
+    def control(run):
+        run.at(HALF_S, lambda: signal.raise_signal(signal.SIGUSR1))
+
+    run = tmp_path / "run"
+    outpace.simulate(CONFIG, run, control=control, checkpoint={"every_s": 100})
+    indices = [json.loads(path.read_text())["index"] for path in run.glob("*/*/index.json")]
+    times = sorted(index["now"] / 1e9 for index in indices)
+    assert times[0] == 0
+    assert HALF_S < times[1] < HALF_S + 0.3  # where the next iteration begins
+    assert len(times) == 2
+
+
+def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = interrupted(tmp_path / "run")
+
+    def problem(*arguments):
+        return refused(capsys, "simulate", "--resume", *arguments)
+
+    assert "not the folder of a run: it has no config.yaml" in problem("nothing")
+    assert "takes the configuration from DIR: leave my.yaml out" in problem("run", "my.yaml")
+    assert "leave --out out" in problem("run", "--out", "other")
+    assert "sync.kind cannot change (bsp in run, asp given)" in problem("run", "sync.kind=asp")
+    assert "seed cannot change (3 in run, 4 given)" in problem("run", "--seed", "4")
+    with RunLock(run):
+        assert f"this run is going on (process {os.getpid()}" in problem("run")
+    with pytest.raises(outpace.ConfigError, match="leave experiment and out out"):
+        outpace.simulate(CONFIG, resume=run)
+    summary = files.read_summary(run)
+    times = {"wall_time_s": summary.pop("virtual_time_s")}
+    files.write_summary(run, {**summary, **times})
+    assert "is of outpace run: use outpace run --resume run" in problem("run")
+    files.write_summary(run, summary | {"status": "complete"})
+    assert "this run is complete; there is nothing to resume" in problem("run")
+    outpace.simulate(CONFIG, tmp_path / "without", stop={"iterations": 1})
+    partial = {**files.read_summary(tmp_path / "without"), "status": "partial"}
+    files.write_summary(tmp_path / "without", partial)
+    assert "no checkpoint: the run was made without `checkpoint`" in problem("without")
+
+
+@pytest.mark.slow
+def test_a_simulation_that_was_killed_goes_on(tmp_path):
+    run = tmp_path / "run"
+    config = {**CONFIG, "stop": {"iterations": 4000}, "checkpoint": {"every_updates": 20}}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "outpace", "simulate"]
+    process = subprocess.Popen([*command, str(tmp_path / "config.yaml"), "--out", str(run), "-q"])
+    while not (run / "checkpoints" / "000004").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert files.read_summary(run)["status"] == "partial"
+    resumed = [*command, "--resume", str(run), "stop.iterations=300", "--json"]
+    summary = json.loads(subprocess.run(resumed, capture_output=True, check=True).stdout)
+    expected = outpace.simulate(config, stop={"iterations": 300})
+    assert summary["parameters_digest"] == expected.summary["parameters_digest"]
