@@ -55,9 +55,10 @@ def small_run(tmp_path_factory) -> Path:
 def instead(monkeypatch, tmp_path, small_run):
     """Put the small run where a run would be, and a file where a fitted model would be."""
 
-    def one(experiment, folder, **_):
-        shutil.copytree(small_run, folder, dirs_exist_ok=True)
-        return SimpleNamespace(summary=read_summary(folder))
+    def one(experiment, folder, resume=None, **_):
+        if resume is None:
+            shutil.copytree(small_run, folder, dirs_exist_ok=True)
+        return SimpleNamespace(summary=read_summary(small_run))
 
     def several(variants, folder, *, seeds=1, **_):
         rows = []

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,19 +66,20 @@ def simulate(
     from outpace.experiment.running import simulate as simulate_one
 
     given = with_options(overrides, workers, servers, seed)
+    experiment: Experiment | None = None
+    changes: dict[str, Any] = {}
     if resume is None:
         config = require_config(config, "simulate")
         data, base = source_data("simulate", config, context.obj, given)
         experiment = _experiment(with_cluster_file(data, cluster), given, str(config), base)
-        begin = partial(simulate_one, experiment)
     else:
         changes = changes_of(config, given, context.obj, cluster=cluster, out=out)
-        begin = partial(simulate_one, resume=resume, **changes)
     output = Output(quiet, as_json)
     with folder_of_run(resume, out, config or "") as folder:
+        new = folder if resume is None else None
         with _said_on_failure(output, folder), output.of_run(), output.progress_bars() as bar:
-            into = folder if resume is None else None
-            result = begin(out=into, progress=bar(folder.name))
+            show = bar(folder.name)
+            result = simulate_one(experiment, new, resume=resume, progress=show, **changes)
         output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
         output.where(folder)
 
