@@ -116,6 +116,16 @@ def test_a_planner_asks_for_later_clocks_until_no_shard_misses_them():
     assert planner.begin() == [Order(0, 4, 62), Order(1, 4, 62)]  # half as far ahead
 
 
+def test_a_planner_saves_at_once_where_a_worker_is_ahead_of_a_server_each_time():
+    planner = CutPlanner(1, exact=True)
+    (order,) = planner.begin()
+    for _ in range(12):
+        (_, order) = planner.missed(order.number, 0, order.clock)  # at that clock, but too far
+    assert order == Order(0, 13, None)
+    assert planner.saved(13, 0, 30)
+    assert planner.begin() == [Order(0, 14, 32)]  # the lead has not grown
+
+
 def test_an_exact_checkpoint_of_two_servers_has_the_same_gradients_in_both():
     run = Ledger(Bsp(scale=Scale.SUM))
     for cuts in run.cuts:

@@ -3,6 +3,10 @@
 Whoever asks for an exact checkpoint does not know the clocks of the shards now. It asks for a clock
 a little ahead of the last that it knows. A shard that is past it says so; then the number of the
 checkpoint is given up at all shards, and a new one is asked for, twice as far ahead.
+
+Where an iteration may be finished without a worker, that worker can be ahead of a slow server, so
+that no state of this server is between two iterations. After twelve attempts all shards are saved
+at once, as with strategies that do not wait for each iteration.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Final
 from outpace.errors import ProtocolError
 
 _LEAD: Final = 2  # iterations, at first
+_TRIES: Final = 12  # the lead is then 8,192 iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,8 @@ class CutPlanner:
         self._shards = shards
         self._missing: set[int] = set()  # shards that the open checkpoint lacks
         self._lead, self._clock = _LEAD, 0  # _clock: the last clock known
+        self._target: int | None = None  # the clock asked for
+        self._tries = 0  # attempts missed, one after the other
 
     @property
     def is_open(self) -> bool:
@@ -63,10 +70,10 @@ class CutPlanner:
             return []
         self.number += 1
         self._missing = set(range(self._shards))
-        target = None
-        if self.exact:
-            target = self._clock + self._lead if clock is None else clock
-        return [Order(shard, self.number, target) for shard in range(self._shards)]
+        self._target = None
+        if self.exact and self._tries < _TRIES:
+            self._target = self._clock + self._lead if clock is None else clock
+        return [Order(shard, self.number, self._target) for shard in range(self._shards)]
 
     def saved(self, number: int, shard: int, clock: int = 0) -> bool:
         """Note that a shard is saved, at this clock; True if the checkpoint is whole now.
@@ -80,7 +87,7 @@ class CutPlanner:
         self._missing.discard(shard)
         if self._missing:
             return False
-        self._lead = max(_LEAD, self._lead // 2)
+        self._lead, self._tries = max(_LEAD, self._lead // 2), 0
         return True
 
     def missed(self, number: int, shard: int, clock: int) -> list[Order | GiveUp]:
@@ -92,7 +99,9 @@ class CutPlanner:
         if number < self.number or not self._missing:
             return []
         self._require_asked(number, shard)
-        self._lead *= 2
+        self._tries += 1
+        if clock != self._target:
+            self._lead *= 2
         return [*self.abandon(), *self.begin()]
 
     def abandon(self) -> list[GiveUp]:
