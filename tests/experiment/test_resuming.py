@@ -239,3 +239,19 @@ def test_a_simulation_that_was_killed_goes_on(tmp_path):
     summary = json.loads(subprocess.run(resumed, capture_output=True, check=True).stdout)
     expected = outpace.simulate(config, stop={"iterations": 300})
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]
+
+
+def test_a_rule_that_cuts_iterations_off_knows_what_it_had_observed(tmp_path):
+    sync = {"kind": "cutoff", "model": "mean-5", "warmup": 6}
+    compute = {"kind": "lognormal", "mean_s": 0.1, "cv": 1.5}
+    out = interrupted(tmp_path / "run", 2.0, sync=sync, compute=compute)
+    outpace.simulate(resume=out)
+    rows = [
+        row for row in pq.read_table(out / files.TRACE).to_pylist() if row["event"] == "cut-off"
+    ]
+    counts = {row["iteration"]: row["clock"] for row in rows}
+    assert [counts[iteration] for iteration in range(6)] == [3] * 6  # it waits for all
+    resumed = json.loads((out / files.SUMMARY).read_text())["resumed_from"]
+    first = int(resumed[-6:]) * 7 - 7  # checkpoints are 7 iterations apart
+    assert 0 < first < 20
+    assert min(counts[iteration] for iteration in range(first, first + 5)) < 3

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from outpace.config.checkpoint import Checkpoint
+from outpace.engine.cut_offs import saved_history
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Taken, write_shard
@@ -130,7 +131,10 @@ class Saving:
                 number=number,
                 now=run.kernel.now,
                 updates=states[0].version,
-                parts=tuple(part for _, part in written),
+                parts=(
+                    *(part for _, part in written),
+                    *saved_history(run.rule_history, folder),
+                ),
                 shards=tuple(record for record, _ in written),
                 totals=run.totals,
                 bounds=(0, *(each.stop for each in run.slices)),

@@ -14,7 +14,7 @@ import numpy as np
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import SERVICE_TIMES, Experiment
-from outpace.engine.cut_offs import cut_off_rule
+from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
     AbortableProgram,
@@ -27,6 +27,7 @@ from outpace.errors import ConfigError
 from outpace.predict.interface import Model, Rule
 from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
+from outpace.predict.rules.history import History
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.control import SimulationControl
@@ -77,6 +78,7 @@ class Simulation(VirtualRun):
         self._all_shards = [*self._shards, *([self._scheduler] if self._scheduler else [])]
         self._fitting: Fitting | None = None
         self._rule_clock: RuleClock | None = None
+        self.rule_history: History | None = None  # of the rule that cuts iterations off
         self._spawn(experiment)
 
     def _policies_now(self, experiment: Experiment) -> list[Conditioned]:
@@ -149,6 +151,8 @@ class Simulation(VirtualRun):
         # Before anything starts: a later policy or the rule may turn out to be impossible.
         self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
         rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
+        if rule is not None and (self._saving is not None or self.resume is not None):
+            rule = self.rule_history = with_history(rule, self.resume)
         for name, node, saves in zip(servers, nodes, cuts, strict=True):
             self.kernel.spawn(server_program(experiment, saves)(node), name, daemon=True)
         if self._scheduler is not None:
