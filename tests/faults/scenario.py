@@ -1,0 +1,181 @@
+"""Random clusters and faults. A scenario is a function of its seed, and can be made simpler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from outpace.sync import (
+    Apply,
+    Asp,
+    Bsp,
+    Buffer,
+    CutOff,
+    DropStragglers,
+    Dsps,
+    PartialPush,
+    PspSampling,
+    Pssp,
+    Scale,
+    Ssp,
+    SspTable,
+)
+from outpace.sync.baselines.global_barrier import GlobalBarrier
+from outpace.sync.policy import Policy
+from outpace.sync.programs.partial_pull import PartialPull
+from outpace.sync.programs.skipping import SkippedPull
+
+SUM: Final = Scale.SUM
+LEASE_S: Final = 0.5  # a process that stands still for longer is lost
+
+
+_ALL_SERVERS: Final = PartialPull(quorum_percent=100)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What the workers and servers run.
+
+    policy: made from the number of workers. loses: True if it leaves out gradients of its own
+    accord. bound: lead over the slowest worker that none may exceed; None: there is none. exact:
+    True if all shards are saved between the same two iterations. alone: True if one server may
+    come back while the workers go on.
+    """
+
+    policy: Callable[[int], Policy]
+    loses: bool = False
+    bound: int | None = None
+    exact: bool = False
+    alone: bool = True
+    momentum: float = 0.0
+    pull: PartialPull = _ALL_SERVERS
+    skip: SkippedPull | None = None
+
+
+STRATEGIES: Final = {
+    "bsp": Strategy(lambda n: Bsp(scale=SUM), bound=0, exact=True),
+    "bsp, momentum": Strategy(
+        lambda n: Bsp(scale=SUM), bound=0, exact=True, alone=False, momentum=0.5
+    ),
+    "bsp, on arrival": Strategy(
+        lambda n: Bsp(apply=Apply.ON_ARRIVAL, scale=SUM), bound=0, exact=True
+    ),
+    "ssp": Strategy(lambda n: Ssp(1, scale=SUM), bound=1),
+    "ssp, soft": Strategy(lambda n: Ssp(2, buffer=Buffer.SOFT, scale=SUM), bound=2),
+    "ssp, on advance": Strategy(lambda n: Ssp(2, apply=Apply.ON_ADVANCE, scale=SUM), bound=2),
+    "asp": Strategy(lambda n: Asp(scale=SUM)),
+    "pssp": Strategy(lambda n: Pssp(1, 0.5, scale=SUM)),
+    "dsps": Strategy(lambda n: Dsps(1, 2, scale=SUM)),
+    "psp-sampling": Strategy(lambda n: PspSampling(min(2, n - 1), 1, scale=SUM)),
+    "ssptable": Strategy(lambda n: SspTable(2, scale=SUM), bound=2),
+    # Its servers answer at once, so one that lacks an iteration would show that to workers.
+    "global barrier": Strategy(
+        lambda n: GlobalBarrier(Bsp(scale=SUM)), bound=0, exact=True, alone=False
+    ),
+    "global barrier, ssp": Strategy(lambda n: GlobalBarrier(Ssp(1, scale=SUM)), bound=1),
+    "half of the servers": Strategy(
+        lambda n: Asp(scale=SUM), pull=PartialPull(quorum_percent=50, timeout_s=0.01)
+    ),
+    "skipped pulls": Strategy(
+        lambda n: Ssp(1, scale=SUM), skip=SkippedPull(probability=0.4, in_a_row=3)
+    ),
+    "drop-stragglers": Strategy(
+        lambda n: DropStragglers(max(1, n - 1), scale=SUM), loses=True, exact=True
+    ),
+    "partial-push": Strategy(
+        lambda n: PartialPush(max(1, n - 1), timeout_s=0.03, scale=SUM), loses=True, exact=True
+    ),
+    "cutoff": Strategy(lambda n: CutOff(scale=SUM), loses=True, exact=True, alone=False),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong `at_s` seconds after the start.
+
+    kind:
+        crash: worker `node` is killed. `flag`: what it has sent still arrives.
+        leave: worker `node` is killed, and the run goes on without it; `for_s` later it is back.
+        freeze: worker `node` stands still; `flag`: nobody can kill it, so it wakes up again.
+        server: server `node` is killed. `flag`: the others go on, where the strategy allows it.
+        freeze server: server `node` stands still.
+        launcher: everything ends at once, and is resumed.
+        slow: messages take 20 times as long.
+        partition: nothing reaches worker `node`, and nothing that it sends arrives.
+        lose, repeat: the next message of worker `node` to a server is lost, or arrives twice.
+    for_s: how long it lasts, or until a new process is started.
+    """
+
+    kind: str
+    at_s: float
+    node: int = 0
+    for_s: float = 0.1
+    flag: bool = False
+
+
+_WORKER: Final = ("crash", "crash", "leave", "freeze", "partition", "lose", "repeat")
+_SERVER: Final = ("server", "server", "freeze server")
+_ALL: Final = ("launcher", "slow")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cluster, what it runs, and its faults."""
+
+    seed: int
+    strategy: str
+    workers: int
+    servers: int
+    iterations: int
+    checkpoint_s: float
+    faults: tuple[Fault, ...]
+
+    @classmethod
+    def of(cls, seed: int) -> Scenario:
+        """Return the scenario of a seed."""
+        draw = random.Random(seed)
+        names = list(STRATEGIES)
+        strategy = names[seed % len(names)]  # so that a few seeds try them all
+        workers, servers = draw.randint(2, 5), draw.randint(1, 3)
+        iterations = draw.randint(3, 9)
+        until_s = 0.15 * iterations
+        kinds: tuple[str, ...] = _SERVER + _ALL
+        if not STRATEGIES[strategy].momentum:  # there every gradient counts by its place
+            kinds += _WORKER
+        faults = []
+        for _ in range(draw.choice((1, 2, 3, 3, 4, 5))):
+            kind = draw.choice(kinds)
+            node = draw.randrange(servers if kind in _SERVER else workers)
+            for_s = draw.choice((0.0, 0.05, 0.2, 0.4, 0.8))
+            at_s, flag = round(draw.uniform(0, until_s), 3), draw.random() < 0.5
+            faults.append(Fault(kind, at_s, node, for_s, flag))
+        faults.sort(key=lambda fault: fault.at_s)
+        every_s = draw.choice((0.1, 0.2, 0.4))
+        return cls(seed, strategy, workers, servers, iterations, every_s, tuple(faults))
+
+    def simpler(self) -> Iterator[Scenario]:
+        """Yield scenarios with less in them: faults, iterations, workers, servers."""
+        for place in range(len(self.faults)):
+            faults = self.faults[:place] + self.faults[place + 1 :]
+            yield replace(self, faults=faults)
+        for iterations in {self.iterations // 2, self.iterations - 1} - {0, self.iterations}:
+            yield replace(self, iterations=iterations)
+        if self.workers > 2:
+            yield replace(self, workers=self.workers - 1)._fitting()
+        if self.servers > 1:
+            yield replace(self, servers=self.servers - 1)._fitting()
+        if self.checkpoint_s < 10:
+            yield replace(self, checkpoint_s=10.0)
+        for place, fault in enumerate(self.faults):
+            if fault.for_s:
+                faults = list(self.faults)
+                faults[place] = replace(fault, for_s=0.0)
+                yield replace(self, faults=tuple(faults))
+
+    def _fitting(self) -> Scenario:
+        """Return this scenario without the faults of nodes that do not exist any more."""
+        most = dict.fromkeys(_WORKER, self.workers) | dict.fromkeys(_SERVER, self.servers)
+        faults = (each for each in self.faults if each.node < most.get(each.kind, 2**31))
+        return replace(self, faults=tuple(faults))

@@ -1,0 +1,87 @@
+"""Random clusters with random failures keep what is promised.
+
+A failure names the seed and the simplest scenario that was found. `python -m tests.faults.search`
+tries more seeds.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.faults.scenario import STRATEGIES, Fault, Scenario
+from tests.faults.search import first_failure, problem_of
+
+# What the search has found, and what was wrong.
+FOUND = {
+    "a worker of ssptable was back at an iteration that was finished": Scenario(
+        seed=280,
+        strategy="ssptable",
+        workers=4,
+        servers=2,
+        iterations=7,
+        checkpoint_s=0.2,
+        faults=(
+            Fault("server", 0.659, node=1, for_s=0.0),
+            Fault("leave", 0.792, node=3, for_s=0.0),
+        ),
+    ),
+    "shards went on by different numbers of iterations before a worker was back": Scenario(
+        seed=288,
+        strategy="bsp",
+        workers=4,
+        servers=2,
+        iterations=6,
+        checkpoint_s=10.0,
+        faults=(
+            Fault("partition", 0.427, node=0, for_s=0.2, flag=True),
+            Fault("leave", 0.688, node=3, for_s=0.0),
+        ),
+    ),
+    "a worker that had left before its first push began at an iteration that was finished": (
+        Scenario(
+            seed=872,
+            strategy="dsps",
+            workers=5,
+            servers=1,
+            iterations=1,
+            checkpoint_s=10.0,
+            faults=(Fault("leave", 0.002, node=4, for_s=0.05),),
+        )
+    ),
+    "the last message of a worker was lost, and servers waited for it": Scenario(
+        seed=748,
+        strategy="ssptable",
+        workers=2,
+        servers=1,
+        iterations=5,
+        checkpoint_s=10.0,
+        faults=(
+            Fault("crash", 0.332, node=0, for_s=0.0),
+            Fault("lose", 0.512, node=0, for_s=0.0, flag=True),
+        ),
+    ),
+    "all workers had left when a server came back with unfinished iterations": Scenario(
+        seed=4649,
+        strategy="ssp, on advance",
+        workers=3,
+        servers=2,
+        iterations=7,
+        checkpoint_s=0.4,
+        faults=(Fault("server", 0.773, node=1, for_s=0.0, flag=True),),
+    ),
+}
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_random_failures_break_no_promise(first):
+    assert first_failure(range(first, first + 50)) is None
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_the_search_has_found(what):
+    assert problem_of(FOUND[what]) == ""
+
+
+def test_a_scenario_is_a_function_of_its_seed_and_seeds_try_every_strategy():
+    first = [Scenario.of(seed) for seed in range(len(STRATEGIES))]
+    assert {scenario.strategy for scenario in first} == set(STRATEGIES)
+    assert first == [Scenario.of(seed) for seed in range(len(STRATEGIES))]
