@@ -37,7 +37,8 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor | Pieces) and isinstance(other, torch.Tensor | Pieces):
         first, second = (x.whole() if isinstance(x, Pieces) else x for x in (one, other))
         return first.dtype == second.dtype and torch.equal(first, second)
-    if type(one) is not type(other):
+    numbers = type(one) in (int, float) and type(other) in (int, float)
+    if type(one) is not type(other) and not numbers:
         return False
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)

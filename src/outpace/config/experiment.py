@@ -54,6 +54,7 @@ _OF_SERVERS: Final = (
     *SERVICE_TIMES,
     "service_size",
     "slicing",
+    "on_server_loss",
 )
 _NODES: Final = 20_000  # most workers, and servers: 15 kB of memory each, 1 ms per iteration
 FORWARD_SHARE: Final = 1 / 3  # one matrix product forward, two backward
@@ -95,6 +96,8 @@ class Experiment:
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None  # the report measures the time to reach it
     executor: Executor = field(default_factory=Auto)  # in virtual time only
+    # restart: the run goes on from its last checkpoint, with all processes started again
+    on_server_loss: Literal["restart", "stop"] = "restart"
     checkpoint: Checkpoint | None = None  # None: the run cannot be resumed
     trackers: tuple[TrackerKind, ...] = ()  # get the configuration and the metrics of the run
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.

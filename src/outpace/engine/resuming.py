@@ -154,3 +154,11 @@ class CheckpointKeeper(Protocol):
 
         why: the problem, which is told to the user; empty if there is none.
         """
+
+    def go_back(self) -> ResumePoint:
+        """Put the records of the run back to the last checkpoint, and return it.
+
+        Raises:
+            ConfigError: if no checkpoint can be used.
+            OSError: if the records cannot be put back.
+        """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from outpace.config.experiment import FORWARD_SHARE, SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
-from outpace.experiment.resuming.point import resumption
+from outpace.experiment.resuming.keeping import keeper_of
+from outpace.experiment.resuming.point import Resumption, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
@@ -83,9 +85,10 @@ def simulate(
 
 
 def run(
-    experiment: ExperimentLike,
+    experiment: ExperimentLike | None = None,
     out: str | Path | None = None,
     *,
+    resume: str | Path | None = None,
     insecure: bool = False,
     lease_s: float = LEASE_S,
     log: Callable[[str], None] = lambda _: None,
@@ -105,7 +108,7 @@ def run(
 
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
-        out: as for `simulate`.
+        out, resume: as for `simulate`.
         insecure: connect without encryption; processes show the number of the run instead of a key.
         lease_s: seconds of silence of a process after which the run ends.
         log: called with a line for each key that is ignored, and for other notices.
@@ -119,16 +122,43 @@ def run(
 
     Raises: as `simulate`.
     """
-    experiment = as_experiment(experiment, task, changes, for_real=log)
-    if experiment.checkpoint is not None:
-        raise ConfigError("checkpoint: a real run cannot be saved yet; leave it out")
+    start = partial(
+        _run,
+        insecure=insecure,
+        lease_s=lease_s,
+        log=log,
+        watch=watch,
+        outside=outside,
+        control=control,
+        launcher=launcher,
+        address=address,
+        tracker=tracker,
+    )
+    if resume is None:
+        found = as_experiment(_given(experiment), task, changes, for_real=log)
+        return start(found, None if out is None else Path(out))
+    _require_alone(experiment, out)
+    resumed = resumption(Path(resume), "run", task, changes, log)
+    with resumed.lock:
+        return start(resumed.experiment, resumed.folder, resumed=resumed)
+
+
+def _run(
+    experiment: Experiment,
+    out: Path | None,
+    *,
+    log: Callable[[str], None],
+    tracker: Any,
+    resumed: Resumption | None = None,
+    **options: Any,
+) -> Result:
+    """Run an experiment for real; options: of `RealRun`."""
     if isinstance(experiment.task, GivenTask):
         raise ConfigError(
             f"task: {experiment.task.name} exists in this process only, and a real run has others: "
             "put it into a file, and name it: "
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
-    out = None if out is None else Path(out)
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
     with one_thread_own_randomness():
@@ -148,23 +178,20 @@ def run(
         is_script = isinstance(experiment.task, Script)
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
-        sink, times = sink_for(out, experiment), timing_sink_for(experiment, out)
+        sink = sink_for(out, experiment, resumed)
+        times = timing_sink_for(experiment, out, resumed)
         trace = Trace(sink)
         engine = RealRun(
             experiment,
             training,
             trace,
             log,
-            insecure=insecure,
-            lease_s=lease_s,
-            watch=watch,
-            outside=outside,
-            control=control,
-            launcher=launcher,
-            address=address,
             warn=warn_of,
             files=files,
             timing=Timing(times),
+            resume=None if resumed is None else resumed.point,
+            keeper=keeper_of(experiment, out, trace, [sink, times], warn_of, resumed),
+            **options,
         )
         trackers = trackers_of(experiment, tracking, out, warn_of)
         return RecordedRun(
@@ -177,6 +204,7 @@ def run(
             warn=show,
             timing=times,
             trackers=trackers,
+            resumed=resumed,
         ).drive()
 
 

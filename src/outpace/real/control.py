@@ -46,6 +46,7 @@ class RealControl(Control):
         self._coordinator.kernel.call_at(time, action)
 
     def _set_policy(self, server: int, sync: Sync) -> None:
+        self._relax_checkpoints()
         sync = with_paths(sync, Path.cwd())
         if isinstance(sync, PythonStrategy) and sync not in self._experiment.policies.python():
             raise ConfigError(
@@ -55,10 +56,15 @@ class RealControl(Control):
         self._tell(server, "policy", json.dumps(plain(asdict(sync))))
 
     def _set_condition(self, server: int, which: str, condition: ConditionLike) -> None:
+        self._relax_checkpoints()
         if condition is not None:
             _known(self._experiment, which, condition)
             condition = absolute_target(str(condition), Path.cwd())
         self._tell(server, which, condition or "")
+
+    def _relax_checkpoints(self) -> None:
+        if self._coordinator.checkpoints is not None:
+            self._coordinator.checkpoints.relax()
 
     def _tell(self, server: int, what: str, text: str) -> None:
         self._coordinator.listener.send(server_name(server), ChangePolicy(what, text))

@@ -3,67 +3,58 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+import pyarrow.compute as pc
 import torch
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
-from outpace.engine.cut_offs import cut_off_rule
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
+from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
-from outpace.errors import ConfigError, OutpaceError
-from outpace.predict.interface import Model, Rule
+from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.predict.interface import Model
+from outpace.real.attempt import Attempt, Outside, Setting
 from outpace.real.control import RealControl
+from outpace.real.coordinator.checkpoints import Saving
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
-from outpace.real.coordinator.fitting import FittingBeside
+from outpace.real.coordinator.losses import ServersLost
 from outpace.real.net.messages import ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Keys, Session, new_keys
 from outpace.real.net.zeromq.transport import LOOPBACK
-from outpace.real.node.member import COORDINATOR, CoordinatorLink
-from outpace.real.node.server import serve
-from outpace.real.process.launcher import MakeLauncher, Role
-from outpace.real.process.local import LocalLauncher
-from outpace.real.process.rendezvous import write_rendezvous
+from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training, script_used
+from outpace.record.checkpoints import Taken
 from outpace.record.metrics import Metrics
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
-from outpace.support.place import CONNECT
+from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import Time, seconds
-from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Evaluation, Script
 
+__all__ = ["LEASE_S", "Outside", "RealRun"]
+
 LEASE_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Workers that Outpace does not start, perhaps on other machines.
-
-    host: an address of this machine that the workers can reach. connect: the file written for the
-    workers, with their keys.
-    """
-
-    host: str
-    connect: Path
+_MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
+_SET_CHECKPOINT: Final = (
+    "set checkpoint, for example checkpoint: {every_s: 30}, and such a run goes on from the last "
+    "one"
+)
 
 
 class RealRun:
@@ -78,6 +69,8 @@ class RealRun:
         warn: called with a line for each warning about the training; None: `log`.
         files: the folder for files of scripts, for the workers of `outside`.
         timing: takes the times of messages and computations; None: they are dropped.
+        resume: where the run goes on; None: it begins.
+        keeper: where checkpoints go; None: none are taken.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -100,6 +93,8 @@ class RealRun:
         warn: Log | None = None,
         files: Path | None = None,
         timing: Timing | None = None,
+        resume: ResumePoint | None = None,
+        keeper: CheckpointKeeper | None = None,
     ) -> None:
         if outside is not None:
             _require_reachable(outside, insecure)
@@ -108,65 +103,56 @@ class RealRun:
         has_store = experiment.peers is not None or isinstance(experiment.task, Script)
         require_room(here, elsewhere, 2 if has_store else 1)  # one to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
-        self._outside, self._watch, self._files = outside, watch, files
+        self._watch, self._control, self._keeper = watch, control, keeper
         self._timing = Timing(lambda _: None) if timing is None else timing
+        self._resume = resume
+        self._recovery = Recovery() if resume is None else resume.recovery
         self.metrics = Metrics()
+        if resume is not None:
+            self.metrics.take_up(resume.metrics())
+        self._origin: int | None = None  # of the time of the run, once it has begun
+        self._losses: list[int] = []  # the last checkpoint at each loss, while it is the last
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
-        self._closed = self._wrote_connect = False
+        self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
         self._processor: dict[str, Any] | None = None  # known when the processes have ended
-        self._workers = [worker_name(worker) for worker in range(experiment.workers)]
-        servers = [server_name(server) for server in range(experiment.servers_in_run)]
-        names = [COORDINATOR, *servers, *self._workers]
-        self._keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
-        public = {name: pair.public for name, pair in self._keys.items()}
-        run, epoch = secrets.randbits(62), 0
-        sessions = {name: Session(run, epoch, lease_s, self._keys.get(name)) for name in names}
-        self._fitting: FittingBeside | None = None
-        rule: Rule | None = None
-        if (settings := experiment.cut_off) is not None:
-            if settings.fitted_in_run:
-                self._fitting = FittingBeside(settings.model, experiment.seed)
-            rule = cut_off_rule(
-                experiment,
-                settings,
-                say=log,
-                note=log,
-                fitting=self._fitting,
-                clock=time.perf_counter,
-            )
-        address = address if outside is None else outside.host
-        coordinator = self.coordinator = Coordinator(
-            experiment,
-            sessions[COORDINATOR],
-            public,
-            trace,
-            self._begin_evaluation,
-            log,
-            training.join_s,
-            address=address,
-            rule=rule,
-            warn=warn,
+        self._setting = Setting(
+            experiment=experiment,
+            training=training,
+            trace=trace,
             timing=self._timing,
+            log=log,
+            warn=warn,
+            insecure=insecure,
+            lease_s=lease_s,
+            address=address,
+            outside=outside,
+            files=files,
+            launcher=launcher,
+            on_output=self._show,
+            saving=None if keeper is None else Saving(keeper, self._complete),
         )
+        self._attempt = self._new_attempt()
+        self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
+
+    def _new_attempt(self) -> Attempt:
+        attempt = Attempt(self._setting, self._begin_evaluation, self._resume, self._origin)
+        coordinator = attempt.coordinator
         coordinator.reports.when_logged = self._add_logged
-        self._evaluations = Evaluations(coordinator.clock, training.evaluate)
-        endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
-        self._links = {
-            name: CoordinatorLink(name, endpoint, key, sessions[name], coordinator.store)
-            for name in names
-        }
-        make_launcher = launcher or partial(LocalLauncher, address=address)
-        self.launcher = make_launcher(
-            coordinator.clock, coordinator.losses.process_ended, self._show
-        )
-        coordinator.when_lost = self.launcher.kill
-        coordinator.losses.is_ending = self.launcher.is_ending
-        if control is not None:
-            run_control = RealControl(experiment, coordinator)
-            coordinator.when_started.append(partial(control, run_control))
+        if self._control is not None:
+            control = RealControl(self._experiment, coordinator)
+            coordinator.when_started.append(partial(self._control, control))
+        return attempt
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self._attempt.coordinator
+
+    @property
+    def launcher(self) -> Launcher:
+        return self._attempt.launcher
 
     # -- Engine -----------------------------------------------------------------------
 
@@ -176,34 +162,36 @@ class RealRun:
 
     def used_by_script(self) -> dict[str, Any] | None:
         reports = self.coordinator.reports
-        first = reports.joined.get(self._workers[0])
+        first = reports.joined.get(self._attempt.workers[0])
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
 
     def recovery(self) -> Recovery:
-        return Recovery()
+        return self._recovery
 
     def run_time_model(self) -> Model | None:
-        return None if self._fitting is None else self._fitting.model
+        fitting = self._attempt.fitting
+        return None if fitting is None else fitting.model
 
     def times(self, host_s: float) -> dict[str, Any]:
         coordinator = self.coordinator
-        now = coordinator.clock.now if coordinator.started else 0
+        now = 0 if self._resume is None else self._resume.now
         if coordinator.snapshots.final is not None:
             now = coordinator.snapshots.final[1].now
+        elif coordinator.started:
+            now = coordinator.clock.now
+        elif self._origin is not None:
+            now = time.monotonic_ns() - self._origin
         processor = {} if self._processor is None else {"processor": self._processor}
         return {"wall_time_s": seconds(now), **processor}
 
     def run(self) -> None:
         evaluate, training = self._experiment.evaluate, self._training
-        if evaluate.every_updates or evaluate.every_s:
+        if self._resume is None and (evaluate.every_updates or evaluate.every_s):
             self._add(0, 0, training.evaluate(training.initial), Totals())
             self._evaluated = 0
-        self._start_processes()
-        if self._watch is not None:
-            self._watch(self)
-        with suspended_together(self.launcher, self._log):
-            self.coordinator.run()
+        with checkpoint_on_signal(self._save_now):
+            self._train()
         if self.coordinator.snapshots.final is not None:
             blocks, at = self.coordinator.snapshots.final
             if at.version != self._evaluated:
@@ -211,29 +199,58 @@ class RealRun:
         self._evaluations.settle()
         require_trained(self.totals)
 
-    def _start_processes(self) -> None:
-        training, plan = self._training, self._training.experiment
-        worker_keys = {name: self._keys[name] for name in self._workers if self._keys}
-        public = {name: pair.public for name, pair in worker_keys.items()}
-        places = itertools.cycle(self.launcher.addresses)
-        for index, name in enumerate(self.coordinator.servers):
-            address = next(places)
-            arguments = self._links[name], index, plan, public, address
-            self.launcher.start(Role(name, serve, arguments), address)
-        if self._outside is None:
-            for index, name in enumerate(self._workers):
-                role = Role(name, training.work, (self._links[name], index, plan))
-                self.launcher.start(role, next(places))
-            return
-        connect, link = self._outside.connect, self._links[COORDINATOR]
-        write_rendezvous(connect, link, worker_keys, self._experiment, self._files)
-        self._wrote_connect = True
-        if self._experiment.peers is not None:
-            self._log("messages between workers are neither encrypted nor authenticated")
-        self._log(
-            f"waiting for {len(self._workers)} workers: start them with {CONNECT}={connect}; their "
-            "script calls outpace.attach, or is started by `outpace worker SCRIPT`"
-        )
+    def _train(self) -> None:
+        """Lead the run to its end, with as many attempts as that takes."""
+        while True:
+            self._attempt.start()
+            if self._watch is not None:
+                self._watch(self)
+            try:
+                with suspended_together(self.launcher, self._log):
+                    self.coordinator.run()
+                return
+            except ServersLost as loss:
+                self._begin_again(loss)
+
+    def _begin_again(self, loss: ServersLost) -> None:
+        """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
+
+        Nothing is applied twice, because the servers are as they were at the checkpoint, and
+        nothing is missing, because the workers repeat what came after it.
+        """
+        keeper, coordinator = self._keeper, self.coordinator
+        self._require_checkpoint(loss)
+        assert keeper is not None
+        if coordinator.started:
+            self._origin = coordinator.clock.origin
+        attempt = self._attempt
+        attempt.kill()
+        attempt.stop()
+        attempt.close()
+        self._timing.forget()
+        self._resume = point = keeper.go_back()
+        self.metrics.take_up(point.metrics())
+        self._recovery.restarts += 1
+        self._recovery.updates_lost = point.recovery.updates_lost
+        self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
+        self._attempt = self._new_attempt()
+        self._evaluations.move_to(self.coordinator.clock)
+
+    def _require_checkpoint(self, loss: ServersLost) -> None:
+        """Raise an error that says what to do if there is nothing to go on from."""
+        experiment, keeper = self._experiment, self._keeper
+        if keeper is None or keeper.last == 0:
+            if experiment.checkpoint is None and not isinstance(experiment.task, Script):
+                raise RunError(f"{loss}; {_SET_CHECKPOINT}")
+            raise loss
+        if experiment.on_server_loss == "stop" or self._setting.outside is not None:
+            raise loss
+        self._losses = [number for number in self._losses if number == keeper.last]
+        self._losses.append(keeper.last)
+        if len(self._losses) == _MOST_LOSSES:
+            raise RunError(
+                f"{loss}: the {_MOST_LOSSES}th loss since checkpoint {keeper.last}; the run ends"
+            )
 
     def close(self) -> None:
         if self._closed:
@@ -244,25 +261,25 @@ class RealRun:
             with contextlib.suppress(OutpaceError):
                 self.coordinator.wind_down()
         finally:
-            self.launcher.stop(at_once=not self.coordinator.over)
+            self._attempt.stop()
             self._evaluations.close(EARLY_END_S)
-            if self._fitting is not None:
-                self._fitting.close()
             self._processor = None if self._cores is None else self._cores.data()
-            if self._outside is not None and self._wrote_connect:
-                self._outside.connect.unlink(missing_ok=True)  # no worker can join any more
-            self.coordinator.close()
+            self._attempt.close()
             self._trace.flush()
             self._timing.flush()
 
     def parameters(self) -> Sequence[Block]:
-        """Return the final parameters, or the last evaluated ones if a server was lost."""
+        """Return the final parameters, or the last known ones if a server was lost."""
         final = self.coordinator.snapshots.final
-        return self._known if final is None else final[0]
+        if final is not None:
+            return final[0]
+        if self._resume is not None and self._evaluated is None:
+            return self._resume.checkpoint.blocks()
+        return self._known
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         coordinator = self.coordinator
-        first = coordinator.reports.joined.get(self._workers[0])
+        first = coordinator.reports.joined.get(self._attempt.workers[0])
         layout = "" if first is None else first.layout
         return self._training.state_dict(self.parameters(), layout, coordinator.reports.buffers)
 
@@ -270,18 +287,40 @@ class RealRun:
 
     def _show(self, name: str, line: str, error: bool) -> None:
         """Print a line of a process, without its name if it is the only worker."""
-        print_line("" if self._workers == [name] else name, line, error)
+        print_line("" if self._attempt.workers == [name] else name, line, error)
+
+    def _save_now(self) -> None:
+        """Take a checkpoint, because somebody has asked for it."""
+        if self.coordinator.checkpoints is None:
+            self._log("no checkpoint is taken: the run was started without checkpoint")
+        else:
+            self.coordinator.checkpoints.save_now()
+
+    def _complete(self, taken: Taken) -> None:
+        """Complete a checkpoint, with all that has been recorded so far."""
+        assert self._keeper is not None
+        self._trace.flush()
+        self._timing.hand_on()
+        taken = msgspec.structs.replace(
+            taken, layout=self._training.layout, recovery=self._recovery
+        )
+        metrics = self.metrics.kept()
+        is_before = pc.less_equal(metrics["time_s"], seconds(taken.now))
+        self._keeper.commit(taken, metrics.filter(is_before))
 
     def _begin_evaluation(
         self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
     ) -> None:
         totals = self.totals
-        totals.applied = at.applied  # servers report their counts later
+        before = 0 if self._resume is None else self._resume.totals.applied
+        totals.applied = before + at.applied  # servers report their counts later
         self._evaluated, self._known = at.version, blocks
+        attempt = self._attempt
 
         def told(evaluation: Evaluation | None) -> None:
-            self._add(at.now, at.version, evaluation, totals)
-            done()
+            if attempt is self._attempt:  # else the run has gone back to before this version
+                self._add(at.now, at.version, evaluation, totals)
+                done()
 
         self._evaluations.begin(blocks, told)
 
@@ -304,6 +343,12 @@ class RealRun:
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.coordinator.end("the target accuracy is reached")
+
+
+def _iterations(point: ResumePoint) -> str:
+    """Say with which iterations the workers go on."""
+    first, last = min(point.first), max(point.first)
+    return f"iteration {first}" if first == last else f"iterations {first} to {last}"
 
 
 def _require_reachable(outside: Outside, insecure: bool) -> None:

@@ -42,6 +42,10 @@ class Training(Protocol):
         """Seconds that the workers may take to get ready."""
 
     @property
+    def layout(self) -> str:
+        """Names and shapes of the parameters, see `blocks.naming`; empty if not known here."""
+
+    @property
     def work(self) -> Callable[..., None]:
         """The function that a worker's process runs; its arguments: link, number, experiment."""
 
@@ -76,6 +80,7 @@ class TaskTraining:
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.experiment = dataclasses.replace(experiment, optimizer=optimizer)
         self.initial = workload.initial_parameters()
+        self.layout = workload.layout
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
         return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)
@@ -93,6 +98,7 @@ class ScriptTraining:
     """
 
     initial: list[Block] = []  # noqa: RUF012  # never changed
+    layout = ""
     join_s = 1800.0  # a script may take long before it calls attach
 
     def __init__(self, experiment: Experiment, files: Path | None = None) -> None:

@@ -42,18 +42,27 @@ class SegmentedSink:
     ) -> None:
         self._path, self._schema, self._what = path, schema, what
         self._folder = path.with_suffix("")
-        self._names = list(kept)
+        self._names: list[str] = []
         self._segment: ParquetSink | None = None
         self.is_complete = True  # False: the segments stay, so that the run can be resumed
-        for other in self._folder.glob("*") if self._folder.is_dir() else ():
-            if self._name(other) not in self._names:
-                other.unlink()
+        self.go_back(kept)
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         if self._segment is None:
             self._folder.mkdir(exist_ok=True)
             self._segment = ParquetSink(self._place, self._schema, self._what)
         self._segment(batch)
+
+    def go_back(self, kept: Sequence[str]) -> None:
+        """Remove all segments but these, and go on after them. Raises OSError.
+
+        kept: as in an index, which may name segments of other records too.
+        """
+        self.cut()
+        self._names = [name for name in kept if Path(name).parent.name == self._folder.name]
+        for other in self._folder.glob("*") if self._folder.is_dir() else ():
+            if self._name(other) not in self._names:
+                other.unlink()
 
     def cut(self) -> tuple[str, ...]:
         """Complete the present segment and wait until it is on the disk.

@@ -189,6 +189,14 @@ class Timing:
         if self._count - self._joined >= _JOINED_AT_ONCE:
             self._join(_MOST_WAITING)
 
+    def hand_on(self) -> None:
+        """Hand on the rows that wait, but not halves whose other half may come."""
+        self._join(_MOST_WAITING)
+
+    def forget(self) -> None:
+        """Drop the rows that wait: the processes that had the other halves are gone."""
+        self._waiting, self._count, self._joined = [], 0, 0
+
     def flush(self) -> None:
         """Hand on all rows that wait, also halves without the other half."""
         self._join(0)

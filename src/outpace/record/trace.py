@@ -130,7 +130,8 @@ class Trace(TraceRows):
         self._sink(_batch(table))
 
     def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Count in the digest the rows that an earlier session of the run has stored."""
+        """Begin the digest anew, with the rows that an earlier session of the run has stored."""
+        self._hash = hashlib.sha256()
         for batch in batches:
             self._hash.update(_table(batch).tobytes())
 

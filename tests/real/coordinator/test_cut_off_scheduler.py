@@ -208,7 +208,7 @@ def test_the_rule_is_asked_again_only_if_predictions_are_cheap(
 
 
 def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
-    from outpace.real import run as real_run
+    from outpace.real import attempt
 
     clocks = []
 
@@ -216,7 +216,7 @@ def test_for_real_what_a_prediction_costs_is_measured(monkeypatch):
         clocks.append(clock)
         return cut_offs.cut_off_rule(*arguments, clock=clock, **more)
 
-    monkeypatch.setattr(real_run, "cut_off_rule", watched)
+    monkeypatch.setattr(attempt, "cut_off_rule", watched)
     run({**DATA, "workers": 1, "sync": {"kind": "cutoff"}})
     (clock,) = clocks
     assert clock() < clock()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import ConfigError
 from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoints, Index, Taken
 from outpace.record.segments import SegmentedSink
@@ -19,7 +21,7 @@ class Keeper:
 
     Args:
         run: the folder of the run.
-        keep: number of checkpoints that stay.
+        experiment: has a `checkpoint`.
         trace: the trace of the run, which is in one of `sinks`.
         warn: called if a checkpoint cannot be written, with a line for the user.
         last: number of the checkpoint from which the run goes on; 0: the run begins.
@@ -28,13 +30,15 @@ class Keeper:
     def __init__(
         self,
         run: Path,
-        keep: int,
+        experiment: Experiment,
         trace: Trace,
         sinks: Sequence[SegmentedSink],
         warn: Callable[[str], None],
         last: int = 0,
     ) -> None:
-        self._checkpoints = Checkpoints(run, keep)
+        assert experiment.checkpoint is not None
+        self._checkpoints = Checkpoints(run, experiment.checkpoint.keep)
+        self._experiment = experiment
         self._trace, self._sinks, self._warn = trace, sinks, warn
         self.last = last
         self._has_warned = False  # since the last checkpoint that was written
@@ -55,6 +59,21 @@ class Keeper:
             last = f"the last one is {self.last}" if self.last else "there is none yet"
             self._warn(f"cannot write checkpoint {number} ({why}); the run goes on, {last}")
 
+    def go_back(self) -> ResumePoint:
+        checkpoint = self._checkpoints.newest(self._warn)
+        if checkpoint is None:
+            raise ConfigError("the run has no checkpoint any more from which it can go on")
+        number, now = checkpoint.index.number, checkpoint.index.now
+        self._checkpoints.clean(after=number)
+        self._trace.flush()
+        for sink in self._sinks:
+            sink.go_back(checkpoint.index.segments)
+            sink.drop_after(now)
+        for sink in self._sinks[:1]:
+            self._trace.take_up(sink.batches())
+        self.last = number
+        return ResumePoint.of(checkpoint, self._experiment)
+
 
 def keeper_of(
     experiment: Experiment,
@@ -72,9 +91,8 @@ def keeper_of(
         warn, trace: as for `Keeper`.
         resumed: the run that goes on; None: it begins.
     """
-    settings = experiment.checkpoint
-    if out is None or settings is None:
+    if out is None or experiment.checkpoint is None:
         return None
     segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
     last = 0 if resumed is None else resumed.point.number
-    return Keeper(out, settings.keep, trace, segmented, warn, last)
+    return Keeper(out, experiment, trace, segmented, warn, last)

@@ -18,7 +18,15 @@ from outpace.record.trace import Trace
 from outpace.support.notices import warn
 
 # Keys that may be other than before the interruption.
-_FREE: Final = ("stop", "evaluate", "checkpoint", "workers", "servers", "trackers")
+_FREE: Final = (
+    "stop",
+    "evaluate",
+    "checkpoint",
+    "workers",
+    "servers",
+    "trackers",
+    "on_server_loss",
+)
 _TIMES: Final = {"simulate": "virtual_time_s", "run": "wall_time_s"}  # of the summary, by command
 # What a run that was interrupted, but not killed, has written at its end.
 _RESULTS: Final = (

@@ -87,6 +87,12 @@ class Waker:
         self._read_end, self._write_end = os.pipe()
         clock.watch(self._read_end, self.run_next)
 
+    def move_to(self, clock: RealClock) -> None:
+        """Run the actions in the thread of another clock from now on."""
+        self._clock.forget(self._read_end)
+        self._clock = clock
+        clock.watch(self._read_end, self.run_next)
+
     def call(self, action: Callable[[], None]) -> None:
         """Run an action in the clock's thread, after the earlier ones."""
         self._actions.put(action)

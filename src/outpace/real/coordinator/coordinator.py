@@ -23,10 +23,12 @@ from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
+from outpace.real.coordinator.checkpoints import CheckpointsOfServers, Saving
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
@@ -61,6 +63,7 @@ from outpace.tasks import Script
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
+_BEFORE: Final = "the run until its checkpoint"  # a name for its sums
 
 
 class Coordinator:
@@ -74,6 +77,10 @@ class Coordinator:
         rule: decides when an iteration is cut off; None if none is.
         warn: called with a line for each warning; None: `log`.
         timing: takes the times of messages and computations; None: they are dropped.
+        saving: where checkpoints go; None: none are taken.
+        resume: where the run goes on; None: it begins.
+        origin: value of the monotonic clock when the time of the run began; None: it begins, or
+            goes on at the time of `resume`.
 
     Raises:
         ConfigError: it cannot listen at the address.
@@ -92,6 +99,9 @@ class Coordinator:
         rule: Rule | None = None,
         warn: Log | None = None,
         timing: Timing | None = None,
+        saving: Saving | None = None,
+        resume: ResumePoint | None = None,
+        origin: int | None = None,
     ) -> None:
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
@@ -103,7 +113,9 @@ class Coordinator:
         self.when_lost: Callable[[str], None] = lambda name: (
             None
         )  # called if the run goes on without it
+        self.checkpoints: CheckpointsOfServers | None = None
         self._join_s, self._keys, self._log = join_s, keys, log
+        self._resume, self._origin = resume, origin
         self._first_gradients = SameGradients(self.workers, warn or log)
         self._announced = Announcements(self.kernel)
         self._ending: str | None = None  # why the workers must stop
@@ -123,12 +135,18 @@ class Coordinator:
                 self._store = HostedStore(self._transport, address, self.workers, keys)
             self.store = "" if self._store is None else self._store.endpoint
             totals_of: dict[str, Totals] = {}
+            if resume is not None:
+                totals_of[_BEFORE] = resume.totals
             self._architecture: WithServers | WithoutServers
             if experiment.peers is None:
                 resources = SchedulerResources(
                     experiment, self.kernel, self.clock, self.listener, trace
                 )
-                self._architecture = WithServers(resources, totals_of, evaluate, rule)
+                self._architecture = WithServers(resources, totals_of, evaluate, rule, resume)
+                if saving is not None:
+                    self.checkpoints = CheckpointsOfServers(
+                        experiment, self.kernel, self.listener, saving, totals_of
+                    )
             else:
                 self._architecture = WithoutServers(
                     experiment, self.kernel, self.listener, evaluate, self.store
@@ -153,6 +171,8 @@ class Coordinator:
             experiment.workers,
             Timing(lambda _: None) if timing is None else timing,
         )
+        if self.checkpoints is not None:
+            self.reports.take_checkpoint = self.checkpoints.take
 
     # -- the phases ------------------------------------------------------------------
 
@@ -182,6 +202,8 @@ class Coordinator:
 
     def close(self) -> None:
         self.kernel.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
         self._architecture.close()
         if self._store is not None:
             self._store.close()
@@ -200,7 +222,8 @@ class Coordinator:
         all_names, join_s = self.servers + self.workers, self._join_s
         all_say = self._announced.all
         await all_say(all_names, JoinRun, "join", join_s)
-        plan = self.reports.make_plan(self.experiment, self._keys)
+        first = [] if self._resume is None else self._resume.first
+        plan = self.reports.make_plan(self.experiment, self._keys, first)
         self._tell(self.servers, plan)
         await all_say(self.servers, Ready, "be ready for the parameters", join_s)
         self._tell(self.workers, plan)
@@ -213,19 +236,25 @@ class Coordinator:
         await all_say(self.servers, Ready, "have the parameters", join_s, times=2)
         if self.experiment.probe:
             await self._probe()
+        if self.checkpoints is not None:
+            self.checkpoints.prepare(plan, first=self._resume is None)
         self.kernel.catch_up()
-        self.clock.origin += self.kernel.now
-        self.kernel.set_time(0)
+        begin = self._begin_time()
         self.started = True
         self._architecture.start()
         self._tell(all_names, Go(self.clock.origin, boot_id()))
         for action in self.when_started:
             action()
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
-            self.kernel.call_at(nanoseconds(limit_s), lambda _: self.end("its time is over"))
+            at = max(begin, nanoseconds(limit_s))
+            self.kernel.call_at(at, lambda _: self.end("its time is over"))
         evaluate = self.experiment.evaluate
-        self.snapshots.schedule(self.kernel, evaluate.every_s, evaluate.every_updates)
+        after = 0 if self._resume is None else self._resume.updates
+        self.snapshots.schedule(self.kernel, evaluate.every_s, evaluate.every_updates, after)
+        if self.checkpoints is not None:
+            self.checkpoints.start()
         await self._finish(self.workers, WIND_DOWN_S, or_left=True)
+        self._end_checkpoints()
         await self._hand_in(WIND_DOWN_S)
         self._ending = None
         # After the training scripts take what time they need, for example to save the servers'
@@ -233,6 +262,16 @@ class Coordinator:
         await self._finish(self.workers, limit_s=None)
         await self._end_servers(WIND_DOWN_S)
         self.over = True
+
+    def _begin_time(self) -> Time:
+        """Let the time of the run begin, or go on; return it."""
+        if self._origin is not None:
+            self.clock.origin = self._origin
+        else:
+            begin = 0 if self._resume is None else self._resume.now
+            self.clock.origin += self.kernel.now - begin
+        self.kernel.set_time(self.clock.now)
+        return self.kernel.now
 
     async def _probe(self) -> None:
         """Have each worker in turn measure the way to the servers, or all together all-reduces."""
@@ -253,9 +292,14 @@ class Coordinator:
         self.end("the run ends early")
         with contextlib.suppress(RunError):  # a worker still in its step is left behind
             await self._finish(self.workers, EARLY_END_S)
+        self._end_checkpoints()
         await self._hand_in(EARLY_END_S)
         await self._end_servers(EARLY_END_S)
         self.over = True
+
+    def _end_checkpoints(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.end()
 
     async def _hand_in(self, limit_s: float) -> None:
         """Wait for the servers' parameters."""

@@ -27,6 +27,10 @@ _LOOK_AGAIN_S: Final = 0.02
 _ENDED, _SILENT, _REPORTED = range(3)  # how a loss is known, the most direct way first
 
 
+class ServersLost(RunError):
+    """A run has lost servers, without which its workers cannot go on."""
+
+
 class Losses:
     """The processes that are lost, have failed, or have finished.
 
@@ -111,7 +115,8 @@ class Losses:
             self._without.update(lost)
         else:
             _, error = min(lost.values(), key=lambda known: known[0])
-            raise self._with_standstill(error)
+            error = self._with_standstill(error)
+            raise error if lost.keys().isdisjoint(self._servers) else ServersLost(str(error))
 
     def _with_standstill(self, error: RunError) -> RunError:
         """Add to the error that this process was stopped, if that was long enough to cause it."""

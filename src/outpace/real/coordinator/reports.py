@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,8 @@ class Reports:
         self.plan: Plan | None = None  # once it is made
         self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
         self.when_traced: Callable[[Table], None] = lambda rows: None
+        # Returns True if a message is about checkpoints.
+        self.take_checkpoint: Callable[[str, WireMessage], bool] = lambda name, message: False
         names = map(worker_name, range(workers))
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
@@ -110,10 +112,14 @@ class Reports:
                 return dtype, block_elements(dtype, self.plan.slices[part])
         return None
 
-    def make_plan(self, experiment: Experiment, keys: Mapping[str, str]) -> Plan:
+    def make_plan(
+        self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()
+    ) -> Plan:
         """Return where the servers are and what all workers train, once all processes have joined.
 
-        keys: public keys of the processes; empty in an insecure run.
+        Args:
+            keys: public keys of the processes; empty in an insecure run.
+            begin: the first iteration of each worker; empty: 0.
 
         Raises:
             ConfigError: the workers do not train the same parameters, or there are too few
@@ -143,6 +149,7 @@ class Reports:
             store=self._architecture.store,
             share=any(joined[name].digest != first.digest for name in workers),
             backend=backend_for([joined[name].gpu for name in workers]),
+            first=list(begin),
         )
         return self.plan
 
@@ -162,6 +169,8 @@ class Reports:
             self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptLog):
             self._take_log(name, message)
+        elif self.take_checkpoint(name, message):
+            pass
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
             self._announce(name, message)

@@ -13,6 +13,7 @@ from typing import Any
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import has_scheduler, most_unanswered, scheduler_shard
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule, Wait
@@ -97,12 +98,18 @@ class _Scheduler(ABC):
 class _ShardScheduler(_Scheduler):
     """Lets workers through: a shard without parameters."""
 
-    def __init__(self, place: SchedulerResources) -> None:
+    def __init__(self, place: SchedulerResources, resume: ResumePoint | None) -> None:
+        self._resume = resume
         self._turns = Turns(most_unanswered(place.experiment))
         super().__init__(place, self._turns)
         shard = scheduler_shard(place.experiment, self.recorder)
         assert shard is not None
         self.shard = shard
+
+    def start(self) -> None:
+        if self._resume is not None:
+            self.shard.restore(self._resume.scheduler(), self._clock.now)
+        super().start()
 
     def close(self) -> None:
         self.shard.close(self._clock.now)
@@ -125,12 +132,14 @@ class _ShardScheduler(_Scheduler):
 class _CutOffScheduler(_Scheduler):
     """Ends iterations when `rule` says so."""
 
-    def __init__(self, place: SchedulerResources, rule: Rule) -> None:
+    def __init__(self, place: SchedulerResources, rule: Rule, resume: ResumePoint | None) -> None:
         super().__init__(place)
         self._experiment, self._rule = place.experiment, rule
+        self._first = 0 if resume is None else max(resume.first)
 
     def _program(self) -> Coroutine[Any, Any, None]:
-        return cut_off(self, self._rule, self._experiment.workers, self._experiment.servers)
+        workers, servers = self._experiment.workers, self._experiment.servers
+        return cut_off(self, self._rule, workers, servers, self._first)
 
     def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
         return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
@@ -153,7 +162,9 @@ class _CutOffScheduler(_Scheduler):
 class WithServers:
     """Has the same methods as `WithoutServers`.
 
-    rule: decides when an iteration is cut off; None if none is.
+    Args:
+        rule: decides when an iteration is cut off; None if none is.
+        resume: where the run goes on; None: it begins.
     """
 
     store = ""
@@ -164,14 +175,15 @@ class WithServers:
         totals_of: dict[str, Totals],
         evaluate: Evaluate,
         rule: Rule | None,
+        resume: ResumePoint | None = None,
     ) -> None:
         names = [server_name(server) for server in range(resources.experiment.servers)]
         self.snapshots = Snapshots(names, resources.listener.send, evaluate)
         self._scheduler: _Scheduler | None = None
         if rule is not None:
-            self._scheduler = _CutOffScheduler(resources, rule)
+            self._scheduler = _CutOffScheduler(resources, rule, resume)
         elif has_scheduler(resources.experiment):
-            self._scheduler = _ShardScheduler(resources)
+            self._scheduler = _ShardScheduler(resources, resume)
         if self._scheduler is not None:
             totals_of[SCHEDULER] = self._scheduler.recorder.totals
 

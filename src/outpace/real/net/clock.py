@@ -24,7 +24,9 @@ Readable: TypeAlias = "zmq.Socket[bytes] | int"
 
 _MILLISECOND: Final = 1_000_000
 _DELAYED: Final = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGTSTP") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGTSTP", "SIGUSR1")
+    if hasattr(signal, name)
 ]
 _WAITED_NS: Final = 20_000  # a poll that need not wait takes 1 to 3 microseconds
 _MOST_MS: Final = 1000  # interrupts a wait now and then, for signals
@@ -73,7 +75,7 @@ class RealClock:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """In the main thread, delay Ctrl-C, Ctrl-Z and SIGTERM until the clock is about to wait.
+        """In the main thread, delay `_DELAYED` signals until the clock is about to wait.
 
         Raised anywhere else they could lose a message, or get lost themselves: ZeroMQ's binding
         swallows what is raised while it frees a message.

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from outpace.real.net import membership_messages, peer_messages
+from outpace.real.net import checkpoint_messages, membership_messages, peer_messages
 from outpace.real.net.messages import WirePart
 from outpace.sync.messages import Count, WireMessage
 
-assert membership_messages  # imported so that their messages are among the subclasses
+# Imported so that their messages are among the subclasses.
+assert checkpoint_messages
+assert membership_messages
 assert peer_messages
 
 # Decodes as one of them.

@@ -1,7 +1,8 @@
 """Wire messages: what the processes of a run send each other.
 
 Messages of programs without blocks are sent as they are (`sync.messages`). Those for what workers
-do together are in `peer_messages`, the others here. `envelope` has what is around a message.
+do together are in `peer_messages`, those about checkpoints in `checkpoint_messages`, the others
+here. `envelope` has what is around a message.
 Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
 message carries no tensors: it announces the block that comes with it, whose bytes follow as
 separate frames (see `wire`).
@@ -205,7 +206,10 @@ class JoinRun(WireMessage, tag="join"):
 
 
 class Plan(WireMessage, tag="plan"):
-    """All processes have joined: where the servers are, and what the run starts from."""
+    """All processes have joined: where the servers are, and what the run starts from.
+
+    first: the first iteration of each worker, where a run goes on; empty: all begin with 0.
+    """
 
     endpoints: list[Text]  # of the servers
     keys: list[Text]  # their public keys; empty if insecure
@@ -216,6 +220,7 @@ class Plan(WireMessage, tag="plan"):
     store: Text = ""  # endpoint of the store through which workers without servers form groups
     share: bool = False  # True if some workers' initial parameters differ from worker 0's
     backend: Name = "gloo"  # of torch.distributed
+    first: list[Count] = msgspec.field(default_factory=list)
 
     @property
     def slices(self) -> list[slice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
@@ -39,6 +40,7 @@ from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeAnswers
@@ -46,6 +48,7 @@ from outpace.real.node.timing import ServiceTimes, TimedShard
 from outpace.record.timing import PULL, PUSH
 from outpace.support.units import Time
 from outpace.sync import Policy
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import (
     Ack,
@@ -67,6 +70,7 @@ class Server(Member):
     Args:
         keys: public keys of the workers, by name.
         address: address to listen at.
+        resume: folder of the checkpoint from which the run goes on; None: it begins.
     """
 
     def __init__(
@@ -76,9 +80,11 @@ class Server(Member):
         experiment: Experiment,
         keys: dict[str, str],
         address: str = LOOPBACK,
+        resume: Path | None = None,
     ) -> None:
         super().__init__(link)
         self.index = index
+        self._resume = resume
         self._times = ServiceTimes(self.timing, index)
         self._experiment = experiment
         self._followed = experiment.policies.initial()[index]
@@ -108,6 +114,9 @@ class Server(Member):
             lambda: experiment.probe and self._is_ready and not self.has_started,
             self.listener.send,
         )
+        self._checkpoints = CheckpointWriter(
+            self.clock, lambda: self.shard, lambda: self.recorder.totals, self.coordinator.send
+        )
         self._turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
         self._inbox = Inbox(self.kernel, self.listener, self.name, self._turns)
         self.refuse = self._inbox.refuse
@@ -134,11 +143,17 @@ class Server(Member):
         policy = self._followed.policy
         self.shard = TimedShard(self.index, block, experiment.workers, policy, self.recorder)
         self.shard.times = self._times
+        saved: ShardState | None = None
+        if self._resume is not None:
+            saved = saved_state(self._resume, self.index, experiment)
         self._is_ready = True
         for name in self._want_initial:
             self._send_parameters(name)
         await self.start_run()
-        self.kernel.spawn(server_program(experiment)(self), f"{self.name}'s shard", daemon=True)
+        if saved is not None:
+            self.shard.restore(saved, self.clock.now)
+        program = server_program(experiment, self._checkpoints.cuts)
+        self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
         for at, server, policy in experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
@@ -150,7 +165,9 @@ class Server(Member):
                 self._asked[read.version] = read.request
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, ChangePolicy):
+        if self._checkpoints.take(message):
+            pass
+        elif isinstance(message, ChangePolicy):
             self._follow(changed(self._followed, self._experiment, message))
         elif isinstance(message, Close):
             self._inbox.put(message)
@@ -258,6 +275,7 @@ class Server(Member):
     def _updated(self, shard: int, version: int) -> None:
         if version in self._asked:
             self._send_snapshot(self._asked.pop(version))
+        self._checkpoints.updated(version)
 
     @property
     def _takes_state(self) -> bool:

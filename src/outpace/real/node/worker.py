@@ -101,6 +101,8 @@ class ServedWorker(WorkerProcess):
         elif digest != plan.digest:
             self._blocks = await self._fetch(Fetch())
         await self.agree_on_buffers()
+        if plan.first:
+            self.first_iteration = plan.first[self.worker]
         await self.start_run()
         await self._train(self)
 
@@ -196,7 +198,8 @@ class ServedWorker(WorkerProcess):
                         self._note_pull(self._numbers[to], message.iteration, began)
 
     def _note_pull(self, server: int, iteration: int, began: int) -> None:
-        if self.is_recorded(iteration):
+        # The times of an iteration before the first one are of the process that computed it.
+        if self.is_recorded(iteration) and iteration >= (self.first_iteration or 0):
             self._times.sent(PULL, server, iteration, 0, began, pulls=True)
 
     def _send_push(self, to: str, caller: Caller, push: Push, coin: float | None) -> None:

@@ -85,8 +85,6 @@ def cause_of(
 ) -> Cause:
     column = slice(None) if worker is None else worker
     begins, ends = tables.started[:, column], tables.ended[:, column]
-    if begins.ndim > 1:
-        begins, ends = np.nanmin(begins, axis=1), np.nanmax(ends, axis=1)
     last_row = len(begins) - 1
     shown, lengths = [], []
     for period in periods:

@@ -139,6 +139,7 @@ def _begin(
     keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks the starter for a checkpoint
     import torch
 
     torch.set_num_threads(1)

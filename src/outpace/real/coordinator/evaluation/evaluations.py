@@ -42,6 +42,10 @@ class Evaluations(Generic[T]):
         self._owed += 1
         self._jobs.put((blocks, told))
 
+    def move_to(self, clock: RealClock) -> None:
+        """Tell the outcomes in the thread of another clock from now on."""
+        self._waker.move_to(clock)
+
     def settle(self) -> None:
         """Wait for all queued evaluations and tell their outcomes."""
         while self._owed:

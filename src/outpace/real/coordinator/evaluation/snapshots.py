@@ -48,14 +48,19 @@ class Snapshots:
         """Return the parameters, and the snapshot that stands for them."""
         return [parts[server][1] for server in self._sources], parts[0][0]
 
-    def schedule(self, kernel: Kernel, every_s: float | None, every_updates: int | None) -> None:
-        """From now on have the parameters evaluated at these intervals."""
+    def schedule(
+        self, kernel: Kernel, every_s: float | None, every_updates: int | None, after: int = 0
+    ) -> None:
+        """From now on have the parameters evaluated at these intervals.
+
+        after: the version that the parameters have now.
+        """
         if every_s is not None:
             kernel.spawn(self._ask_every(kernel, every_s), "evaluation", daemon=True)
         if every_updates is not None:
             self._every = every_updates
             for ahead in (1, 2):
-                self._ask(ahead * every_updates)
+                self._ask((after // every_updates + ahead) * every_updates)
 
     async def _ask_every(self, kernel: Kernel, period_s: float) -> None:
         while True:

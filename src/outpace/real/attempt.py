@@ -1,0 +1,190 @@
+"""The coordinator and the processes of a run, until the run ends or all of them begin again."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from outpace.config.experiment import Experiment
+from outpace.engine.cut_offs import cut_off_rule
+from outpace.engine.output import OnOutput
+from outpace.engine.resuming import ResumePoint
+from outpace.predict.interface import Rule
+from outpace.real.coordinator.checkpoints import Saving
+from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.coordinator.evaluation.snapshots import Evaluate
+from outpace.real.coordinator.fitting import FittingBeside
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import FIRST, Keys, Session, new_keys
+from outpace.real.node.member import COORDINATOR, CoordinatorLink
+from outpace.real.node.server import serve
+from outpace.real.process.launcher import MakeLauncher, Role
+from outpace.real.process.local import LocalLauncher
+from outpace.real.process.rendezvous import write_rendezvous
+from outpace.real.training import Training
+from outpace.record.timing import Timing
+from outpace.record.trace import Trace
+from outpace.support.place import CONNECT
+from outpace.sync.messages import server_name, worker_name
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Workers that Outpace does not start, perhaps on other machines.
+
+    host: an address of this machine that the workers can reach. connect: the file written for the
+    workers, with their keys.
+    """
+
+    host: str
+    connect: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all attempts of a run have in common; see `RealRun`.
+
+    address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
+    """
+
+    experiment: Experiment
+    training: Training
+    trace: Trace
+    timing: Timing
+    log: Log
+    warn: Log | None
+    insecure: bool
+    lease_s: float
+    address: str
+    outside: Outside | None
+    files: Path | None
+    launcher: MakeLauncher | None
+    on_output: OnOutput
+    saving: Saving | None
+
+
+class Attempt:
+    """One coordinator with its servers and workers, which know only each other.
+
+    They have keys, ports and a number of their own, so nothing that is left of an earlier attempt
+    can be heard.
+
+    Args:
+        evaluate: called with consistent snapshots of the parameters.
+        resume: where the run goes on; None: it begins.
+        origin: what the monotonic clock was when the time of the run began, if this process knows.
+
+    Raises:
+        ConfigError: if this machine's address cannot be used.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        evaluate: Evaluate,
+        resume: ResumePoint | None = None,
+        origin: int | None = None,
+    ) -> None:
+        self._setting, self._resume = setting, resume
+        experiment = setting.experiment
+        self.workers = [worker_name(worker) for worker in range(experiment.workers)]
+        servers = [server_name(server) for server in range(experiment.servers_in_run)]
+        names = [COORDINATOR, *servers, *self.workers]
+        self._keys: dict[str, Keys] = {}
+        if not setting.insecure:
+            self._keys = {name: new_keys() for name in names}
+        public = {name: pair.public for name, pair in self._keys.items()}
+        run = secrets.randbits(62)
+        sessions = {
+            name: Session(run, FIRST, setting.lease_s, self._keys.get(name)) for name in names
+        }
+        self.fitting: FittingBeside | None = None
+        coordinator = self.coordinator = Coordinator(
+            experiment,
+            sessions[COORDINATOR],
+            public,
+            setting.trace,
+            evaluate,
+            setting.log,
+            setting.training.join_s,
+            address=setting.address if setting.outside is None else setting.outside.host,
+            rule=self._rule(),
+            warn=setting.warn,
+            timing=setting.timing,
+            saving=setting.saving,
+            resume=resume,
+            origin=origin,
+        )
+        endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
+        self._links = {
+            name: CoordinatorLink(name, endpoint, key, sessions[name], coordinator.store)
+            for name in names
+        }
+        make_launcher = setting.launcher or partial(LocalLauncher, address=setting.address)
+        self.launcher = make_launcher(
+            coordinator.clock, coordinator.losses.process_ended, setting.on_output
+        )
+        coordinator.when_lost = self.launcher.kill
+        coordinator.losses.is_ending = self.launcher.is_ending
+        self._wrote_connect = False
+
+    def _rule(self) -> Rule | None:
+        """Return what decides when iterations are cut off; None if none are."""
+        experiment, log = self._setting.experiment, self._setting.log
+        settings = experiment.cut_off
+        if settings is None:
+            return None
+        if settings.fitted_in_run:
+            self.fitting = FittingBeside(settings.model, experiment.seed)
+        return cut_off_rule(
+            experiment, settings, say=log, note=log, fitting=self.fitting, clock=time.perf_counter
+        )
+
+    def start(self) -> None:
+        """Start the processes, or have them started."""
+        setting, launcher = self._setting, self.launcher
+        training, outside = setting.training, setting.outside
+        plan = training.experiment
+        worker_keys = {name: self._keys[name] for name in self.workers if self._keys}
+        public = {name: pair.public for name, pair in worker_keys.items()}
+        saved = None if self._resume is None else self._resume.path.absolute()
+        places = itertools.cycle(launcher.addresses)
+        for index, name in enumerate(self.coordinator.servers):
+            address = next(places)
+            arguments = self._links[name], index, plan, public, address, saved
+            launcher.start(Role(name, serve, arguments), address)
+        if outside is None:
+            for index, name in enumerate(self.workers):
+                role = Role(name, training.work, (self._links[name], index, plan))
+                launcher.start(role, next(places))
+            return
+        connect, link = outside.connect, self._links[COORDINATOR]
+        write_rendezvous(connect, link, worker_keys, setting.experiment, setting.files)
+        self._wrote_connect = True
+        if setting.experiment.peers is not None:
+            setting.log("messages between workers are neither encrypted nor authenticated")
+        setting.log(
+            f"waiting for {len(self.workers)} workers: start them with {CONNECT}={connect}; their "
+            "script calls outpace.attach, or is started by `outpace worker SCRIPT`"
+        )
+
+    def kill(self) -> None:
+        """End all processes at once, whatever they do."""
+        for name in self._links:
+            self.launcher.kill(name)
+
+    def stop(self) -> None:
+        """End the processes, which have a second for it if the run is over."""
+        self.launcher.stop(at_once=not self.coordinator.over)
+
+    def close(self) -> None:
+        """Close the connections, after `stop`."""
+        if self.fitting is not None:
+            self.fitting.close()
+        if self._setting.outside is not None and self._wrote_connect:
+            self._setting.outside.connect.unlink(missing_ok=True)  # no worker can join any more
+        self.coordinator.close()

@@ -1,0 +1,262 @@
+"""The coordinator has the servers save their shards, and completes checkpoints."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+from tests.support.checkpoints import METRICS, shard_state
+
+from outpace.config.reading import experiment_from
+from outpace.kernel import Kernel
+from outpace.real.coordinator.checkpoints import CheckpointsOfServers, Saving
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    GiveUpCheckpoint,
+    TakeCheckpoint,
+    TellVersion,
+    VersionReached,
+)
+from outpace.real.net.messages import Plan, Ready
+from outpace.real.node.checkpoint_writer import SavedShard
+from outpace.record.checkpoints import Checkpoints, Index, write_shard
+from outpace.record.totals import Totals
+
+PLAN = Plan([], [], layers=[6], bounds=[0, 3, 6], dtype="float32", digest="")
+
+
+class Keeper:
+    """Keeps checkpoints in a folder, and remembers why some were abandoned."""
+
+    def __init__(self, run) -> None:
+        self.files, self.abandoned, self.is_full = Checkpoints(run), [], False
+
+    @property
+    def last(self) -> int:
+        return max(self.files.numbers(), default=0)
+
+    def begin(self, number):
+        if self.is_full:
+            raise OSError("no space")
+        return self.files.begin(number)
+
+    def commit(self, taken, metrics):
+        self.files.commit(Index.of(taken), metrics)
+
+    def abandon(self, number, why=""):
+        self.abandoned.append((number, why))
+        self.files.abandon(number)
+
+
+class Run:
+    """Two servers and two workers, in virtual time; `told` is what the servers are told."""
+
+    def __init__(self, run, checkpoint, sync="bsp") -> None:
+        experiment = experiment_from(
+            {
+                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 6},
+                "workers": 2,
+                "servers": 2,
+                "sync": {"kind": sync},
+                "stop": {"iterations": 100},
+                "checkpoint": checkpoint,
+            },
+            "the test",
+        )
+        self.keeper, self.kernel = Keeper(run), Kernel()
+        self.told, self.refused = [], []
+        self.totals = {"worker-0": Totals(), "worker-1": Totals(), "server-0": Totals()}
+        self.checkpoints = CheckpointsOfServers(
+            experiment,
+            self.kernel,
+            self,
+            Saving(self.keeper, lambda taken: self.keeper.commit(taken, METRICS)),
+            self.totals,
+        )
+
+    def send(self, name, message):
+        self.told.append((int(name[-1]), message))
+
+    def refuse(self, name, why):
+        self.refused.append((name, why))
+
+    def orders(self):
+        """Return what the servers were told since the last call."""
+        told, self.told = self.told, []
+        return told
+
+    def clocks(self):
+        """Return number and clock of the orders to save; all servers get the same."""
+        (first, second) = [message for _, message in self.orders()]
+        assert isinstance(first, TakeCheckpoint)
+        assert first == second
+        return first.number, first.clock
+
+    def hear(self, server, message):
+        assert self.checkpoints.take(f"server-{server}", message)
+
+    def saved(self, server, number, clock, now=0, **state):
+        """A server says that it is saved, which it is."""
+        folder = self.keeper.files._partial(number)
+        parameters = torch.full((3,), float(server))
+        state = shard_state(shard=server, clock=clock, parameters=parameters, **state)
+        saved = msgspec.msgpack.encode(SavedShard(*write_shard(folder, state)))
+        totals = Totals(applied=10 * clock if server == 0 else 0)
+        self.hear(server, CheckpointPart(number, now, totals, saved))
+
+    def wait(self, seconds):
+        async def sleeper():
+            await self.kernel.sleep(seconds)
+
+        self.kernel.spawn(sleeper(), "the test")
+        self.kernel.run()
+
+    def begin(self):
+        """Begin the run, with a checkpoint at clock 0."""
+        self.checkpoints.prepare(PLAN, first=True)
+        assert self.clocks() == (1, 0)
+        self.checkpoints.start()
+        for server in (0, 1):
+            self.saved(server, 1, 0)
+        self.wait(0)
+        assert self.keeper.last == 1
+
+
+def test_the_first_checkpoint_is_taken_before_the_run_begins(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    index = run.keeper.files.newest().index
+    assert (index.now, index.updates, index.bounds, index.layers) == (0, 11, (0, 3, 6), (6,))
+    assert [record.clock for record in index.shards] == [0, 0]
+
+
+def test_checkpoints_are_due_after_seconds_and_ahead_of_all_workers(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.totals["worker-1"].iterations[1] = 7
+    run.wait(4.9)
+    assert run.orders() == []
+    run.wait(0.1)
+    number, clock = run.clocks()
+    assert (number, clock > 7) == (2, True)
+    run.saved(0, 2, clock, now=5 * 10**9)
+    run.wait(4)
+    assert run.keeper.last == 1  # a server is missing
+    run.saved(1, 2, clock, now=6 * 10**9)
+    run.wait(0.5)
+    index = run.keeper.files.newest().index
+    assert (index.number, index.now) == (2, 6 * 10**9)
+    # Of the servers' sums those at the checkpoint count, and of worker 1's gradients those that
+    # it had pushed by then (its watermark is 6).
+    assert index.totals.applied == 10 * clock
+    assert index.totals.iterations == {1: 7}
+
+
+def test_one_that_a_server_misses_is_given_up_and_asked_for_again_further_ahead(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.wait(5)
+    _, clock = run.clocks()
+    run.saved(0, 2, clock)
+    run.hear(1, CheckpointMissed(2, clock + 1))
+    orders = [message for _, message in run.orders()]
+    assert orders[:2] == [GiveUpCheckpoint(2), GiveUpCheckpoint(2)]
+    assert [(order.number, order.clock > clock + 1) for order in orders[2:]] == [(3, True)] * 2
+    assert run.keeper.abandoned == [(2, "")]
+    run.hear(0, CheckpointMissed(2, clock + 1))  # it had not heard that this one is given up
+    assert run.orders() == []
+    for server in (0, 1):
+        run.saved(server, 3, orders[2].clock)
+    run.wait(1)
+    assert run.keeper.files.numbers() == [1, 3]
+
+
+def test_servers_of_relaxed_strategies_are_saved_at_once(tmp_path):
+    run = Run(tmp_path, {"every_s": 5}, sync="asp")
+    run.checkpoints.prepare(PLAN, first=True)
+    assert run.clocks() == (1, None)
+
+
+def test_server_0_tells_when_enough_updates_are_done(tmp_path):
+    run = Run(tmp_path, {"every_updates": 20})
+    run.begin()
+    # The first checkpoint says that server 0 has version 11.
+    assert run.orders()[-1] == (0, TellVersion(20))
+    run.hear(0, VersionReached(23, 40))
+    number, clock = run.clocks()
+    assert (number, clock > 40) == (2, True)
+    for server in (0, 1):
+        run.saved(server, 2, clock, version=44)
+    run.wait(1)
+    assert run.orders() == [(0, TellVersion(60))]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_taken(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.wait(5)
+    _, clock = run.clocks()
+    run.saved(0, 2, clock)
+    run.hear(1, CheckpointFailed(2, "no space"))
+    assert run.orders() == [(server, GiveUpCheckpoint(2)) for server in (0, 1)]
+    run.keeper.is_full = True
+    run.wait(5)
+    assert run.orders() == []
+    assert run.keeper.abandoned == [(2, "no space"), (3, "no space")]
+    run.keeper.is_full = False
+    run.wait(5)
+    number, clock = run.clocks()
+    for server in (0, 1):
+        run.saved(server, number, clock)
+    run.wait(1)
+    assert run.keeper.files.numbers() == [1, 4]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "000001",
+        "000004",
+    ]
+
+
+def test_one_that_is_due_while_another_is_taken_follows_it(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.checkpoints.save_now()
+    _, clock = run.clocks()
+    run.checkpoints.save_now()
+    run.checkpoints.save_now()
+    assert run.orders() == []
+    for server in (0, 1):
+        run.saved(server, 2, clock)
+    run.wait(1)
+    assert run.clocks()[0] == 3
+    assert run.orders() == []
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_at_the_end_an_open_checkpoint_is_completed_if_all_servers_are_saved(servers, tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.wait(5)
+    _, clock = run.clocks()
+    for server in range(servers):
+        run.saved(server, 2, clock)
+    run.checkpoints.end()
+    assert run.keeper.files.numbers() == ([1, 2] if servers == 2 else [1])
+    assert not list(tmp_path.glob("checkpoints/*.part"))
+    run.orders()
+    run.wait(20)
+    assert run.orders() == []
+
+
+def test_a_message_that_cannot_be_right_is_refused(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.wait(5)
+    _, clock = run.clocks()
+    assert run.checkpoints.take("worker-0", CheckpointMissed(2, 1))
+    run.hear(0, CheckpointPart(2, 0, Totals(), b"\xc1"))
+    run.saved(0, 2, clock)
+    run.hear(1, CheckpointMissed(9, 1))
+    assert [name for name, _ in run.refused] == ["worker-0", "server-0", "server-1"]
+    assert not run.checkpoints.take("server-0", Ready())

@@ -1,0 +1,168 @@
+"""A server saves its shard for a checkpoint beside its work."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import torch
+from tests.support.checkpoints import same
+from tests.support.shard_driver import Account
+
+from outpace.optim import Sgd
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    GiveUpCheckpoint,
+    TakeCheckpoint,
+    TellVersion,
+    VersionReached,
+)
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import Ready
+from outpace.real.node import checkpoint_writer
+from outpace.real.node.checkpoint_writer import CheckpointWriter, SavedShard
+from outpace.record.checkpoints.shards import read_shard
+from outpace.record.totals import Totals
+from outpace.sync import Bsp
+from outpace.sync.messages import Push
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Shard
+
+
+class Server:
+    """A shard with one worker under BSP, its writer, and what the coordinator is told."""
+
+    def __init__(self) -> None:
+        # With momentum, parameters and optimizer state change in place.
+        block = parameter_block(torch.zeros(3), Sgd(lr=1.0, momentum=0.5))
+        self.shard = Shard(0, block, 1, Bsp(), Account())
+        self.clock, self.told, self.totals = RealClock(), [], Totals(applied=0)
+        self.writer = CheckpointWriter(
+            self.clock, lambda: self.shard, lambda: self.totals, self.told.append
+        )
+
+    def push(self) -> None:
+        """Take the push of the worker, as the program of the server does."""
+        shard = self.shard
+        shard.receive(Push(0, shard.clock, shard.version, torch.ones(3)), shard.clock)
+        self.totals.applied += 1
+        self.writer.cuts.look()
+        self.writer.updated(shard.version)
+
+    def hear(self, count: int) -> list:
+        """Return what is told once there are so many messages."""
+        while len(self.told) < count:
+            self.clock(None)
+        return self.told
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+def saved_in(folder, message):
+    """Return the state that a CheckpointPart is about."""
+    saved = msgspec.msgpack.decode(message.saved, type=SavedShard)
+    assert saved.part.bytes == (folder / saved.part.file).stat().st_size
+    return read_shard(folder, saved.record)
+
+
+def test_a_shard_is_saved_at_once(server, tmp_path):
+    server.push()
+    state = server.shard.state()
+    assert server.writer.take(TakeCheckpoint(7, None, str(tmp_path)))
+    (message,) = server.hear(1)
+    assert isinstance(message, CheckpointPart)
+    assert (message.number, message.totals.applied) == (7, 1)
+    assert 0 <= message.now <= server.clock.now
+    assert same(saved_in(tmp_path, message), state)
+
+
+def test_a_shard_is_saved_when_it_has_the_clock_that_was_asked_for(server, tmp_path):
+    server.writer.take(TakeCheckpoint(1, 2, str(tmp_path)))
+    server.push()
+    assert server.told == []
+    server.push()
+    state = server.shard.state()
+    server.push()
+    (message,) = server.hear(1)
+    assert state.clock == 2
+    assert same(saved_in(tmp_path, message), state)
+
+
+def test_what_is_written_is_not_changed_by_later_steps(server, monkeypatch, tmp_path):
+    may_go_on, write_shard = threading.Event(), checkpoint_writer.write_shard
+
+    def slow(*arguments):
+        may_go_on.wait()
+        return write_shard(*arguments)
+
+    monkeypatch.setattr(checkpoint_writer, "write_shard", slow)
+    server.push()
+    server.writer.take(TakeCheckpoint(1, None, str(tmp_path)))
+    for _ in range(3):
+        server.push()
+    may_go_on.set()
+    (message,) = server.hear(1)
+    found = saved_in(tmp_path, message)
+    assert found.parameters.tolist() == [-1.0, -1.0, -1.0]
+    assert found.optimizer[0]["momentum_buffer"].tolist() == [1.0, 1.0, 1.0]
+    assert message.totals.applied == 1
+
+
+def test_a_clock_that_is_over_is_missed(server, tmp_path):
+    server.push()
+    server.push()
+    server.writer.take(TakeCheckpoint(4, 1, str(tmp_path)))
+    assert server.told == [CheckpointMissed(4, 2)]
+
+
+def test_a_checkpoint_that_is_given_up_is_not_taken(server, tmp_path):
+    server.writer.take(TakeCheckpoint(1, 1, str(tmp_path)))
+    server.writer.take(GiveUpCheckpoint(1))
+    server.writer.take(TakeCheckpoint(2, 2, str(tmp_path)))
+    server.push()
+    server.push()
+    (message,) = server.hear(1)
+    assert message.number == 2
+
+
+@pytest.mark.parametrize("state", ["missing folder", "unfit"])
+def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
+    folder = tmp_path / "missing"
+    if state == "unfit":
+        folder = tmp_path
+        kept = {0: {"history": []}}
+        monkeypatch.setattr(server.shard, "state", lambda: unfit(Shard.state(server.shard), kept))
+    server.writer.take(TakeCheckpoint(3, None, str(folder)))
+    (message,) = server.hear(1)
+    assert isinstance(message, CheckpointFailed)
+    assert message.number == 3
+    assert ("No such file" if state == "missing folder" else "history") in message.why
+
+
+def unfit(state, optimizer):
+    """Return the state with an optimizer that keeps what no file can have."""
+    names = [name for name in type(state).__slots__ if name != "optimizer"]
+    kept = {name: getattr(state, name) for name in names}
+    return SimpleNamespace(**kept, optimizer=optimizer)
+
+
+def test_the_coordinator_is_told_of_a_version_once(server):
+    server.writer.take(TellVersion(2))
+    server.push()
+    assert server.told == []
+    server.push()
+    server.push()
+    assert server.told == [VersionReached(2, 2)]
+    server.writer.take(TellVersion(2))  # it has been reached already
+    assert server.told[1:] == [VersionReached(3, 3)]
+
+
+def test_other_messages_are_left_to_the_server(server):
+    assert not server.writer.take(Ready())

@@ -1,0 +1,203 @@
+"""Real runs that are saved: they go on from their last checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from outpace import RunError, load_checkpoint, run, simulate
+from outpace.engine.control import Control
+from outpace.record.folder import read_summary
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+BSP = {
+    "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0, 2.0], "noise": 0.1},
+    "workers": 2,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "deterministic": True,
+    "optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9},
+    "probe": False,
+    "compute": {"kind": "constant", "mean_s": 0.01},
+    "stop": {"iterations": 160},
+    "evaluate": {"every_updates": 40},
+}
+SAVED = {**BSP, "checkpoint": {"every_s": 0.1}}
+
+
+def uninterrupted() -> str:
+    digest: str = simulate(BSP).summary["parameters_digest"]
+    return digest
+
+
+def numbers(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def once_saved(
+    folder: Path, action: Callable[[], None], number: int = 2
+) -> Callable[[Control], None]:
+    """Return a control function that acts once, as soon as this checkpoint or a later one is there.
+
+    The first checkpoint is of the start of the run.
+    """
+    did = []
+
+    def control(control: Control) -> None:
+        def look() -> None:
+            if numbers(folder)[-1].isdigit() and int(numbers(folder)[-1]) >= number:
+                did.append(action())
+            elif not did:
+                control.at(control._now() / 1e9 + 0.02, look)
+
+        if not did:
+            control.at(0.0, look)
+
+    return control
+
+
+def give_up() -> None:
+    raise RuntimeError("that is enough")
+
+
+def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_path):
+    with pytest.raises(RunError, match="that is enough"):
+        run(SAVED, tmp_path / "run", control=once_saved(tmp_path / "run", give_up))
+    result = run(resume=tmp_path / "run")
+    summary = result.summary
+    assert summary["parameters_digest"] == uninterrupted()
+    assert summary["status"] == "complete"
+    assert summary["iterations"] == [160, 160]
+    assert summary["gradients_applied"] == 320
+    assert summary["updates_lost"] == summary["restarts"] == 0
+    assert summary["resumed_from"].startswith("checkpoints/0000")
+    assert result.metrics["updates"].to_pylist() == [0, 40, 80, 120, 160]
+    times = result.metrics["time_s"].to_pylist()
+    assert times == sorted(times)
+    ended = [
+        (row["worker"], row["iteration"])
+        for row in result.trace.to_pylist()
+        if row["event"] == "iteration"
+    ]
+    assert len(ended) == len(set(ended)) >= 2 * 159  # that of the checkpoint has no row
+
+
+@linux
+def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
+    runs, said, folder = [], [], tmp_path / "run"
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL)
+
+    result = run(
+        SAVED,
+        folder,
+        watch=runs.append,
+        log=said.append,
+        control=once_saved(folder, kill),
+    )
+    assert result.summary["parameters_digest"] == uninterrupted()
+    assert result.summary["status"] == "complete"
+    assert result.summary["restarts"] == 1
+    assert result.summary["updates_lost"] == 0
+    assert result.summary["resumed_from"] is None
+    assert result.summary["iterations"] == [160, 160]
+    assert result.metrics["updates"].to_pylist() == [0, 40, 80, 120, 160]
+    (line,) = said
+    words = "server-1 was killed by SIGKILL before it was done; the run goes on from checkpoints/"
+    assert line.startswith(words)
+    assert runs == [runs[0]] * 2  # the live view is attached to the new processes
+    assert not runs[0].launcher.pids
+
+
+@linux
+@pytest.mark.slow
+def test_a_run_whose_server_dies_again_and_again_ends(tmp_path):
+    runs, folder = [], tmp_path / "run"
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["server-0"], signal.SIGKILL)
+
+    with pytest.raises(RunError, match=r"killed by SIGKILL.*: the 5th loss since checkpoint 1"):
+        run(
+            {**BSP, "checkpoint": {"every_s": 1000}},
+            folder,
+            watch=runs.append,
+            control=lambda control: once_saved(folder, kill, number=1)(control),
+        )
+    assert len(runs) == 5
+    assert read_summary(tmp_path / "run")["restarts"] == 4
+
+
+@linux
+def test_a_server_lost_without_a_checkpoint_ends_the_run_which_says_what_to_set():
+    runs = []
+
+    def control(control: Control) -> None:
+        control.at(0.0, lambda: os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL))
+
+    with pytest.raises(RunError) as caught:
+        run(BSP, watch=runs.append, control=control)
+    assert str(caught.value) == (
+        "server-1 was killed by SIGKILL before it was done; set checkpoint, for example "
+        "checkpoint: {every_s: 30}, and such a run goes on from the last one"
+    )
+
+
+@linux
+def test_a_server_lost_ends_the_run_if_that_is_wanted(tmp_path):
+    runs = []
+
+    def control(control: Control) -> None:
+        control.at(0.1, lambda: os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL))
+
+    with pytest.raises(RunError, match=r"SIGKILL before it was done$"):
+        run(
+            {**SAVED, "on_server_loss": "stop"},
+            tmp_path / "run",
+            watch=runs.append,
+            control=control,
+        )
+
+
+@linux
+def test_sigusr1_saves_a_relaxed_run_which_goes_on_with_more_servers(tmp_path):
+    ssp = {
+        **BSP,
+        "sync": {"kind": "ssp", "staleness": 2},
+        "checkpoint": {"every_s": 1000},
+    }
+    folder = tmp_path / "run"
+
+    def control(control: Control) -> None:
+        control.at(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        once_saved(folder, give_up)(control)
+
+    with pytest.raises(RunError, match="that is enough"):
+        run(ssp, folder, control=control)
+    assert numbers(folder) == ["000001", "000002"]
+    assert load_checkpoint(folder)  # plain tensors
+    summary = run(resume=folder, servers=3, workers=3).summary
+    assert summary["status"] == "complete"
+    assert summary["resumed_from"] == "checkpoints/000002"
+    assert summary["iterations"][2] > 0
+
+
+def test_checkpoints_that_cannot_be_written_do_not_end_a_run(tmp_path):
+    folder = tmp_path / "run"
+    said = []
+
+    def disturb(_: object) -> None:
+        (folder / "checkpoints").write_text("in the way")
+
+    short = {**SAVED, "stop": {"iterations": 30}}
+    result = run(short, folder, watch=disturb, log=said.append)
+    assert result.summary["status"] == "complete"
+    (line,) = said
+    assert line.startswith("warning: cannot write checkpoint 1 (")
+    assert line.endswith("; the run goes on, there is none yet")
