@@ -86,10 +86,12 @@ def _print(found: Explanation) -> None:
 
 
 def _row(cause: Cause) -> list[str]:
+    from outpace.report.explaining.words import times
+
     return [
         cause.name,
         cause.pattern,
-        f"{cause.factor:.3g}",
+        times(cause.factor),
         f"{cause.lost_s:.3g}",
         f"{100 * cause.share:.1f} %",
         f"iteration {cause.named}",

@@ -90,6 +90,9 @@ def test_the_repair_of_a_server_is_simulated(tmp_path, name, slow, even):
     assert cause.name == name
     assert gain.change == f"{name} as fast as the others"
     assert gain.run_s == pytest.approx(run(None, compute=EVEN, servers=2, **even), rel=0.01)
+    if name == "server 1":  # each of 4 pushes waits for those before it; pulls take no time
+        assert cause.lost_s <= 40 * 4 * 0.008
+        assert cause.lost_s == pytest.approx(gain.saved_s, rel=0.05)
 
 
 def test_the_repair_of_a_worker_that_is_cut_off_is_simulated(tmp_path):

@@ -77,7 +77,10 @@ def _of_causes(
             words = f"without the stop of {cause.name}"
             time_s = model.found.explanation.time_s - cause.lost_s
             gains.append(Gain(words, cause.name, time_s, cause.lost_s))
-            notes.append(f"{cause.name}: what it would gain is what it cost, and not simulated")
+            notes.append(
+                f"the time without the stop of {cause.name} is not simulated: it is that of the "
+                "run less what the stop cost"
+            )
         else:
             notes.append(f"{cause.name}: what its repair would gain is not known, only its cost")
     if len(model.found.explanation.causes) > 1 and len(workers) > 1:

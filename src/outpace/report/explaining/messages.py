@@ -110,22 +110,35 @@ def _logged(tables: Tables) -> Requests:
     given = placed("reply", asked)
     handling, answering = np.full((2, *shape), np.nan)
     for one in range(tables.servers):
-        ends = np.concatenate([each[one].ravel() for each in (handled, judged, given)])
-        ends = np.concatenate([[-np.inf], np.sort(ends[~np.isnan(ends)])])
-        came = placed("push", arrived)[one], placed("pull", arrived)[one]
-        handling[one] = _after(ends, came[0], handled[one])
-        handling[one] += np.nan_to_num(_after(ends, came[1], judged[one]))
-        answering[one] = _after(ends, released[one], given[one])
+        pushes, pulls, answering[one] = _needed(
+            (placed("push", arrived)[one], handled[one]),
+            (placed("pull", arrived)[one], judged[one]),
+            (released[one], given[one]),
+        )
+        handling[one] = pushes + np.nan_to_num(pulls)
     under_way = placed("push", arrived - started) + np.nan_to_num(
         placed("reply", arrived - started)
     )
     return Requests(under_way, handling, answering)
 
 
-def _after(ends: Floats, came: Floats, done: Floats) -> Floats:
-    """Return what a server needed, beginning when it was asked and had done all before."""
-    before = ends[np.searchsorted(ends, np.nan_to_num(done) - _TICK, side="left") - 1]
-    return np.maximum(done - np.maximum(came, before), 0.0)
+def _needed(*work: tuple[Floats, Floats]) -> list[Floats]:
+    """Return what a server needed for each piece of work, in s.
+
+    It begins when it was asked and had done all before. Of work that is done at one moment, all but
+    the first that came took no time.
+
+    Args:
+        work: Kinds of work, each with the times when it came and when it was done; of work that
+            came at one moment, earlier kinds are first.
+    """
+    came, done = (np.concatenate([each[i].ravel() for each in work]) for i in (0, 1))
+    order = np.lexsort((came, done))  # NaN last
+    before = np.empty_like(done)
+    before[order] = np.concatenate([[-np.inf], done[order][:-1]])
+    needed = np.maximum(done - np.maximum(came, before), 0.0)
+    parts = np.split(needed, np.cumsum([each[0].size for each in work])[:-1])
+    return [part.reshape(each[0].shape) for part, each in zip(parts, work, strict=True)]
 
 
 def _number(names: np.ndarray[Any, Any], prefix: str) -> Ints:

@@ -102,7 +102,8 @@ def slow_servers(tables: Tables, requests: Requests) -> list[Cause]:
         kinds: tuple[Kind, Kind] = ("server", "link")
         for kind, periods, lost_s in zip(kinds, (of_server, of_link), costs, strict=True):
             if periods and lost_s >= LEAST_SHARE * tables.time_s:
-                found.append(_cause(tables, kind, server, periods, float(lost_s), rows))
+                each_s = under_way.seconds[:, server]
+                found.append(_cause(tables, kind, server, periods, float(lost_s), rows, each_s))
     return found
 
 
@@ -141,8 +142,10 @@ def _cause(
     periods: Sequence[SlowPeriod],
     lost_s: float,
     rows: _Rows,
+    each_s: Floats,
 ) -> Cause:
-    spans = [(each.first * rows.width_s, each.last) for each in periods]
+    """Return the cause; `each_s` are the times under way of its rows, which a stop makes longer."""
+    spans = [(each.first, each.last) for each in periods]
     for period in periods:  # from rows to iterations
         period.first = int(rows.iteration[period.first])
         period.named = int(rows.iteration[period.named])
@@ -151,8 +154,11 @@ def _cause(
     if not rows.width_s:
         return cause
     shown = []
-    for each, (start_s, last) in zip(cause.periods, spans, strict=True):
-        end_s = tables.time_s if last is None else min((last + 1) * rows.width_s, tables.time_s)
+    for each, (first, last) in zip(cause.periods, spans, strict=True):
+        start_s, end_s = first * rows.width_s, tables.time_s
+        if last is not None:
+            longest_s = float(np.nanmax(each_s[first : last + 1], initial=0.0))
+            end_s = min(max((last + 1) * rows.width_s, start_s + longest_s), end_s)
         shown.append(replace(each, start_s=start_s, end_s=end_s))
     return replace(cause, periods=tuple(shown))
 

@@ -51,7 +51,7 @@ def _together(found: Explanation, group: Sequence[Cause]) -> str:
     """Return such as `8 of 16 workers (0 to 7) are 1.3 times as slow as the other 8: ...`."""
     numbers = sorted(cause.worker for cause in group if cause.worker is not None)
     factors = sorted(cause.factor for cause in group)
-    low, high = f"{factors[0]:.3g}", f"{factors[-1]:.3g}"
+    low, high = times(factors[0]), times(factors[-1])
     factor = low if low == high else f"{low} to {high}"
     lost_s = sum(cause.lost_s for cause in group)
     cost = f"{seconds(lost_s)} of {seconds(found.time_s)} ({percent(lost_s / found.time_s, 0)})"
@@ -72,8 +72,8 @@ def _two_groups(found: Explanation, faster: Faster) -> str:
     if count == 1:
         others = f"worker {faster.workers[0]}"
     text = (
-        f"{found.workers - count} of {found.workers} workers are {faster.factor:.3g} times as slow "
-        f"as {others}"
+        f"{found.workers - count} of {found.workers} workers are {times(faster.factor)} times as "
+        f"slow as {others}"
     )
     gain = next((gain for gain in found.gains if gain.change == MOST_WORKERS), None)
     if gain is None:
@@ -103,13 +103,24 @@ def sentence(found: Explanation, cause: Cause) -> str:
     gain = next((gain for gain in found.gains if gain.cause == cause.name), None)
     if gain is None:
         return f"{text}."
-    return f"{text}; if it were as fast, the run would take about {seconds(gain.run_s)}."
+    repaired = "without this stop" if is_stop(cause) else "if it were as fast"
+    return f"{text}; {repaired}, the run would take about {seconds(gain.run_s)}."
+
+
+def is_stop(cause: Cause) -> bool:
+    """Return whether a server stood still, and was as fast as usual otherwise."""
+    return cause.kind == "server" and cause.pattern == "once"
+
+
+def times(factor: float) -> str:
+    """Return a factor with three digits, or without decimal places: `1.31` or `1,280`."""
+    return f"{factor:.3g}" if factor < 100 else f"{factor:,.0f}"
 
 
 def pattern_words(cause: Cause) -> str:
     """Return such as `steady, 1.31 times as slow as the others`."""
-    others = "otherwise" if cause.kind == "server" and cause.pattern == "once" else "the others"
-    factor = f"{cause.factor:,.3g} times as slow as {others}"
+    others = "otherwise" if is_stop(cause) else "the others"
+    factor = f"{times(cause.factor)} times as slow as {others}"
     first = cause.periods[0]
     if cause.pattern == "steady":
         since = f" since iteration {first.first} ({seconds(first.start_s)})" if first.first else ""
