@@ -389,7 +389,7 @@ def test_nothing_outlives_a_killed_run(start):
 @linux
 @pytest.mark.parametrize("name", ["worker-0", "worker-1", "server-0", "server-1"])
 def test_a_killed_process_ends_the_run_which_names_it(start, name):
-    command = start()
+    command = start(on_worker_loss="stop")
     command.going(iterations=20)
     os.kill(command.pid(name), signal.SIGKILL)
     killed = time.monotonic()
@@ -421,8 +421,9 @@ def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, mon
 
         engine.coordinator.kernel.spawn(stop_one(), "the test", daemon=True)
 
+    config = {**BASE, "on_worker_loss": "stop"}
     with pytest.raises(RunError, match=rf"^{name} is lost: "):
-        run(BASE, tmp_path / "out", lease_s=2.0, watch=stop_it)
+        run(config, tmp_path / "out", lease_s=2.0, watch=stop_it)
     assert time.monotonic() - stopped[0] < 2 + 5 + 4  # the lease, the rest's end, the folder
     summary = json.loads((tmp_path / "out" / files.SUMMARY).read_text())
     assert summary["status"] == "failed"

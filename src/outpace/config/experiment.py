@@ -36,6 +36,7 @@ from outpace.sync.assignment import (
     without_servers,
 )
 from outpace.sync.conditions import Conditions
+from outpace.sync.membership import OnLoss
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
 from outpace.sync.python import PythonStrategy
@@ -103,6 +104,7 @@ class Experiment:
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False  # sum gradients in order of workers, not of arrival
     non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains
+    on_worker_loss: OnLoss = "restart"  # what is done when a worker's process dies
     probe: bool = True  # measure the network for up to half a second before the run
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
 from outpace.sync.messages import server_name, worker_name
+from outpace.tasks import Script
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,10 @@ class Attempt:
         )
         coordinator.when_lost = self.launcher.kill
         coordinator.losses.is_ending = self.launcher.is_ending
+        # What a script keeps is lost with its process, so it cannot begin in the middle.
+        if setting.outside is None and not isinstance(experiment.task, Script):
+            coordinator.start_again = self._start_again
+        self._places: dict[str, str] = {}  # addresses of the workers
         self._wrote_connect = False
 
     def _rule(self) -> Rule | None:
@@ -159,8 +164,8 @@ class Attempt:
             launcher.start(Role(name, serve, arguments), address)
         if outside is None:
             for index, name in enumerate(self.workers):
-                role = Role(name, training.work, (self._links[name], index, plan))
-                launcher.start(role, next(places))
+                self._places[name] = next(places)
+                self._start_worker(index, self._links[name])
             return
         connect, link = outside.connect, self._links[COORDINATOR]
         write_rendezvous(connect, link, worker_keys, setting.experiment, setting.files)
@@ -171,6 +176,17 @@ class Attempt:
             f"waiting for {len(self.workers)} workers: start them with {CONNECT}={connect}; their "
             "script calls outpace.attach, or is started by `outpace worker SCRIPT`"
         )
+
+    def _start_again(self, worker: int, generation: int) -> None:
+        """Start a process for a worker whose process has ended."""
+        link = self._links[self.workers[worker]]
+        session = replace(link.session, generation=generation)
+        self._start_worker(worker, replace(link, session=session))
+
+    def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
+        training = self._setting.training
+        role = Role(link.name, training.work, (link, worker, training.experiment))
+        self.launcher.start(role, self._places[link.name])
 
     def kill(self) -> None:
         """End all processes at once, whatever they do."""

@@ -141,6 +141,7 @@ class RealRun:
         attempt = Attempt(self._setting, self._begin_evaluation, self._resume, self._origin)
         coordinator = attempt.coordinator
         coordinator.reports.when_logged = self._add_logged
+        coordinator.when_restarted = self._count_restart
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
             coordinator.when_started.append(partial(self._control, control))
@@ -235,6 +236,10 @@ class RealRun:
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._attempt = self._new_attempt()
         self._evaluations.move_to(self.coordinator.clock)
+
+    def _count_restart(self, lost: int) -> None:
+        self._recovery.restarts += 1
+        self._recovery.updates_lost += lost
 
     def _require_checkpoint(self, loss: ServersLost) -> None:
         """Raise an error that says what to do if there is nothing to go on from."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from outpace.errors import RunError
@@ -26,8 +29,9 @@ class Lost:
 
         def without(lost) -> bool:
             self.said += [(seconds(self.kernel.now), str(error)) for error in lost.values()]
-            return go_on
+            return self.decide(lost)
 
+        self.decide: Callable[[Any], bool] = lambda lost: go_on
         self.losses = Losses(self.kernel, Listening(), [], 10.0, without, lambda *_: None)
 
     def at(self, time_s: float, call, *arguments) -> None:
@@ -78,3 +82,32 @@ def test_a_launcher_that_was_stopped_longer_than_a_lease_blames_itself():
         (RunError, WalkerError), match="this process, which leads the run, had been"
     ):
         lost.run()
+
+
+def test_the_end_of_a_process_that_is_replaced_is_no_loss():
+    lost = Lost()
+    replaced = ["worker-1"]
+    lost.losses.is_replaced = lambda name: name in replaced
+    lost.at(1.0, lost.losses.process_ended, "worker-1", "was killed by SIGKILL")
+    lost.at(2.0, replaced.clear)
+    lost.at(3.0, lost.losses.process_ended, "worker-1", "was killed by SIGTERM")  # the successor
+    lost.run()
+    assert lost.said == [(3.25, "worker-1 was killed by SIGTERM before it was done")]
+
+
+def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
+    lost = Lost()
+    known = []
+
+    def comes_back(losses_of: Any) -> bool:
+        known.append((lost.losses.has_ended("worker-1"), lost.losses.has_exited("worker-1")))
+        lost.losses.comes_back("worker-1")
+        return True
+
+    lost.decide = comes_back
+    lost.at(1.0, lost.losses.connection_lost, "worker-1")
+    lost.at(2.0, lost.losses.process_ended, "worker-1", "was killed by SIGKILL")
+    lost.at(3.0, lost.losses.process_ended, "worker-1", "ended with exit code 3")
+    lost.run()
+    assert known == [(False, False), (True, False), (True, True)]
+    assert lost.losses.awaited(["worker-0", "worker-1"]) == ["worker-0", "worker-1"]

@@ -280,8 +280,9 @@ def test_a_script_with_ddp_started_elsewhere_trains_unchanged(serve):
 
 
 @pytest.mark.slow
-def test_without_servers_a_worker_started_elsewhere_that_is_killed_is_done_without(serve):
-    served = serve("sync.kind=ssgd")
+@pytest.mark.parametrize("settings", [["sync.kind=ssgd"], ["--servers", "2"]])
+def test_a_worker_started_elsewhere_that_is_killed_is_done_without(serve, settings):
+    served = serve(*settings)
     started = served.folder / "started"
     first, second = (served.start(rank, endless=started) for rank in range(2))
     while not started.exists():

@@ -59,6 +59,15 @@ def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it
     assert members.confirmed("server-1", 0, 1, watermark=3, clock=9, now=1) == [Start(0, 1, 9, 0)]
 
 
+def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():
+    members = Membership(2, SERVERS[:1], RULES, schedulers=["scheduler"])
+    replaces = members.lost(0, KILLED, 0, has_ended=True)
+    assert replaces == [Replace("server-0", 0, 1, stays=True), Replace("scheduler", 0, 1, True)]
+    members.confirmed("server-0", 0, 1, watermark=4, clock=4, now=1)
+    # The barrier has let others through, so the worker must not push iteration 5 any more.
+    assert members.confirmed("scheduler", 0, 1, watermark=3, clock=6, now=1) == [Start(0, 1, 6, 0)]
+
+
 def test_a_process_that_may_be_alive_is_killed_and_its_successor_waits_for_its_end():
     members = Membership(2, SERVERS, RULES)
     assert members.lost(0, "is silent", 0, has_ended=False) == [*replaced(0, 1), Kill(0)]

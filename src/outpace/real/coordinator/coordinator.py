@@ -32,6 +32,7 @@ from outpace.real.coordinator.checkpoints import CheckpointsOfServers, Saving
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
@@ -113,6 +114,11 @@ class Coordinator:
         self.when_lost: Callable[[str], None] = lambda name: (
             None
         )  # called if the run goes on without it
+        # Starts a process of a generation for a worker, in place of a lost one; None: cannot.
+        self.start_again: Callable[[int, int], None] | None = None
+        # Called when it was started, with the number of updates that were lost.
+        self.when_restarted: Callable[[int], None] = lambda lost: None
+        self._replacements: Replacements | None = None  # in a run with servers, once it has begun
         self.checkpoints: CheckpointsOfServers | None = None
         self._join_s, self._keys, self._log = join_s, keys, log
         self._resume, self._origin = resume, origin
@@ -155,7 +161,7 @@ class Coordinator:
             self._transport.close()
             raise
         self.snapshots: Snapshots = self._architecture.snapshots
-        go_on, announce = self._go_on_without, self._announced.add
+        go_on, announce = self._go_on_without, self._announce
         lease_s = session.lease_s
         self.losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
         self.losses.stood_still_s = lambda: self.clock.stood_still_s
@@ -240,9 +246,11 @@ class Coordinator:
             self.checkpoints.prepare(plan, first=self._resume is None)
         self.kernel.catch_up()
         begin = self._begin_time()
+        if isinstance(self._architecture, WithServers):
+            self._replacements = self._new_replacements(self._architecture)
         self.started = True
         self._architecture.start()
-        self._tell(all_names, Go(self.clock.origin, boot_id()))
+        self._tell(all_names, self._go())
         for action in self.when_started:
             action()
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
@@ -336,15 +344,49 @@ class Coordinator:
         for name in names:
             self.listener.send(name, message, block)
 
+    def _announce(self, name: str, message: WireMessage) -> None:
+        replacements = self._replacements
+        if replacements is None or not replacements.take(name, message):
+            self._announced.add(name, message)
+
+    def _new_replacements(self, servers: WithServers) -> Replacements:
+        processes = Processes(
+            self.start_again, self.when_lost, self._has_lost, lambda lost: self.when_restarted(lost)
+        )
+        return Replacements(
+            self.experiment,
+            self._join_s,
+            self.kernel,
+            self.listener,
+            servers,
+            self.losses,
+            self.reports,
+            processes,
+            self._log,
+            self._go,
+            lambda: None if self._ending is None else StopRun(self._ending, self.losses.early),
+        )
+
+    def _go(self) -> Go:
+        return Go(self.clock.origin, boot_id())
+
     def _go_on_without(self, lost: Mapping[str, RunError]) -> bool:
-        if not self.started or not self._architecture.can_spare(lost):
+        if not self.started or any(join.follows for join in self.reports.joined.values()):
+            return False  # the collectives of scripts that follow concern all workers
+        if self._replacements is not None:
+            return self._replacements.take_losses(lost)
+        architecture = self._architecture
+        assert isinstance(architecture, WithoutServers)
+        if self.experiment.on_worker_loss == "stop" or not architecture.can_spare(lost):
             return False
-        if any(join.follows for join in self.reports.joined.values()):
-            return False  # the collectives of the scripts concern all workers
         for name, error in lost.items():
             self._log(f"{error}; the others go on without it")
-            self.when_lost(name)
-            self._architecture.lose(name)
-            self._first_gradients.has_left(name)
-            self._announced.add(name, TrainingDone())
+            architecture.lose(name)
+            self._has_lost(name)
         return True
+
+    def _has_lost(self, name: str) -> None:
+        """The run goes on without this worker."""
+        self.when_lost(name)
+        self._first_gradients.has_left(name)
+        self._announced.add(name, TrainingDone())

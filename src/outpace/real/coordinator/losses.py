@@ -3,8 +3,8 @@
 A loss is known in three ways: the launcher says that the process has ended, its connection to the
 coordinator is gone, or, for a server, a worker has lost the connection to it. The run does not end
 at once: a message that says what went wrong may still be on its way, and a more direct report may
-follow, which then names the cause. Once a run without servers has started, the other workers go on,
-if any remain; any other run ends.
+follow, which then names the cause. Once a run has started, `on_worker_loss` says what happens when
+a worker is lost.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel
 from outpace.real.net.messages import ProcessFailed
 from outpace.real.net.transport import Listener
+from outpace.support.processes.forking import has_exited
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage
 
@@ -53,12 +54,15 @@ class Losses:
         self.stood_still_s: Callable[[], float] = lambda: 0.0
         # True if the launcher is about to report the end of this process.
         self.is_ending: Callable[[str], bool] = lambda name: False
+        # Called when a process has ended: True if another one takes its place, so it is no loss.
+        self.is_replaced: Callable[[str], bool] = lambda name: False
         self._kernel, self._listener = kernel, listener
         self._servers, self._lease_s = servers, lease_s
         self._go_on_without, self._announce = go_on_without, announce
         self._failed: set[str] = set()  # processes that have reported an error
         self._without: set[str] = set()  # lost processes that the run goes on without
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
+        self._exited: set[str] = set()  # lost processes that nobody has killed
 
     def awaited(self, names: list[str]) -> list[str]:
         """Return the names of processes that have not finished and may still do so."""
@@ -86,7 +90,25 @@ class Losses:
 
     def process_ended(self, name: str, how: str) -> None:
         """The launcher says that this process has ended."""
+        if self.is_replaced(name):
+            return
+        if has_exited(how):
+            self._exited.add(name)
         self._lose(name, _ENDED, f"{how} before it was done")
+
+    def has_ended(self, name: str) -> bool:
+        """True if the launcher has said that this lost process has ended."""
+        return name in self._lost and self._lost[name][0] == _ENDED
+
+    def has_exited(self, name: str) -> bool:
+        """True if this lost process has ended itself, with an exit code."""
+        return name in self._exited
+
+    def comes_back(self, name: str) -> None:
+        """Another process takes the place of a lost one."""
+        self._lost.pop(name, None)
+        self._failed.discard(name)
+        self._exited.discard(name)
 
     @property
     def _settled(self) -> set[str]:
@@ -112,7 +134,7 @@ class Losses:
         if now < until and self._may_still_be_heard(lost):
             self._kernel.call_at(now + nanoseconds(_LOOK_AGAIN_S), self._decide, until)
         elif self._go_on_without({name: error for name, (_, error) in lost.items()}):
-            self._without.update(lost)
+            self._without.update(name for name in lost if name in self._lost)
         else:
             _, error = min(lost.values(), key=lambda known: known[0])
             error = self._with_standstill(error)

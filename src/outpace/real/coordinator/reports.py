@@ -78,6 +78,8 @@ class Reports:
         self.plan: Plan | None = None  # once it is made
         self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
         self.when_traced: Callable[[Table], None] = lambda rows: None
+        # True if a process of this name, which has joined, is lost and another one may join.
+        self.may_join_again: Callable[[str], bool] = lambda name: False
         # Returns True if a message is about checkpoints.
         self.take_checkpoint: Callable[[str, WireMessage], bool] = lambda name, message: False
         names = map(worker_name, range(workers))
@@ -200,7 +202,7 @@ class Reports:
             self.when_logged(worker, message)
 
     def _take_join(self, name: str, message: JoinRun) -> None:
-        if name in self.joined:
+        if name in self.joined and not self.may_join_again(name):
             self._listener.refuse(name, "it joined twice")
         elif message.outpace != __version__:
             raise ConfigError(
@@ -209,6 +211,11 @@ class Reports:
             )
         else:
             self.joined[name] = message
+
+    def begins_again(self, name: str, generation: int) -> None:
+        """A process of this generation takes the place of this one, whose sums are kept."""
+        if (totals := self.totals_of.pop(name, None)) is not None:
+            self.totals_of[f"{name} before generation {generation}"] = totals
 
     def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:

@@ -7,7 +7,7 @@ report to it over their connection to the coordinator.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,15 @@ class _Scheduler(ABC):
     def close(self) -> None:  # noqa: B027  # not every scheduler has something to close
         """Write the pulls that are still held to the trace."""
 
+    async def replace(self, worker: int, *, stays: bool) -> tuple[int, int]:
+        """See `WithServers.replace`."""
+        await self._inbox.replace(worker, stays=stays)
+        return self._reached(worker)
+
+    def _reached(self, worker: int) -> tuple[int, int]:
+        """Return the worker's last push and the clock; -1 and 0 where servers know better."""
+        return -1, 0
+
     @abstractmethod
     def _program(self) -> Coroutine[Any, Any, None]: ...
 
@@ -113,6 +122,9 @@ class _ShardScheduler(_Scheduler):
 
     def close(self) -> None:
         self.shard.close(self._clock.now)
+
+    def _reached(self, worker: int) -> tuple[int, int]:
+        return self.shard.watermark(worker), self.shard.clock
 
     def _program(self) -> Coroutine[Any, Any, None]:
         return parameter_server(self)
@@ -201,8 +213,13 @@ class WithServers:
     def source(self, shard: int) -> tuple[str, int]:
         return server_name(shard), shard
 
-    def can_spare(self, names: Collection[str]) -> bool:
-        return False
+    async def replace(self, worker: int, *, stays: bool) -> tuple[int, int]:
+        """Have the scheduler, if there is one, forget the process of a worker.
 
-    def lose(self, name: str) -> None:
-        raise AssertionError("a run with servers ends with the first process that is lost")
+        Returns:
+            The last iteration that the worker has pushed there, and the iterations finished; -1 and
+            0 if the servers know better.
+        """
+        if self._scheduler is None:
+            return -1, 0
+        return await self._scheduler.replace(worker, stays=stays)

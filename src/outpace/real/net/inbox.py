@@ -22,6 +22,7 @@ from outpace.sync.messages import (
 )
 from outpace.sync.programs.partial_pull import Unanswered
 
+_LOOK_AGAIN_S: Final = 0.001
 _OF_COORDINATOR: Final = SetPolicy | Close | Lost
 
 
@@ -102,6 +103,18 @@ class Inbox:
             return False
         self.put(message)
         return True
+
+    async def replace(self, worker: int, *, stays: bool) -> None:
+        """Have the program forget the process of a worker, after all that has come from it.
+
+        stays: see `sync.messages.Lost`. The listener hears only the new process by now.
+        """
+        if self._turns is not None:
+            self._turns.forget(worker)
+        self.put(Lost(worker, stays))
+        await self._kernel.sleep(0)
+        while len(self._mailbox):  # the program works, or waits for something else
+            await self._kernel.sleep(_LOOK_AGAIN_S)
 
     async def recv(self) -> Message:
         """See `Context`."""

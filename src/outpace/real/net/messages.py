@@ -208,7 +208,8 @@ class JoinRun(WireMessage, tag="join"):
 class Plan(WireMessage, tag="plan"):
     """All processes have joined: where the servers are, and what the run starts from.
 
-    first: the first iteration of each worker, where a run goes on; empty: all begin with 0.
+    first: the first iteration of each worker, where a run goes on; empty: all begin with 0. late:
+    the others train already, and the worker takes the place of one that was lost.
     """
 
     endpoints: list[Text]  # of the servers
@@ -221,6 +222,7 @@ class Plan(WireMessage, tag="plan"):
     share: bool = False  # True if some workers' initial parameters differ from worker 0's
     backend: Name = "gloo"  # of torch.distributed
     first: list[Count] = msgspec.field(default_factory=list)
+    late: bool = False
 
     @property
     def slices(self) -> list[slice]:

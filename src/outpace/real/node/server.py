@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -23,6 +23,7 @@ from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
 from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.inbox import Inbox, Turns
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     ChangePolicy,
     Fetch,
@@ -46,7 +47,7 @@ from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeAnswers
 from outpace.real.node.timing import ServiceTimes, TimedShard
 from outpace.record.timing import PULL, PUSH
-from outpace.support.units import Time
+from outpace.support.units import Time, nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.conditions import Conditioned
@@ -62,6 +63,9 @@ from outpace.sync.messages import (
     worker_name,
 )
 from outpace.sync.parameter_block import TensorBlock, parameter_block
+
+_LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
+_LOOK_S: Final = 0.001
 
 
 class Server(Member):
@@ -171,8 +175,28 @@ class Server(Member):
             self._follow(changed(self._followed, self._experiment, message))
         elif isinstance(message, Close):
             self._inbox.put(message)
+        elif isinstance(message, ReplaceWorker):
+            self.kernel.spawn(self._replace(message), "a replacement", daemon=True)
         else:
             super()._order(peer, message, block)
+
+    async def _replace(self, order: ReplaceWorker) -> None:
+        """Hear only a new process of a worker, and tell how far the old one has come."""
+        name, kernel = worker_name(order.worker), self.kernel
+        limit = kernel.now + nanoseconds(_LAST_MESSAGES_S)
+        await kernel.sleep(_LOOK_S)
+        while self.listener.unread and kernel.now < limit:  # perhaps of the old process
+            await kernel.sleep(_LOOK_S)
+        self.listener.replace(name, order.generation)
+        self._want_initial.discard(name)
+        self._want_final.discard(name)
+        await self._inbox.replace(order.worker, stays=order.stays)
+        shard = self.shard
+        self.coordinator.send(
+            WorkerReplaced(
+                order.worker, order.generation, shard.watermark(order.worker), shard.clock
+            )
+        )
 
     def _set_policy(self, policy: Policy) -> None:
         self._follow(replace(self._followed, base=policy))

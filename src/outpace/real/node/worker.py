@@ -92,15 +92,16 @@ class ServedWorker(WorkerProcess):
         plan = await self.join_run(digest=digest, dtype=head_of(parameters).dtype)
         self._blocks = trainer.cut(plan.slices)
         self._call(plan)
-        if self.worker == 0:
+        if self.worker == 0 and not plan.late:
             for server, block in enumerate(self._blocks):
                 message = trainer.initialize(server, block)
                 self._callers[server_name(server)].send(message, block)
             if initial_state := trainer.initial_state():
                 self.replace_optimizer_state(initial_state)
-        elif digest != plan.digest:
+        elif plan.late or digest != plan.digest:
             self._blocks = await self._fetch(Fetch())
-        await self.agree_on_buffers()
+        if not plan.late:
+            await self.agree_on_buffers()
         if plan.first:
             self.first_iteration = plan.first[self.worker]
         await self.start_run()

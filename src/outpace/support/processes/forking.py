@@ -113,6 +113,9 @@ def is_ending(pid: int) -> bool:
     return state in ("Z", "X") or bool(int(fields[5]) & _PF_EXITING)
 
 
+_EXITED: Final = "ended with exit code"
+
+
 def how_it_ended(process: ForkServerProcess) -> str:
     """Say how a process ended."""
     server: Any = vars(multiprocessing.forkserver)["_forkserver"]
@@ -122,7 +125,12 @@ def how_it_ended(process: ForkServerProcess) -> str:
     code = process.exitcode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with exit code {code}"
+    return f"{_EXITED} {code}"
+
+
+def has_exited(how: str) -> bool:
+    """True if a process that ended in this way was not killed, but has ended itself."""
+    return how.startswith(_EXITED)
 
 
 def _begin(

@@ -1,5 +1,14 @@
 """Who takes part in a run with servers: the processes behind its workers."""
 
-from outpace.sync.membership.machine import EndRun, Kill, Membership, Order, Replace, Rules, Start
+from outpace.sync.membership.machine import (
+    EndRun,
+    Kill,
+    Membership,
+    OnLoss,
+    Order,
+    Replace,
+    Rules,
+    Start,
+)
 
-__all__ = ["EndRun", "Kill", "Membership", "Order", "Replace", "Rules", "Start"]
+__all__ = ["EndRun", "Kill", "Membership", "OnLoss", "Order", "Replace", "Rules", "Start"]

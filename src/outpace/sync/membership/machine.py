@@ -21,6 +21,8 @@ from outpace.errors import ProtocolError
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import worker_name
 
+OnLoss: TypeAlias = Literal["restart", "continue", "stop"]
+
 DEATHS: Final = 5  # of a worker that finishes nothing, before the run may end
 
 
@@ -35,7 +37,7 @@ class Rules:
     iteration meanwhile, ends the run.
     """
 
-    on_loss: Literal["restart", "continue", "stop"] = "restart"
+    on_loss: OnLoss = "restart"
     can_start: bool = True
     fence_s: float = 60.0
     start_s: float = 120.0
@@ -113,12 +115,15 @@ class Membership:
 
     Args:
         workers: how many.
-        servers: names of all that hear the workers; a scheduler is one of them.
+        servers: names of those that take gradients of the workers.
+        schedulers: names of others that hear the workers.
     """
 
-    def __init__(self, workers: int, servers: Sequence[str], rules: Rules) -> None:
+    def __init__(
+        self, workers: int, servers: Sequence[str], rules: Rules, schedulers: Sequence[str] = ()
+    ) -> None:
         self._workers = [_Worker(number) for number in range(workers)]
-        self._servers, self._rules = tuple(servers), rules
+        self._servers, self._schedulers, self._rules = tuple(servers), tuple(schedulers), rules
         self._generation = 0  # the newest
 
     # -- what others ask -------------------------------------------------------------
@@ -164,14 +169,14 @@ class Membership:
         self._generation += 1
         known.generation = self._generation
         stays = self._restarts
-        replace = [Replace(server, worker, known.generation, stays) for server in self._servers]
+        replace = [Replace(server, worker, known.generation, stays) for server in self._all]
         kill = [] if has_ended else [Kill(worker)]
         if not stays:
             known.phase, known.deadline = _Phase.GONE, None
             return [*replace, *kill]
         known.phase = _Phase.FENCING
         known.deadline = now + nanoseconds(self._rules.fence_s)
-        known.unconfirmed = set(self._servers)
+        known.unconfirmed = set(self._all)
         known.reached.clear()
         known.deaths.append(now)
         return [*replace, *kill]
@@ -235,21 +240,26 @@ class Membership:
     # ------------------------------------------------------------------------------------
 
     @property
+    def _all(self) -> tuple[str, ...]:
+        return self._servers + self._schedulers
+
+    @property
     def _restarts(self) -> bool:
         return self._rules.on_loss == "restart" and self._rules.can_start
 
     def _started_if_fenced(self, known: _Worker, now: Time) -> list[Order]:
         if known.phase is not _Phase.FENCING or known.unconfirmed or not known.has_ended:
             return []
-        reached = known.reached.values()
-        highest = max(watermark for watermark, _ in reached)
+        shards = [known.reached[server] for server in self._servers]
+        highest = max(watermark for watermark, _ in shards)
         if highest >= known.first:  # the lost process has pushed something
             del known.deaths[:-1]
         if (hopeless := self._hopeless(known, now)) is not None:
             known.deadline = None
             return [hopeless]
+        reached = known.reached.values()
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
-        lost = max(0, highest - min(max(watermark, clock - 1) for watermark, clock in reached))
+        lost = max(0, highest - min(max(watermark, clock - 1) for watermark, clock in shards))
         known.phase = _Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
         return [Start(known.number, known.generation, known.first, lost)]

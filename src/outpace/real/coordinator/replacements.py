@@ -1,0 +1,217 @@
+"""Gives the places of lost workers to new processes, in a run with servers.
+
+`sync.membership` decides; here its orders become messages, and the answers its facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from outpace.config.experiment import Experiment
+from outpace.errors import ProtocolError, RunError
+from outpace.kernel import Kernel
+from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
+from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready, StopRun
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Listener
+from outpace.sync.membership import (
+    EndRun,
+    Kill,
+    Membership,
+    Order,
+    Replace,
+    Rules,
+    Start,
+)
+from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
+
+
+@dataclass(slots=True)
+class Processes:
+    """What is done with the processes of workers.
+
+    start: starts one of a generation for a worker; None: none can be started. kill: ends one.
+    lost: called with a name if the run goes on without this worker. restarted: called with the
+    number of updates that a worker's death has lost.
+    """
+
+    start: Callable[[int, int], None] | None
+    kill: Callable[[str], None]
+    lost: Callable[[str], None]
+    restarted: Callable[[int], None]
+
+
+class Replacements:
+    """Brings lost workers back, or has the run go on without them.
+
+    Args:
+        start_s: for a new process to be ready.
+        go: returns the order to start.
+        ending: returns the order to stop, once it was given.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        start_s: float,
+        kernel: Kernel,
+        listener: Listener,
+        architecture: WithServers,
+        losses: Losses,
+        reports: Reports,
+        processes: Processes,
+        log: Log,
+        go: Callable[[], Go],
+        ending: Callable[[], StopRun | None],
+    ) -> None:
+        on_loss, workers = experiment.on_worker_loss, experiment.workers
+        self._wants_restart = on_loss == "restart"
+        self._can_start = self._wants_restart and processes.start is not None
+        rules = Rules(on_loss, can_start=self._can_start, start_s=start_s)
+        names = [server_name(server) for server in range(experiment.servers)]
+        self._members = Membership(workers, names, rules, [SCHEDULER])
+        self._numbers = {worker_name(worker): worker for worker in range(workers)}
+        self._servers = names
+        self._kernel, self._listener, self._architecture = kernel, listener, architecture
+        self._losses, self._reports, self._processes = losses, reports, processes
+        self._log, self._go, self._ending = log, go, ending
+        self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
+        self._first = [0] * workers  # iterations with which new processes begin
+        losses.is_replaced = self._was_replaced
+        reports.may_join_again = self._may_join
+
+    # -- losses ------------------------------------------------------------------------
+
+    def take_losses(self, lost: Mapping[str, RunError]) -> bool:
+        """Bring these processes back, or go on without them; False if that cannot be."""
+        members, losses = self._members, self._losses
+        if not lost.keys() <= self._numbers.keys():
+            return False
+        for name in lost:
+            # Who ends itself would do so again; who has left has the end of its script to do.
+            exits = self._wants_restart and losses.has_exited(name)
+            if exits or name in self._reports.left or not members.can_spare(self._numbers[name]):
+                return False
+        for name, error in lost.items():
+            worker, how = self._numbers[name], str(error).removeprefix(f"{name} ")
+            if self._ending() is not None:
+                self._log(f"{error}; the run ends without it")
+                self._processes.lost(name)
+                continue
+            has_ended = losses.has_ended(name)
+            if self._can_start:
+                self._errors[worker] = error
+                losses.comes_back(name)
+            else:
+                self._log(f"{error}; the others go on without it")
+                self._processes.lost(name)
+            self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
+        return True
+
+    def _was_replaced(self, name: str) -> bool:
+        """The process of this name has ended: return True if another one takes its place."""
+        worker = self._numbers.get(name)
+        if worker is None or not self._members.is_coming_back(worker):
+            return False
+        if self._members.is_starting(worker):
+            return False
+        self._do(self._members.process_ended(worker, self._kernel.now))
+        return True
+
+    # -- messages ------------------------------------------------------------------------
+
+    def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a process; False if it is not about a process that comes back."""
+        if isinstance(message, WorkerReplaced):
+            self._take_confirmation(name, message)
+            return True
+        worker = self._numbers.get(name)
+        if worker is None:
+            return False
+        if isinstance(message, ProcessDone):
+            self._members.finished(worker)
+        elif self._members.is_starting(worker) and isinstance(message, JoinRun):
+            self._listener.send(name, self._late_plan(worker))
+            return True
+        elif self._members.is_starting(worker) and isinstance(message, Ready):
+            self._members.began(worker)
+            self._listener.send(name, self._go())
+            if (stop := self._ending()) is not None:
+                self._listener.send(name, stop)
+            return True
+        return False
+
+    def _late_plan(self, worker: int) -> Plan:
+        plan = self._reports.plan
+        assert plan is not None
+        return msgspec.structs.replace(plan, first=list(self._first), late=True)
+
+    def _may_join(self, name: str) -> bool:
+        worker = self._numbers.get(name)
+        return worker is not None and self._members.is_starting(worker)
+
+    def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
+        try:
+            if name not in self._servers:
+                raise ProtocolError("only servers replace workers")
+            self._confirm(name, message)
+        except ProtocolError as error:
+            self._listener.refuse(name, str(error))
+
+    def _confirm(self, name: str, message: WorkerReplaced) -> None:
+        now = self._kernel.now
+        orders = self._members.confirmed(
+            name, message.worker, message.generation, message.watermark, message.clock, now
+        )
+        self._do(orders)
+
+    # -- orders ----------------------------------------------------------------------------
+
+    def _do(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            match order:
+                case Replace():
+                    self._replace(order)
+                case Kill(worker):
+                    self._processes.kill(worker_name(worker))
+                case Start():
+                    self._start(order)
+                case EndRun(reason):
+                    raise RunError(reason)
+        if (due := self._members.next_deadline) is not None and orders:
+            self._kernel.call_at(max(due, self._kernel.now), self._look)
+
+    def _look(self, _: object) -> None:
+        self._do(self._members.on_time(self._kernel.now))
+
+    def _replace(self, order: Replace) -> None:
+        message = ReplaceWorker(order.worker, order.generation, order.stays)
+        if order.server != SCHEDULER:
+            self._listener.send(order.server, message)
+            return
+        self._listener.replace(worker_name(order.worker), order.generation)
+        self._kernel.spawn(self._replace_here(message), "a replacement", daemon=True)
+
+    async def _replace_here(self, order: ReplaceWorker) -> None:
+        """Have the scheduler, if there is one, forget the old process."""
+        watermark, clock = await self._architecture.replace(order.worker, stays=order.stays)
+        done = WorkerReplaced(order.worker, order.generation, watermark, clock)
+        self._confirm(SCHEDULER, done)
+
+    def _start(self, order: Start) -> None:
+        name = worker_name(order.worker)
+        self._first[order.worker] = order.first
+        self._log(
+            f"{self._errors[order.worker]}; it is restarted at iteration {order.first} "
+            f"(generation {order.generation})"
+        )
+        self._reports.begins_again(name, order.generation)
+        self._processes.restarted(order.lost)
+        assert self._processes.start is not None
+        self._processes.start(order.worker, order.generation)

@@ -1,0 +1,133 @@
+"""Real runs with servers that lose workers: another process takes the place, or the rest go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from outpace import RunError, run, simulate
+from outpace.engine.control import Control
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+BSP: dict[str, Any] = {
+    "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0, 2.0], "noise": 0.1},
+    "workers": 3,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "deterministic": True,
+    "optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9},
+    "probe": False,
+    "compute": {"kind": "constant", "mean_s": 0.01},
+    "stop": {"iterations": 60},
+}
+KILLED = "was killed by SIGKILL before it was done"
+
+
+def losing(
+    config: dict[str, Any],
+    *names: str,
+    number: int = signal.SIGKILL,
+    **options: Any,
+) -> tuple[Any, list[str]]:
+    """Send these processes a signal, each 0.1 s after the one before; successors if named again.
+
+    Returns:
+        The result of the run, and what it has said.
+    """
+    said: list[str] = []
+    engines: list[Any] = []
+
+    def control(control: Control) -> None:
+        kernel, signalled = engines[0].coordinator.kernel, set[int]()
+
+        async def send() -> None:
+            for name in names:
+                await kernel.sleep(0.1)
+                pids = engines[0].launcher.pids
+                while name not in pids or pids[name] in signalled:  # its successor will come
+                    await kernel.sleep(0.01)
+                    pids = engines[0].launcher.pids
+                signalled.add(pids[name])
+                os.kill(pids[name], number)
+
+        kernel.spawn(send(), "the test", daemon=True)
+
+    result = run(config, log=said.append, watch=engines.append, control=control, **options)
+    assert not engines[0].launcher.pids
+    return result, said
+
+
+def test_a_killed_worker_is_restarted_and_bsp_loses_nothing():
+    result, said = losing(BSP, "worker-1")
+    summary = result.summary
+    assert summary["parameters_digest"] == simulate(BSP).summary["parameters_digest"]
+    assert summary["status"] == "complete"
+    assert (summary["restarts"], summary["updates_lost"]) == (1, 0)
+    assert summary["gradients_applied"] == 3 * 60
+    (line,) = said
+    assert line.startswith(f"worker-1 {KILLED}; it is restarted at iteration ")
+    assert line.endswith(" (generation 1)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sync": {"kind": "ssp", "staleness": 2}},
+        {"sync": {"kind": "asp"}},
+        {"sync": {"kind": "drop-stragglers", "quorum": 2}},
+        {"sync": {"kind": "ssptable", "staleness": 2}},
+        {"sync": {"kind": "bsp"}, "barrier": "global"},
+        {"sync": {"kind": "cutoff", "model": "mean-5"}},
+    ],
+    ids=lambda changes: "-".join(map(str, [*changes["sync"].values(), *changes])),
+)
+def test_workers_come_back_under_every_strategy_also_when_they_die_as_they_start(changes):
+    """worker-0, from which the run has its initial parameters, is killed again as it starts."""
+    result, said = losing({**BSP, "deterministic": False, **changes}, "worker-0", "worker-0")
+    summary = result.summary
+    assert summary["status"] == "complete"
+    assert summary["restarts"] == len(said) == 2
+    # Each death loses at most the push on the way; drop-stragglers and cut-offs drop others, too.
+    assert summary["updates_lost"] <= 2
+    for worker in range(3):
+        rows = [
+            row["iteration"]
+            for row in result.trace.to_pylist()
+            if row["event"] == "iteration" and row["worker"] == worker
+        ]
+        assert max(rows) == 59
+        assert len(rows) == len(set(rows))  # none of them twice
+
+
+@pytest.mark.slow
+def test_a_worker_that_stands_still_for_the_lease_is_replaced():
+    result, said = losing(BSP, "worker-2", number=signal.SIGSTOP, lease_s=1.0)
+    assert result.summary["status"] == "complete"
+    assert result.summary["restarts"] == 1
+    assert result.summary["gradients_applied"] == 3 * 60
+    (line,) = said
+    assert line.startswith("worker-2 is lost: its connection closed, or was silent for 1 s; it is ")
+
+
+def test_a_run_goes_on_without_lost_workers_if_that_is_wanted():
+    result, said = losing({**BSP, "on_worker_loss": "continue"}, "worker-2", "worker-0")
+    summary = result.summary
+    assert summary["status"] == "complete"
+    assert summary["restarts"] == 0
+    assert summary["iterations"][1] == 60
+    assert 60 < summary["gradients_applied"] < 3 * 60
+    assert said == [
+        f"{name} {KILLED}; the others go on without it" for name in ("worker-2", "worker-0")
+    ]
+
+
+@pytest.mark.parametrize("what", [{"on_worker_loss": "stop"}, {"on_worker_loss": "continue"}])
+def test_a_run_ends_with_a_lost_worker_if_that_is_wanted_or_it_was_the_last(what):
+    workers = 1 if what["on_worker_loss"] == "continue" else 3
+    with pytest.raises(RunError, match=rf"^worker-0 {KILLED}$"):
+        losing({**BSP, **what, "workers": workers}, "worker-0")
