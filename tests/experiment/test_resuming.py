@@ -12,11 +12,12 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
+from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
 from outpace.errors import OutpaceWarning
-from outpace.experiment import results
+from outpace.experiment import results, running
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock, folder
 from outpace.record.trace import Trace
@@ -198,6 +199,9 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = interrupted(tmp_path / "run")
 
+    def fails(*_, **__):
+        raise outpace.RunError("the loss became inf")
+
     def problem(*arguments):
         return refused(capsys, "simulate", "--resume", *arguments)
 
@@ -206,6 +210,14 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     assert "leave --out out" in problem("run", "--out", "other")
     assert "sync.kind cannot change (bsp in run, asp given)" in problem("run", "sync.kind=asp")
     assert "seed cannot change (3 in run, 4 given)" in problem("run", "--seed", "4")
+    of_other = refused(capsys, "run", "--resume", "run")
+    assert "run is of outpace simulate: use outpace simulate --resume run" in of_other
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "simulate", fails)
+        assert command("simulate", "--resume", "run") == 1
+        assert (
+            "to go on from checkpoint 2: outpace simulate --resume run" in capsys.readouterr().err
+        )
     with RunLock(run):
         assert f"this run is going on (process {os.getpid()}" in problem("run")
     with pytest.raises(outpace.ConfigError, match="leave experiment and out out"):
@@ -227,15 +239,15 @@ def test_a_simulation_that_was_killed_goes_on(tmp_path):
     run = tmp_path / "run"
     config = {**CONFIG, "stop": {"iterations": 4000}, "checkpoint": {"every_updates": 20}}
     (tmp_path / "config.yaml").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "outpace", "simulate"]
-    process = subprocess.Popen([*command, str(tmp_path / "config.yaml"), "--out", str(run), "-q"])
+    simulate = [sys.executable, "-m", "outpace", "simulate"]
+    process = subprocess.Popen([*simulate, str(tmp_path / "config.yaml"), "--out", str(run), "-q"])
     while not (run / "checkpoints" / "000004").exists():
         assert process.poll() is None
         time.sleep(0.01)
     process.kill()
     process.wait()
     assert files.read_summary(run)["status"] == "partial"
-    resumed = [*command, "--resume", str(run), "stop.iterations=300", "--json"]
+    resumed = [*simulate, "--resume", str(run), "stop.iterations=300", "--json"]
     summary = json.loads(subprocess.run(resumed, capture_output=True, check=True).stdout)
     expected = outpace.simulate(config, stop={"iterations": 300})
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]

@@ -31,12 +31,11 @@ from outpace.cli.resuming import (
     folder_of_run,
     require_config,
 )
-from outpace.cli.sources import ConfigOrScript, script_data, source_data, with_cluster_file
+from outpace.cli.sources import script_data, source_data, with_cluster_file
 from outpace.errors import RunError
 
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
-    from outpace.real.run import Outside
 
 _Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
 _Insecure = Annotated[
@@ -77,7 +76,11 @@ def simulate(
     output = Output(quiet, as_json)
     with folder_of_run(resume, out, config or "") as folder:
         new = folder if resume is None else None
-        with _said_on_failure(output, folder), output.of_run(), output.progress_bars() as bar:
+        with (
+            _said_on_failure(output, folder, "simulate"),
+            output.of_run(),
+            output.progress_bars() as bar,
+        ):
             show = bar(folder.name)
             result = simulate_one(experiment, new, resume=resume, progress=show, **changes)
         output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
@@ -87,12 +90,13 @@ def simulate(
 @app.command()
 def run(
     context: typer.Context,
-    config: ConfigOrScript,
+    config: ConfigUnlessResumed = None,
     overrides: Overrides = None,
     workers: Workers = None,
     servers: Servers = None,
     seed: Seed = None,
     out: Out = None,
+    resume: ResumeRun = None,
     insecure: _Insecure = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -106,9 +110,15 @@ def run(
 
     output = Output(quiet, as_json)
     given = with_options(overrides, workers, servers, seed)
+    if resume is not None:
+        changes = changes_of(config, given, context.obj, out=out)
+        _run(None, resume, insecure, output, resume=resume, **changes)
+        return
+    config = require_config(config, "run")
     data, base = source_data("run", config, context.obj, given)
     experiment = _experiment(without_include(data, output.log), given, str(config), base)
-    _run(experiment, str(config), out, insecure, output)
+    with folder_for(out, config) as folder:
+        _run(experiment, folder, insecure, output)
 
 
 @app.command()
@@ -139,7 +149,9 @@ def serve(
     experiment = _experiment(
         script_data("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
     )
-    _run(experiment, "serve", out, insecure, Output(quiet, as_json), Outside(host, connect))
+    outside = Outside(host, connect)
+    with folder_for(out, "serve") as folder:
+        _run(experiment, folder, insecure, Output(quiet, as_json), outside=outside)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -164,36 +176,32 @@ def worker(
 
 
 def _run(
-    experiment: Experiment,
-    source: str,
-    out: Path | None,
-    insecure: bool,
-    output: Output,
-    outside: Outside | None = None,
+    experiment: Experiment | None, folder: Path, insecure: bool, output: Output, **options: Any
 ) -> None:
+    """Run an experiment, or go on with the one in the folder; options: of `outpace.run`."""
     from outpace.experiment.running import run as run_for_real
     from outpace.real.live import watch
 
-    with folder_for(out, source) as folder:
-        with _said_on_failure(output, folder), output.of_run():
-            result = run_for_real(
-                experiment,
-                folder,
-                insecure=insecure,
-                log=output.log,
-                watch=None if output.quiet else watch,
-                outside=outside,
-            )
-        output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
-        abstained = result.summary["pushes_abstained"]
-        if abstained and "cut_offs" not in result.summary:
-            output.note(f"{abstained} pushes had no gradient: not finite, or a skipped step")
-        output.where(folder)
+    with _said_on_failure(output, folder, "run"), output.of_run():
+        result = run_for_real(
+            experiment,
+            None if experiment is None else folder,
+            insecure=insecure,
+            log=output.log,
+            watch=None if output.quiet else watch,
+            **options,
+        )
+    output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
+    abstained = result.summary["pushes_abstained"]
+    if abstained and "cut_offs" not in result.summary:
+        output.note(f"{abstained} pushes had no gradient: not finite, or a skipped step")
+    output.where(folder)
 
 
 @contextmanager
-def _said_on_failure(output: Output, folder: Path) -> Iterator[None]:
-    """If the run in this block fails or is interrupted, print its summary and where it is."""
+def _said_on_failure(output: Output, folder: Path, command: str) -> Iterator[None]:
+    """If the run in this block fails or is interrupted, say where it is and how it can go on."""
+    from outpace.record.checkpoints import Checkpoints
     from outpace.record.folder import SUMMARY, read_summary
 
     try:
@@ -202,6 +210,9 @@ def _said_on_failure(output: Output, folder: Path) -> Iterator[None]:
         if (folder / SUMMARY).exists():
             output.result(read_summary(folder))
             output.where(folder)
+            if numbers := Checkpoints(folder).numbers():
+                last = f"checkpoint {numbers[-1]}"
+                output.note(f"to go on from {last}: outpace {command} --resume {folder}")
         raise
 
 

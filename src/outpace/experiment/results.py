@@ -237,7 +237,10 @@ class RecordedRun:
     def _open_folder(self, held: ExitStack) -> None:
         if self.resumed is not None:
             held.callback(self.resumed.lock.release)
-            self.resumed.take_up(self.trace, self.sink, self.timing)
+            try:
+                self.resumed.take_up(self.trace, self.sink, self.timing)
+            except OSError as error:
+                raise ConfigError(f"{self.out}: the records of the run: {error}") from error
         elif self.out is not None:
             files.new_folder(self.out, self.may_have)
             if self.experiment.checkpoint is not None:
@@ -281,8 +284,6 @@ class RecordedRun:
     def _complete(self, status: str, host_s: float, error: str | None) -> Result:
         self.engine.close()
         for sink in (self.sink, self.timing):
-            if isinstance(sink, SegmentedSink):
-                sink.is_complete = status == "complete"
             if sink is not None:
                 sink.close()
         summary = self._summary(status, host_s, error)
@@ -298,6 +299,9 @@ class RecordedRun:
             if (used := self.engine.used_by_script()) is not None:
                 files.write_config(self.out, to_plain(self.experiment), in_words(used))
             files.write_summary(self.out, summary)
+            for sink in (self.sink, self.timing):
+                if isinstance(sink, SegmentedSink) and status == "complete":
+                    sink.remove_segments()
             self._report(self.out)
         times = None if self.timing is None else self.timing.table
         trace = self.sink.table

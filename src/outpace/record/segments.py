@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from outpace.errors import RunError
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import SCHEMA
 from outpace.support.replacing import replace_file, sync
@@ -44,7 +45,6 @@ class SegmentedSink:
         self._folder = path.with_suffix("")
         self._names: list[str] = []
         self._segment: ParquetSink | None = None
-        self.is_complete = True  # False: the segments stay, so that the run can be resumed
         self.go_back(kept)
 
     def __call__(self, batch: pa.RecordBatch) -> None:
@@ -71,12 +71,16 @@ class SegmentedSink:
             The names of all segments, below the folder of the run.
 
         Raises:
-            OSError: if it cannot be written.
+            RunError: if it cannot be written, so that rows are lost.
+            OSError: if it cannot be made durable.
         """
         if self._segment is not None:
             path = self._place
-            self._segment.close()
-            self._segment = None
+            segment, self._segment = self._segment, None
+            try:
+                segment.close()
+            except OSError as error:
+                raise RunError(f"cannot write {self._what}, {path}: {error}") from error
             if path.exists():  # else a row could not be written before
                 sync(path)
                 sync(self._folder)
@@ -84,11 +88,13 @@ class SegmentedSink:
         return tuple(self._names)
 
     def close(self) -> None:
-        """Join the segments; remove them if the run is complete. Raises OSError."""
+        """Join the segments, which stay, so that the run can be resumed. Raises OSError."""
         self.cut()
         replace_file(self._path, self._join)
-        if self.is_complete:
-            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def remove_segments(self) -> None:
+        """Remove the segments, after `close`, of a run that is complete."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def table(self) -> pa.Table:
         return pq.read_table(self._path)

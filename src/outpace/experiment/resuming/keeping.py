@@ -14,6 +14,7 @@ from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoints, Index, Taken
 from outpace.record.segments import SegmentedSink
 from outpace.record.trace import Trace
+from outpace.support.processes.signals import uninterrupted
 
 
 class Keeper:
@@ -47,10 +48,11 @@ class Keeper:
         return self._checkpoints.begin(number)
 
     def commit(self, taken: Taken, metrics: pa.Table) -> None:
-        self._trace.flush()
-        segments = tuple(name for sink in self._sinks for name in sink.cut())
-        self._checkpoints.commit(Index.of(taken, segments), metrics)
-        self.last, self._has_warned = taken.number, False
+        with uninterrupted():  # else rows could be in no file
+            self._trace.flush()
+            segments = tuple(name for sink in self._sinks for name in sink.cut())
+            self._checkpoints.commit(Index.of(taken, segments), metrics)
+            self.last, self._has_warned = taken.number, False
 
     def abandon(self, number: int, why: str = "") -> None:
         self._checkpoints.abandon(number)
