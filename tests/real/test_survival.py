@@ -12,6 +12,7 @@ import pytest
 
 from outpace import RunError, load_checkpoint, run, simulate
 from outpace.engine.control import Control
+from outpace.record.checkpoints import Checkpoints
 from outpace.record.folder import read_summary
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
@@ -163,6 +164,22 @@ def test_a_server_lost_ends_the_run_if_that_is_wanted(tmp_path):
             watch=runs.append,
             control=control,
         )
+
+
+def test_a_rule_that_cuts_iterations_off_goes_on_with_what_it_had_observed(tmp_path):
+    folder, cutoff = tmp_path / "run", {"kind": "cutoff", "model": "mean-5", "warmup": 5}
+    saved = {**SAVED, "sync": cutoff, "stop": {"iterations": 60}}
+    with pytest.raises(RunError, match="that is enough"):
+        run(saved, folder, control=once_saved(folder, give_up))
+    checkpoint = Checkpoints(folder).newest()
+    observed = checkpoint.tensors("rule.safetensors")["seconds"]
+    clock = checkpoint.index.shards[0].clock
+    assert observed.shape[1] == 2
+    assert 0 < clock - 3 <= len(observed) <= clock
+    result = run(resume=folder)
+    assert result.summary["status"] == "complete"
+    closed = [row["iteration"] for row in result.trace.to_pylist() if row["event"] == "cut-off"]
+    assert closed == list(range(60))
 
 
 @linux

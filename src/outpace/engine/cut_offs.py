@@ -78,12 +78,14 @@ def with_history(rule: Rule, resume: ResumePoint | None) -> History:
     return history
 
 
-def saved_history(history: History | None, folder: Path) -> tuple[Part, ...]:
+def saved_history(history: History | None, folder: Path, iterations: int) -> tuple[Part, ...]:
     """Write what a rule has observed as a part of a checkpoint; () if there is no rule.
 
-    Raises OSError.
+    iterations: that the checkpoint has. Raises OSError.
     """
-    return () if history is None else (write_tensors(folder / _FILE, history.tensors()),)
+    if history is None:
+        return ()
+    return (write_tensors(folder / _FILE, history.tensors(iterations)),)
 
 
 def _nodes(experiment: Experiment, per_node: int | None) -> Nodes:

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from outpace.config.experiment import Experiment
-from outpace.engine.cut_offs import cut_off_rule
+from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
+from outpace.predict.rules.history import History
 from outpace.real.coordinator.checkpoints import Saving
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
@@ -104,6 +105,7 @@ class Attempt:
             name: Session(run, FIRST, setting.lease_s, self._keys.get(name)) for name in names
         }
         self.fitting: FittingBeside | None = None
+        self.history: History | None = None  # of the rule that cuts iterations off
         coordinator = self.coordinator = Coordinator(
             experiment,
             sessions[COORDINATOR],
@@ -145,9 +147,13 @@ class Attempt:
             return None
         if settings.fitted_in_run:
             self.fitting = FittingBeside(settings.model, experiment.seed)
-        return cut_off_rule(
+        rule = cut_off_rule(
             experiment, settings, say=log, note=log, fitting=self.fitting, clock=time.perf_counter
         )
+        if self._setting.saving is None and self._resume is None:
+            return rule
+        self.history = with_history(rule, self._resume)
+        return self.history
 
     def start(self) -> None:
         """Start the processes, or have them started."""

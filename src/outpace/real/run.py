@@ -17,6 +17,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
+from outpace.engine.cut_offs import saved_history
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
@@ -301,13 +302,18 @@ class RealRun:
         else:
             self.coordinator.checkpoints.save_now()
 
-    def _complete(self, taken: Taken) -> None:
+    def _complete(self, taken: Taken, folder: Path) -> None:
         """Complete a checkpoint, with all that has been recorded so far."""
         assert self._keeper is not None
         self._trace.flush()
         self._timing.hand_on()
+        iterations = max(record.clock for record in taken.shards)
+        observed = saved_history(self._attempt.history, folder, iterations)
         taken = msgspec.structs.replace(
-            taken, layout=self._training.layout, recovery=self._recovery
+            taken,
+            parts=(*taken.parts, *observed),
+            layout=self._training.layout,
+            recovery=self._recovery,
         )
         metrics = self.metrics.kept()
         is_before = pc.less_equal(metrics["time_s"], seconds(taken.now))

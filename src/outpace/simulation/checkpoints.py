@@ -133,7 +133,7 @@ class Saving:
                 updates=states[0].version,
                 parts=(
                     *(part for _, part in written),
-                    *saved_history(run.rule_history, folder),
+                    *saved_history(run.rule_history, folder, states[0].clock),
                 ),
                 shards=tuple(record for record, _ in written),
                 totals=run.totals,

@@ -26,6 +26,7 @@ class History(Rule):
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self._rows: deque[tuple[Seconds, Mask, float]] = deque(maxlen=_LONGEST)
+        self._seen = 0  # iterations observed, with those that are not kept
 
     def begin(self) -> Wait:
         return self._rule.begin()
@@ -34,18 +35,21 @@ class History(Rule):
         return self._rule.review(arrived, elapsed_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        self._seen += 1
         self._rows.append((seconds, censored, ended_s))
         self._rule.observe(seconds, censored, ended_s)
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        """Return the iterations observed, for a file: `seconds` and `censored` have shape (T, N).
+    def tensors(self, iterations: int) -> Mapping[str, Tensor]:
+        """Return what was observed of the first `iterations` iterations of a run, for a file.
 
-        `ended_s` has shape (T,).
+        `seconds` and `censored` have shape (T, N), `ended_s` has shape (T,), `seen` has one number.
         """
-        rows = list(self._rows)
+        seen = min(self._seen, iterations)
+        rows = list(self._rows)[: max(0, len(self._rows) - (self._seen - seen))]
         return {
             "seconds": torch.tensor(np.array([row[0] for row in rows]), dtype=torch.float64),
             "censored": torch.tensor(np.array([row[1] for row in rows]), dtype=torch.bool),
+            "seen": torch.tensor([seen]),
             "ended_s": torch.tensor([row[2] for row in rows], dtype=torch.float64),
         }
 
@@ -54,3 +58,4 @@ class History(Rule):
         seconds, censored = tensors["seconds"].numpy(), tensors["censored"].numpy()
         for row, cut, ended_s in zip(seconds, censored, tensors["ended_s"].tolist(), strict=True):
             self.observe(row, cut, ended_s)
+        self._seen = int(tensors["seen"])

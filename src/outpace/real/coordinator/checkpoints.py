@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -45,12 +46,12 @@ _REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
 class Saving:
     """Where the checkpoints of a run go.
 
-    complete: called with a checkpoint whose parts are on the disk, to which it adds what the
-        servers do not know; raises OSError.
+    complete: called with a checkpoint whose parts are on the disk, and their folder; it adds
+        what the servers do not know. Raises OSError.
     """
 
     keeper: CheckpointKeeper
-    complete: Callable[[Taken], None]
+    complete: Callable[[Taken, Path], None]
 
 
 @dataclass(eq=False)
@@ -61,6 +62,7 @@ class _Open:
     """
 
     number: int
+    folder: Path
     at_start: bool
     parts: dict[int, tuple[CheckpointPart, SavedShard]] = field(default_factory=dict)
 
@@ -220,7 +222,7 @@ class CheckpointsOfServers:
             self._keeper.abandon(number, str(error))
             self._await_version()
             return
-        self._open = _Open(number, at_start=not self._has_begun)
+        self._open = _Open(number, folder, at_start=not self._has_begun)
         for order in orders:
             self._tell(order.shard, TakeCheckpoint(number, order.clock, str(folder)))
 
@@ -238,7 +240,7 @@ class CheckpointsOfServers:
         taken = self._taken(present)
         self._version = max(self._version, taken.updates)
         try:
-            self._complete(taken)
+            self._complete(taken, present.folder)
         except OSError as error:
             self._keeper.abandon(present.number, str(error))
         if not self._is_over:
