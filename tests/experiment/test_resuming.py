@@ -222,6 +222,10 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
         assert f"this run is going on (process {os.getpid()}" in problem("run")
     with pytest.raises(outpace.ConfigError, match="leave experiment and out out"):
         outpace.simulate(CONFIG, resume=run)
+    segment = run / "trace" / "000001.parquet"
+    segment.rename(tmp_path / "elsewhere")
+    assert "000001.parquet is missing: without the records until checkpoints/" in problem("run")
+    (tmp_path / "elsewhere").rename(segment)
     summary = files.read_summary(run)
     times = {"wall_time_s": summary.pop("virtual_time_s")}
     files.write_summary(run, {**summary, **times})

@@ -240,7 +240,7 @@ class RecordedRun:
             try:
                 self.resumed.take_up(self.trace, self.sink, self.timing)
             except OSError as error:
-                raise ConfigError(f"{self.out}: the records of the run: {error}") from error
+                raise ConfigError(f"the records in {self.out} cannot be used: {error}") from error
         elif self.out is not None:
             files.new_folder(self.out, self.may_have)
             if self.experiment.checkpoint is not None:

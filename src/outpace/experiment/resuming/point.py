@@ -96,6 +96,12 @@ def resumption(
                 f"{folder}: no checkpoint: the run was made without `checkpoint`, or ended before "
                 "the first one; start it again"
             )
+        for name in checkpoint.index.segments:
+            if not (folder / name).exists():
+                raise ConfigError(
+                    f"{folder / name} is missing: without the records until {checkpoint.name} the "
+                    "run cannot go on; start it again"
+                )
         return Resumption(folder, experiment, ResumePoint.of(checkpoint, experiment), lock)
     except BaseException:
         lock.release()
