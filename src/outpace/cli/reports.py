@@ -30,7 +30,7 @@ def report(
     ] = None,
 ) -> None:
     """Make the report of one run, one report over several, or the page of a sweep or an advice."""
-    from outpace.record.folder import REPORT
+    from outpace.record.folder import JOURNAL, REPORT
     from outpace.report import distinct, is_study, runs_in, write_report, write_study_page
 
     folders, repeated = distinct(folders)
@@ -42,6 +42,13 @@ def report(
         write_study_page(folders[0], page)
         echo(f"report: {page}")
         return
+    for folder in folders:
+        if (folder / JOURNAL).is_file():
+            if is_study(folder):
+                raise ConfigError(f"{folder} is a sweep: its page is made from this folder alone")
+            raise ConfigError(
+                f"{folder}: its sweep has not ended; go on with it by outpace sweep --resume"
+            )
     runs, left_out = runs_in(folders)
     say("warning", left_out)
     runs, repeated = distinct(runs)

@@ -161,8 +161,7 @@ class _Watch:
 def _show(found: Sweep, folder: Path, output: Output) -> None:
     """Print the result. Raises RunError if there is no best candidate."""
     from outpace.experiment.sweeping.outputs import content, sentences
-    from outpace.experiment.sweeping.study import JOURNAL
-    from outpace.record.folder import BEST
+    from outpace.record.folder import BEST, JOURNAL
 
     output.result(content(found), lambda: _print_best(found))
     first, *others = sentences(found)

@@ -55,6 +55,7 @@ EXPLANATION: Final = "explain.json"
 COMPARISON: Final = "comparison.json"
 SWEEP: Final = "sweep.json"
 BEST: Final = "best.yaml"  # the configuration of a sweep's best candidate
+JOURNAL: Final = "study.journal"  # the study of a sweep, which is there from its begin
 ADVICE: Final = "advice.json"
 SCRIPT_FILES: Final = "files"
 SCRIPT_OUTPUT: Final = "output.txt"
@@ -176,7 +177,8 @@ def read_summary(folder: Path) -> dict[str, Any]:
         if not isinstance(summary, dict):
             raise ValueError("it is not a mapping")
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{folder} is not the folder of a run: it has no {SUMMARY}") from None
+        why = f"it has no {SUMMARY}" if folder.is_dir() else "there is no such folder"
+        raise ConfigError(f"{folder} is not the folder of a run: {why}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {folder / SUMMARY}: {error}") from error
     return summary

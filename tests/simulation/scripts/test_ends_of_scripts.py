@@ -57,12 +57,15 @@ def test_a_script_that_fails_ends_the_run_and_the_others_clean_up(
     assert capfd.readouterr().err.count("Traceback") == cleaned
 
 
-def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path):
+def test_a_script_that_exits_leaves_and_one_that_is_stopped_cleans_up(tmp_path, capfd):
     stop = {"virtual_time_s": 3.2}
     result = simulated("ends.py", "exits", tmp_path / "out", stop=stop, servers=2)
     assert result.summary["iterations"] == [6, 3]
     assert result.summary["status"] == "complete"
     assert [notes(tmp_path / "out", rank) for rank in range(2)] == [CLEANED] * 2
+    printed = capfd.readouterr()
+    assert "outpace: stop.virtual_time_s is reached; the script of worker-0 ends" in printed.out
+    assert not printed.err, "many runs of an advice show their standard error"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ def gains_of(
         return [], []
     try:
         model = Model.of(found)
+        workers = model.seconds.shape[1]
+        if isinstance(more := changes.get("workers"), int) and more > workers:
+            raise ConfigError(
+                f"workers={more}: only the run times of {workers} workers are recorded; calibrate "
+                "on the run, and simulate more workers with outpace compare"
+            )
         with simulated(model) as time_of:
             base = time_of(model.seconds, {})
             gains, notes = _of_causes(model, causes, base, time_of) if of_causes else ([], [])

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-JOURNAL: Final = "study.journal"
 _NAME: Final = "sweep"
 _CONFIGURATION, _CANDIDATE, _REPEATED = "configuration", "candidate", "repeated"
 _SPENT: Final = "spent_s"

@@ -28,7 +28,7 @@ from outpace.experiment.sweeping.space import (
     combinations,
     dimensions_of,
 )
-from outpace.experiment.sweeping.study import JOURNAL, Study, quiet
+from outpace.experiment.sweeping.study import Study, quiet
 from outpace.record import folder as files
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.support.notices import warn
@@ -169,6 +169,11 @@ def sweep_source(
         "pruning": prune,
     }
     if out is not None and not resume:
+        if (out / files.JOURNAL).is_file():
+            raise ConfigError(
+                f"{out} is not an empty folder, it has a sweep already: add --resume to go on with "
+                "it, or choose another --out"
+            )
         files.new_folder(out)
     run_seeds = tuple(reference.seed + later for later in range(seeds))
     started_s = time.monotonic()
@@ -176,11 +181,11 @@ def sweep_source(
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet())
         if out is not None:
-            stack.enter_context(own(out / JOURNAL, resume=resume))
+            stack.enter_context(own(out / files.JOURNAL, resume=resume))
         study = Study(
             space,
             objective,
-            path=None if out is None else out / JOURNAL,
+            path=None if out is None else out / files.JOURNAL,
             grid=grid,
             seed=reference.seed % 2**32,
             configuration=configuration,

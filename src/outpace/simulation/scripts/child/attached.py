@@ -8,7 +8,6 @@ beside the scripts of other workers. Nothing that it does depends on how long th
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -283,7 +282,7 @@ class SimulatedScript:
             if over.discard and self._keeps_buffers:
                 self._script.load_buffers(self._before)
             self._leave(fetch=False)
-        print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
+        print(f"outpace: {over.reason}; the script of {self._name} ends here", flush=True)  # noqa: T201
         raise RunOver(0)
 
     def end(self, error: Exception | None) -> None:

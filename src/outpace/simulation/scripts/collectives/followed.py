@@ -10,7 +10,6 @@ passes in the iteration before, at least f.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -197,7 +196,7 @@ class FollowedScript:
             raise RunOver(ENDED_EARLY)
         if not self._left:
             self.leave()
-            print(f"outpace: {over.reason}; the script of {self._name} ends here", file=sys.stderr)  # noqa: T201
+            print(f"outpace: {over.reason}; the script of {self._name} ends here", flush=True)  # noqa: T201
         raise RunOver(0)
 
     # -- contexts of the script ------------------------------------------------------
