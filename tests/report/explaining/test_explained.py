@@ -15,6 +15,7 @@ from outpace.record import folder as files
 from outpace.record.timing import SCHEMA
 from outpace.report.explaining import explained
 from outpace.report.explaining.words import sentences
+from outpace.support.yaml_files import read_yaml, write_yaml
 
 FACTORS = (1, 1, 1.3, 1, 1)
 
@@ -214,3 +215,13 @@ def test_a_slow_worker_that_is_cut_off_is_steadily_slow(tmp_path):
     assert (cause.name, cause.pattern) == ("worker 2", "steady")
     assert cause.factor == pytest.approx(1.3, abs=0.05)
     assert "workers were cut off" in found.notes[-1]
+
+
+def test_a_script_that_ends_by_itself_loses_what_its_slowest_worker_needs_longer(tmp_path):
+    """No `stop` ends it: each worker takes all its steps, as with `stop.iterations`."""
+    run(tmp_path / "run", sync={"kind": "asp"})
+    (limited,) = explained(tmp_path / "run").causes
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(write_yaml({**read_yaml(path), "stop": {"iterations": None}}))
+    (alone,) = explained(tmp_path / "run").causes
+    assert alone.lost_s == limited.lost_s > 0

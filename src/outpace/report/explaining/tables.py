@@ -61,9 +61,17 @@ class Tables:
 
     @property
     def ends_with_iterations(self) -> bool:
-        """True if the run ended when all workers had done the same number of iterations."""
+        """True if the run ended when all workers had done the same number of iterations.
+
+        Scripts that no `stop` ends take as many steps as they want, whoever is slow.
+        """
         stop = self.config.get("stop")
-        limited = isinstance(stop, Mapping) and stop.get("iterations") is not None
+        given = (
+            [key for key, value in stop.items() if value is not None]
+            if isinstance(stop, Mapping)
+            else []
+        )
+        limited = "iterations" in given or not given
         return limited and not np.isnan(self.computed[-1]).any()
 
     @property
