@@ -10,6 +10,7 @@ import pytest
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.losses import Losses
+from outpace.real.net.messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
 
 
@@ -17,7 +18,9 @@ class Listening:
     """A listener whose messages are all read."""
 
     unread = False
-    peers: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.peers: list[str] = []
 
 
 class Lost:
@@ -32,7 +35,10 @@ class Lost:
             return self.decide(lost)
 
         self.decide: Callable[[Any], bool] = lambda lost: go_on
-        self.losses = Losses(self.kernel, Listening(), [], 10.0, without, lambda *_: None)
+        self.listener = Listening()
+        self.losses = Losses(
+            self.kernel, self.listener, ["server-0"], 10.0, without, lambda *_: None
+        )
 
     def at(self, time_s: float, call, *arguments) -> None:
         self.kernel.call_at(nanoseconds(time_s), lambda _: call(*arguments))
@@ -111,3 +117,42 @@ def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
     lost.run()
     assert known == [(False, False), (True, False), (True, True)]
     assert lost.losses.awaited(["worker-0", "worker-1"]) == ["worker-0", "worker-1"]
+
+
+LOST_SERVER = ProcessFailed("Lost", "worker-1 lost the connection to server-0", "server-0")
+
+
+def test_a_server_that_a_worker_has_lost_and_the_coordinator_too_is_lost():
+    lost = Lost()
+    lost.listener.peers = ["server-0"]
+    lost.at(1.0, lost.losses.process_failed, "worker-1", LOST_SERVER)
+    lost.at(3.0, lost.listener.peers.clear)
+    lost.at(3.0, lost.losses.connection_lost, "server-0")
+    lost.run()
+    silent = "server-0 is lost: its connection closed, or was silent for 10 s"
+    assert lost.said == [(3.5, silent)]
+
+
+def test_a_server_that_a_worker_has_lost_is_lost_at_once_if_the_coordinator_does_not_hear_it():
+    lost = Lost()
+    lost.at(1.0, lost.losses.process_failed, "worker-1", LOST_SERVER)
+    lost.run()
+    assert lost.said == [(1.5, "server-0 is lost: worker-1 lost the connection to it")]
+
+
+def test_a_worker_that_alone_cannot_reach_a_server_is_lost_itself():
+    lost = Lost()
+    lost.listener.peers = ["server-0"]
+    lost.at(1.0, lost.losses.process_failed, "worker-1", LOST_SERVER)
+    lost.at(1.1, lost.losses.process_ended, "worker-1", "ended with exit code 1")
+    known = []
+
+    def restart(_: Any) -> bool:
+        known.append((lost.losses.has_ended("worker-1"), lost.losses.has_exited("worker-1")))
+        return True
+
+    lost.decide = restart
+    lost.run()
+    said = "worker-1 lost the connection to server-0, which others still have"
+    assert lost.said == [(11.25, said)]  # a lease after the report
+    assert known == [(True, False)]  # so it can be restarted

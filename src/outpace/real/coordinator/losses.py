@@ -3,8 +3,9 @@
 A loss is known in three ways: the launcher says that the process has ended, its connection to the
 coordinator is gone, or, for a server, a worker has lost the connection to it. The run does not end
 at once: a message that says what went wrong may still be on its way, and a more direct report may
-follow, which then names the cause. Once a run has started, `on_worker_loss` says what happens when
-a worker is lost.
+follow, which then names the cause. A server that this process still hears a lease after a worker
+has lost it is there: then it is the worker that is lost. Once a run has started, `on_worker_loss`
+says what happens when a worker is lost.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Losses:
         self._failed: set[str] = set()  # processes that have reported an error
         self._without: set[str] = set()  # lost processes that the run goes on without
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
-        self._exited: set[str] = set()  # lost processes that nobody has killed
+        self._ended: set[str] = set()  # processes whose end the launcher has reported
+        self._exited: set[str] = set()  # those of them that nobody has killed
+        self._reporters: dict[str, list[str]] = {}  # workers that lost a server, by server
 
     def awaited(self, names: list[str]) -> list[str]:
         """Return the names of processes that have not finished and may still do so."""
@@ -77,8 +80,7 @@ class Losses:
         """Raise the error that a process reports, unless it is the loss of a server."""
         self._failed.add(name)
         if failed.lost in self._servers:
-            reason = f"is lost: {name} lost the connection to it"
-            self._lose(failed.lost, _REPORTED, reason)
+            self._report(name, failed.lost)
         elif self.early:
             self._announce(name, failed)
         else:
@@ -92,6 +94,7 @@ class Losses:
         """The launcher says that this process has ended."""
         if self.is_replaced(name):
             return
+        self._ended.add(name)
         if has_exited(how):
             self._exited.add(name)
         self._lose(name, _ENDED, f"{how} before it was done")
@@ -107,12 +110,33 @@ class Losses:
     def comes_back(self, name: str) -> None:
         """Another process takes the place of a lost one."""
         self._lost.pop(name, None)
-        self._failed.discard(name)
-        self._exited.discard(name)
+        for known in (self._failed, self._ended, self._exited):
+            known.discard(name)
 
     @property
     def _settled(self) -> set[str]:
         return self.finished | self._failed | self._without
+
+    def _report(self, worker: str, server: str) -> None:
+        """A worker ends because it has lost the connection to a server."""
+        self._reporters.setdefault(server, []).append(worker)
+        self._lose(server, _REPORTED, f"is lost: {worker} lost the connection to it")
+        self._kernel.call_at(self._kernel.now + nanoseconds(self._lease_s), self._doubt, server)
+
+    def _doubt(self, server: str) -> None:
+        """If a server that workers have lost is still connected here, they are lost, not it."""
+        if self.early or not self._is_doubtful(server):
+            return
+        del self._lost[server]
+        for worker in self._reporters.pop(server):
+            self._failed.discard(worker)
+            self._exited.discard(worker)
+            how = _ENDED if worker in self._ended else _SILENT
+            self._lose(worker, how, f"lost the connection to {server}, which others still have")
+
+    def _is_doubtful(self, name: str) -> bool:
+        known = self._lost.get(name)
+        return known is not None and known[0] == _REPORTED and name in self._listener.peers
 
     def _lose(self, name: str, how: int, reason: str) -> None:
         known = self._lost.get(name)
@@ -127,7 +151,11 @@ class Losses:
 
     def _decide(self, until: Time) -> None:
         """Go on without the lost processes, or end the run, once no message of theirs is unread."""
-        lost = {name: known for name, known in self._lost.items() if name not in self._settled}
+        lost = {
+            name: known
+            for name, known in self._lost.items()
+            if name not in self._settled and not self._is_doubtful(name)
+        }
         if not lost:
             return
         now = self._kernel.now
