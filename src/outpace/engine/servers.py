@@ -96,6 +96,11 @@ def tells_pauses(experiment: Experiment) -> bool:
     Only where an iteration may be finished without a worker. Elsewhere all workers take the same
     number of steps, and no worker waits for one that is in a later step.
     """
+    return leaves_behind(experiment)
+
+
+def leaves_behind(experiment: Experiment) -> bool:
+    """True if an iteration may be finished without a worker, which then passes over it."""
     if any(each.push is not None for each in experiment.conditions):
         return True
     policies = [policy for _, _, policy in experiment.policies.later()]

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import CheckpointKeeper
-from outpace.engine.servers import is_exact
+from outpace.engine.resuming import CheckpointKeeper, ResumePoint
+from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.net.checkpoint_messages import (
@@ -72,6 +72,7 @@ class CheckpointsOfServers:
 
     Args:
         totals_of: the sums that each process has reported.
+        resume: where the run goes on; None: it begins.
     """
 
     def __init__(
@@ -81,12 +82,18 @@ class CheckpointsOfServers:
         listener: Listener,
         saving: Saving,
         totals_of: Mapping[str, Totals],
+        resume: ResumePoint | None = None,
     ) -> None:
         settings = experiment.checkpoint
         assert settings is not None
         self._settings, self._kernel, self._listener = settings, kernel, listener
         self._keeper, self._complete = saving.keeper, saving.complete
         self._totals_of = totals_of
+        self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
+        self._others = [0] * experiment.workers  # iterations before its first that it did not do
+        if resume is not None:
+            done = resume.totals.iterations
+            self._others = [n - done.get(worker, 0) for worker, n in enumerate(resume.first)]
         self._servers = {server_name(n): n for n in range(experiment.servers)}
         self._planner = CutPlanner(len(self._servers), is_exact(experiment), self._keeper.last)
         self._plan: Plan | None = None
@@ -121,7 +128,7 @@ class CheckpointsOfServers:
 
     def relax(self) -> None:
         """From now on save each shard at once: its policy may be another than the configured."""
-        self._planner.exact = False
+        self._planner.exact, self._passes_over = False, True
 
     def end(self) -> None:
         """The training is over: complete the open checkpoint, or give it up."""
@@ -255,10 +262,11 @@ class CheckpointsOfServers:
         for name, reported in self._totals_of.items():
             server = self._servers.get(name)
             totals.add(reported if server is None else parts[server][0].totals)
-        for worker, count in totals.iterations.items():
-            # Of an iteration that was computed and is not in the checkpoint nothing is left.
-            most = 1 + max(record.watermarks[worker] for record in records)
-            totals.iterations[worker] = min(count, most)
+        for worker, others in enumerate(self._others):
+            # What workers have reported may be a little older or newer than the checkpoint.
+            most = 1 + max(record.watermarks[worker] for record in records) - others
+            reported_count = totals.iterations.get(worker, 0)
+            totals.iterations[worker] = min(reported_count, most) if self._passes_over else most
         return Taken(
             number=present.number,
             now=0 if present.at_start else max(part.now for part, _ in parts),

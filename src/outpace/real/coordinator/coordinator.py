@@ -151,7 +151,7 @@ class Coordinator:
                 self._architecture = WithServers(resources, totals_of, evaluate, rule, resume)
                 if saving is not None:
                     self.checkpoints = CheckpointsOfServers(
-                        experiment, self.kernel, self.listener, saving, totals_of
+                        experiment, self.kernel, self.listener, saving, totals_of, resume
                     )
             else:
                 self._architecture = WithoutServers(
