@@ -257,6 +257,42 @@ def test_a_simulation_that_was_killed_goes_on(tmp_path):
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]
 
 
+PEERS = {
+    "ssgd": {"kind": "ssgd"},
+    "local-sgd": {"kind": "local-sgd", "every": 3, "after": 2},
+    "diloco": {"kind": "diloco", "every": 3},
+}
+
+
+@pytest.mark.parametrize("kind", PEERS)
+@pytest.mark.parametrize("optimizer", [{"kind": "sgd", "lr": 0.05}, {"kind": "adam", "lr": 0.01}])
+def test_a_run_without_servers_that_goes_on_is_bitwise_the_one_without_interruption(
+    tmp_path, kind, optimizer
+):
+    changes = {"sync": PEERS[kind], "servers": 1, "optimizer": optimizer}
+    expected = outpace.simulate({**CONFIG, **changes})
+    every = {"ssgd": 7, "local-sgd": 7, "diloco": 3}[kind]
+    out = interrupted(tmp_path / "run", every_updates=every, **changes)
+    result = outpace.simulate(resume=out)
+    summary = result.summary
+    for key in ("parameters_digest", "iterations", "gradients_applied", "updates"):
+        assert summary.get(key) == expected.summary.get(key)
+    assert summary["status"] == "complete"
+    assert int(summary["resumed_from"][-6:]) > 1  # the first is of the start
+    assert result.metrics["updates"].to_pylist() == expected.metrics["updates"].to_pylist()
+    numbers = [row["version"] for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+    assert sorted(set(numbers)) == list(range(max(numbers) + 1))
+
+
+def test_what_workers_keep_beside_their_models_cannot_be_saved_yet(tmp_path):
+    for sync in ({"kind": "hpsgd"}, {"kind": "diloco", "every": 3, "overlap": True}):
+        with pytest.raises(outpace.ConfigError, match=r"checkpoint: what the workers of .* keep"):
+            outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
+    saved = {**CONFIG, "servers": 1, "sync": {"kind": "ssgd"}, "checkpoint": {"every_s": 1}}
+    with pytest.raises(outpace.ConfigError, match="a real run without servers cannot be saved"):
+        outpace.run(saved, tmp_path / "run")
+
+
 def test_a_rule_that_cuts_iterations_off_knows_what_it_had_observed(tmp_path):
     sync = {"kind": "cutoff", "model": "mean-5", "warmup": 6}
     compute = {"kind": "lognormal", "mean_s": 0.1, "cv": 1.5}

@@ -267,8 +267,11 @@ class Experiment:
                 yield f"{key}: {none}: leave it out; a variant with servers can have it"
         if self.network is not None and self.network.delays:
             yield f"network.delays: {none}, so no push, pull or reply can be late"
-        if self.checkpoint is not None:
-            yield f"checkpoint: {none}, and what its workers keep cannot be saved yet; leave it out"
+        if self.checkpoint is not None and not sync.can_be_saved:
+            yield (
+                f"checkpoint: what the workers of {sync.kind} keep beside their models cannot be "
+                "saved yet; leave it out"
+            )
         if self.workers == 1:
             yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
 

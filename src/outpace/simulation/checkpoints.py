@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Taken, write_shard
+from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState
@@ -19,6 +20,7 @@ from outpace.tasks import Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.servers import Simulation
+    from outpace.simulation.virtual import VirtualRun
 
 
 class Saving:
@@ -122,32 +124,58 @@ class Saving:
         self._follow(self._planner.missed(number, server, clock))
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        run, keeper = self._run, self._keeper
-        run.settle(wait=True)  # the evaluations until now
-        try:
-            folder = keeper.begin(number)
+        history = self._run.rule_history
+
+        def put(folder: Path) -> Written:
             written = [write_shard(folder, state) for state in states]
-            taken = Taken(
-                number=number,
-                now=run.kernel.now,
-                updates=states[0].version,
-                parts=(
-                    *(part for _, part in written),
-                    *saved_history(run.rule_history, folder, states[0].clock),
-                ),
-                shards=tuple(record for record, _ in written),
-                totals=run.totals,
-                bounds=(0, *(each.stop for each in run.slices)),
-                layers=tuple(self._workload.layers),
-                layout=self._workload.layout,
-                recovery=run.recovery(),
-            )
-            keeper.commit(taken, run.metrics.kept())
-        except OSError as error:
-            keeper.abandon(number, error.strerror or str(error))
-        except ConfigError:
-            keeper.abandon(number)
-            raise
+            parts = [part for _, part in written]
+            parts += saved_history(history, folder, states[0].clock)
+            return Written([record for record, _ in written], parts)
+
+        write(self._run, self._workload, self._keeper, number, put)
+
+
+class Written(NamedTuple):
+    """The files of a checkpoint, and the records that go into its index."""
+
+    shards: list[ShardRecord]
+    parts: list[Part]
+    own: Sequence[ShardRecord] = ()
+
+
+def write(
+    run: VirtualRun,
+    workload: Workload,
+    keeper: CheckpointKeeper,
+    number: int,
+    put: Callable[[Path], Written],
+) -> None:
+    """Write a checkpoint of the present instant; `put` writes the files into a folder.
+
+    Raises ConfigError if an optimizer keeps something that cannot be saved.
+    """
+    run.settle(wait=True)  # the evaluations until now
+    try:
+        shards, parts, own = put(keeper.begin(number))
+        taken = Taken(
+            number=number,
+            now=run.kernel.now,
+            updates=run.updates,
+            parts=tuple(parts),
+            shards=tuple(shards),
+            own=tuple(own),
+            totals=run.totals,
+            bounds=(0, *(each.stop for each in run.slices)),
+            layers=tuple(workload.layers),
+            layout=workload.layout,
+            recovery=run.recovery(),
+        )
+        keeper.commit(taken, run.metrics.kept())
+    except OSError as error:
+        keeper.abandon(number, error.strerror or str(error))
+    except ConfigError:
+        keeper.abandon(number)
+        raise
 
 
 class _Cuts(Cuts):

@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, Value, value_of, whole
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import ConfigError
 from outpace.kernel import Future
-from outpace.optim import Optimizer
+from outpace.optim import Optimizer, OptimizerState
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
 from outpace.simulation.collective.meetings import SimulatedMeeting, SimulatedMeetings
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import Computing
+from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.virtual import VirtualRun
-from outpace.support.units import Time
+from outpace.support.notices import warn
+from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
+from outpace.support.units import Time, nanoseconds
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
@@ -46,13 +52,20 @@ class PeerSimulation(VirtualRun):
         sync = experiment.peers
         assert sync is not None
         (initial,) = workload.initial_parameters()
-        self._initial, self._strategy = initial, sync
+        self.initial, self._strategy = value_of(initial), sync
         block = self._common_block()
         self.model = SharedModel(block, experiment.workers, self._committed, self._replicas())
         self._own: dict[int, ParameterBlock] = {}  # by worker
+        self._saving: PeerSaving | None = None
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers on parameters of their own
+        results = 0 if self.resume is None else self._restore(self.resume)  # of all-reduces
+        if self._keeper is not None and (settings := experiment.checkpoint) is not None:
+            self._saving = PeerSaving(self, workload, self._keeper, settings)
+            self._at_start.append(self._saving.begin)
+            if settings.every_s is not None:
+                self._periods.add(self._saving.soon, nanoseconds(settings.every_s), self.kernel.now)
         self._left: set[int] = set()
         law = experiment.network
         paths = None if law is None else Paths(law, experiment.machines)
@@ -70,6 +83,7 @@ class PeerSimulation(VirtualRun):
             partial(block.new_sum, experiment.workers),
             self._averaged,
             self._exact,
+            results,
         )
         self._exchanges = SimulatedExchanges(
             self.kernel, route, initial.nbytes, self._average, self._averaged
@@ -79,6 +93,78 @@ class PeerSimulation(VirtualRun):
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
         for context in self.contexts:
             self.kernel.spawn(self._train(context), worker_name(context.worker))
+
+    # -- checkpoints --------------------------------------------------------------------
+
+    def _restore(self, point: ResumePoint) -> int:
+        """Go on with the models of a checkpoint; return the number of all-reduces until then.
+
+        Raises ConfigError if it cannot be read.
+        """
+        try:
+            state = point.state(0)
+            optimizers = {
+                worker: point.checkpoint.own_optimizer(worker)
+                for worker in range(self.experiment.workers if self._strategy.has_own else 0)
+            }
+        except OSError as error:
+            raise ConfigError(f"{point.path}: {error}") from error
+        if self._strategy.has_common:
+            parameters, optimizer = state.parameters, state.optimizer
+            self.model.restore(parameters, optimizer, state.pushes, state.version)
+        else:
+            self._steps = state.pushes
+        for worker, optimizer in optimizers.items():
+            block = self.own_block(worker)
+            block.replace(whole(state.parameters))
+            if optimizer:
+                block.load_optimizer_state(optimizer)
+        return state.version
+
+    def state(self, iteration: int, parameters: Value) -> ShardState:
+        """Return the state of the model that all workers have when they begin this iteration."""
+        optimizer: OptimizerState = {}
+        pushes = self._steps
+        if self._strategy.has_common:
+            parameters, optimizer, pushes = self.model.state()
+        return ShardState(
+            shard=0,
+            clock=iteration,
+            version=self._all_reduces.ended,
+            watermarks=(iteration - 1,) * self.experiment.workers,
+            gone=(),
+            pushes=pushes,
+            furthest=float(iteration),
+            mixed=-1,
+            parameters=parameters,
+            optimizer=optimizer,
+        )
+
+    def own_optimizers(self) -> list[OptimizerState]:
+        """Return what the optimizers of the workers' own models remember; copies, by worker."""
+        workers = range(self.experiment.workers if self._strategy.has_own else 0)
+        return [self.own_block(worker).optimizer_state() for worker in workers]
+
+    def may_save(self, worker: int, iteration: int) -> None:
+        """A worker begins this iteration next, and has nothing but its models."""
+        if self._saving is not None:
+            own = self.own_block(worker).read() if self._strategy.has_own else self.initial
+            self._saving.look(iteration, own)
+
+    def run(self) -> None:
+        with checkpoint_on_signal(self._save_soon):
+            super().run()
+
+    def _save_soon(self) -> None:
+        if self._saving is None:
+            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
+        else:
+            self._saving.soon()
+
+    def _on_update(self, shard: int, version: int) -> None:
+        super()._on_update(shard, version)
+        if self._saving is not None:
+            self._saving.updated(version)
 
     # -- where a script's run differs ---------------------------------------------------
 
@@ -101,7 +187,7 @@ class PeerSimulation(VirtualRun):
         return replicas(self._strategy, self._optimizer, partial(self._new_block, self._optimizer))
 
     def _new_block(self, optimizer: Optimizer) -> ParameterBlock:
-        return parameter_block(self._initial, optimizer, layers=self._layers_of[0])
+        return parameter_block(self.initial, optimizer, layers=self._layers_of[0])
 
     def _context(self, worker: int) -> SimulatedPeer:
         return SimulatedPeer(self, worker)
@@ -201,6 +287,8 @@ class SimulatedPeer(Computing):
         super().__init__(simulation, worker)
         self._simulation = simulation
         self.workers = simulation.experiment.workers
+        resume = simulation.resume
+        self.first_iteration = 0 if resume is None else resume.first[worker]
         self._common = simulation.new_common(worker)
         self._iteration = -1  # the last that was computed
         # Since this worker last joined an average: the versions at which it computed, and for how
@@ -209,6 +297,9 @@ class SimulatedPeer(Computing):
         self._computed: Time = 0
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
+
+    def may_save(self, iteration: int) -> None:
+        self._simulation.may_save(self.worker, iteration)
 
     def common(self) -> Common:
         return self._common

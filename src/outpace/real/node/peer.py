@@ -62,6 +62,7 @@ class PeerWorker(WorkerProcess):
         super().__init__(link, worker, experiment)
         assert experiment.peers is not None
         self.strategy = experiment.peers
+        self.first_iteration = 0
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
@@ -233,6 +234,9 @@ class PeerWorker(WorkerProcess):
         if self.stopped is not None:
             await self.kernel.sleep(0)  # else a program that never waits would not end
         return gradient
+
+    def may_save(self, iteration: int) -> None:
+        pass  # real runs without servers have no checkpoints
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         assert self._reductions is not None

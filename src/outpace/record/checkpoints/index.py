@@ -29,7 +29,9 @@ class Taken(msgspec.Struct, kw_only=True):
         now: time of the run.
         updates: versions of shard 0, as `evaluate.every_updates` counts them.
         parts: the files of the shards.
-        shards: in order.
+        shards: in order. Without servers one: the model that all workers have.
+        own: without servers, what the optimizers of the workers' own models remember; empty if
+            there are none.
         totals: of the run until now.
         bounds: of the shards' slices of the flat parameters: 0, the end of the first slice, ...
         layers: number of elements of each parameter tensor, in order.
@@ -47,6 +49,7 @@ class Taken(msgspec.Struct, kw_only=True):
     layers: tuple[int, ...]
     layout: str = ""
     recovery: Recovery = msgspec.field(default_factory=Recovery)
+    own: tuple[ShardRecord, ...] = ()
 
     @property
     def workers(self) -> int:
@@ -116,7 +119,8 @@ def read_index(folder: Path) -> Index:
 
 def _problem(index: Index) -> str:
     """Return why an index cannot be right, although its checksum is; empty if it can."""
-    names = [*(part.file for part in index.parts), *(shard.file for shard in index.shards)]
+    records = [*index.shards, *index.own]
+    names = [*(part.file for part in index.parts), *(record.file for record in records)]
     if any(Path(name).name != name for name in names):
         return "it names a file outside of its folder"
     if not index.shards or len(index.bounds) != len(index.shards) + 1:

@@ -11,6 +11,7 @@ import torch
 
 from outpace.blocks.block import Value
 from outpace.errors import ConfigError
+from outpace.optim import OptimizerState
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
 from outpace.record.checkpoints.shards import read_parameters, read_shard
@@ -95,6 +96,15 @@ class Checkpoint:
         if self._is_divided(slices, workers):
             return state_of_slice(self.path, index, shard, slices[shard], workers)
         return read_shard(self.path, index.shards[shard])
+
+    def own_optimizer(self, worker: int) -> OptimizerState:
+        """Return what the optimizer of a worker's own model remembers; {} if there is none.
+
+        If there are more workers than at the checkpoint, they take those of the first ones. Raises
+        OSError.
+        """
+        own = self.index.own
+        return read_shard(self.path, own[worker % len(own)]).optimizer if own else {}
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""

@@ -96,12 +96,13 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_shard(
-    folder: Path, state: ShardState, script: ScriptOptimizer | None = None
+    folder: Path, state: ShardState, script: ScriptOptimizer | None = None, name: str = ""
 ) -> tuple[ShardRecord, Part]:
     """Write the tensors of a shard; return its record for the index, and the file.
 
     Args:
         folder: as `Checkpoints.begin` returned it.
+        name: of the file, without its suffix; empty: that of the server.
 
     Raises:
         OSError: if the file cannot be written.
@@ -110,7 +111,7 @@ def write_shard(
     entries, is_phantom = _entries(state.optimizer), isinstance(state.parameters, Phantom)
     record = ShardRecord(
         shard=state.shard,
-        file=f"{server_name(state.shard)}.safetensors",
+        file=f"{name or server_name(state.shard)}.safetensors",
         clock=state.clock,
         version=state.version,
         watermarks=state.watermarks,

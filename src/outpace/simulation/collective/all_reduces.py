@@ -25,7 +25,7 @@ class SimulatedAllReduces:
     """The all-reduces of a run: the n-th that a worker joins is the n-th of all workers.
 
     `new_sum` makes an empty sum; `ended` is called when a worker has its result. The last `exact`
-    elements of a value are not rounded.
+    elements of a value are not rounded. `first` is the number of the first all-reduce.
     """
 
     def __init__(
@@ -38,14 +38,16 @@ class SimulatedAllReduces:
         new_sum: Callable[[], BlockSum],
         ended: Callable[[SimulatedReduction], None],
         exact: int = 0,
+        first: int = 0,
     ) -> None:
         self._kernel, self._route, self._pattern = kernel, route, pattern
         self._wire: Wire = wire
         self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum(), exact)
         self._ended = ended
         self._live = set(range(workers))
-        self._joined = [0] * workers  # number of all-reduces, by worker
+        self._joined = [first] * workers  # number of all-reduces, by worker
         self._joining: dict[int, _AllReduce] = {}  # by number; not begun
+        self.ended = first  # number of all-reduces whose result a worker has
 
     def join(self, worker: int, value: Block | None, weight: int) -> SimulatedReduction:
         """Let a worker join its next all-reduce; return its part. value: None: it has none."""
@@ -78,6 +80,7 @@ class SimulatedAllReduces:
 
         def finished(worker: int) -> None:
             parts[worker].end()
+            self.ended = max(self.ended, whole.number + 1)
             self._ended(parts[worker])
 
         self._route.begin(self._pattern, list(parts), size_bytes, finished)

@@ -24,6 +24,17 @@ class PeerContext(Protocol):
     def workers(self) -> int:
         """N, the number of workers that the run began with."""
 
+    @property
+    def first_iteration(self) -> int:
+        """The iteration to begin with; above 0 if a run goes on from a checkpoint."""
+
+    def may_save(self, iteration: int) -> None:
+        """Say that this worker begins `iteration` next and has nothing but its models.
+
+        All workers say so at the same iterations, after the same all-reduce, and each has the
+        parameters that are its result. Only for strategies with `can_be_saved`.
+        """
+
     def common(self) -> CommonParameters:
         """Return the model that all workers start from and change alike."""
 

@@ -55,6 +55,10 @@ class DiLoCo(AllReduceStrategy):
 
     has_own: ClassVar[bool] = True
 
+    @property
+    def can_be_saved(self) -> bool:
+        return not self.overlap  # an all-reduce is always under way
+
     def __post_init__(self) -> None:
         AllReduceStrategy.__post_init__(self)
         require(0 < self.every < MOST_ITERATIONS, "every", "from 1 to 2^31 − 1", self.every)
@@ -102,6 +106,8 @@ class DiLoCo(AllReduceStrategy):
             if reduction is not None and (last or not self.overlap):
                 iteration.note_wait(*await outer_step(reduction))
                 reduction = None
+                if self.can_be_saved:
+                    me.may_save(iteration.number + 1)
         if reduction is not None:
             await outer_step(reduction)
         if steps:

@@ -35,7 +35,7 @@ async def iterations(
         at: parameters at which gradients are computed, as they are when each begins.
         before: called with the number of each iteration before its gradient is computed.
     """
-    number = 0
+    number = me.first_iteration
     while not me.must_stop(number):
         started = me.now
         before(number)

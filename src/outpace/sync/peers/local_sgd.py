@@ -36,6 +36,7 @@ class LocalSgd(BufferAveragingStrategy):
 
     has_common: ClassVar[bool] = False
     has_own: ClassVar[bool] = True
+    can_be_saved: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         BufferAveragingStrategy.__post_init__(self)
@@ -59,5 +60,6 @@ class LocalSgd(BufferAveragingStrategy):
             if steps == self.every or number < self.after or me.must_stop(number + 1):
                 iteration.note_wait(iteration.computed, await average())
                 steps = 0
+                me.may_save(number + 1)
         if steps:
             await average()

@@ -102,6 +102,20 @@ class SharedModel:
         if self.newest.state is not None:
             self.newest.state = self._block.optimizer_state()
 
+    def state(self) -> tuple[Value, OptimizerState, int]:
+        """Return the parameters, a copy of the optimizer's state, and the gradients so far."""
+        return self.newest.value, self.optimizer_state(), self._gradients
+
+    def restore(
+        self, parameters: Value, optimizer: OptimizerState, gradients: int, version: int
+    ) -> None:
+        """Go on from a `state`, as this version; before any worker has a view of the model."""
+        self._block.replace(parameters)
+        if optimizer:
+            self._block.load_optimizer_state(optimizer)
+        self._gradients = gradients
+        self.newest = self._version(version)
+
     def continue_from(self, other: SharedModel) -> None:
         """Become a copy of another model with an equal optimizer, at its newest version."""
         self._block.replace(other.newest.value)

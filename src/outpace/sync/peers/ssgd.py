@@ -20,6 +20,7 @@ class Ssgd(BufferAveragingStrategy):
     kind: Literal["ssgd"] = "ssgd"
 
     averages_gradients: ClassVar[bool] = True
+    can_be_saved: ClassVar[bool] = True
 
     async def train(self, me: PeerContext) -> None:
         model = me.common()
@@ -29,3 +30,4 @@ class Ssgd(BufferAveragingStrategy):
             if reduced.members:
                 model.commit(reduced.mean, 1, reduced.weight)
             iteration.note_wait(iteration.computed, reduction.began)
+            me.may_save(iteration.number + 1)

@@ -42,6 +42,11 @@ class PeerStrategy(ABC):
     averages_gradients: ClassVar[bool] = False
     exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
 
+    @property
+    def can_be_saved(self) -> bool:
+        """True if the program calls `me.may_save`, so that a run can go on from a checkpoint."""
+        return False
+
     @abstractmethod
     async def train(self, me: PeerContext) -> None:
         """Run one worker until `me.must_stop`; the worker leaves the run when this returns."""
