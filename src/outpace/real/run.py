@@ -142,7 +142,7 @@ class RealRun:
         attempt = Attempt(self._setting, self._begin_evaluation, self._resume, self._origin)
         coordinator = attempt.coordinator
         coordinator.reports.when_logged = self._add_logged
-        coordinator.when_restarted = self._count_restart
+        coordinator.when_recovered = self._count
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
             coordinator.when_started.append(partial(self._control, control))
@@ -238,8 +238,8 @@ class RealRun:
         self._attempt = self._new_attempt()
         self._evaluations.move_to(self.coordinator.clock)
 
-    def _count_restart(self, lost: int) -> None:
-        self._recovery.restarts += 1
+    def _count(self, restarts: int, lost: int) -> None:
+        self._recovery.restarts += restarts
         self._recovery.updates_lost += lost
 
     def _require_checkpoint(self, loss: ServersLost) -> None:

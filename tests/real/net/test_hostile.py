@@ -29,6 +29,7 @@ from outpace.real.net.envelope import (
     Envelope,
     Header,
 )
+from outpace.real.net.membership_messages import Fenced, ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
@@ -52,7 +53,7 @@ from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server
 from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
-from outpace.sync.messages import Pull, WireMessage
+from outpace.sync.messages import Pull, Rejoin, WireMessage
 
 RUN, GENERATION = 4567, FIRST
 WORKERS = ["worker-0", "worker-1", "worker-2"]
@@ -682,6 +683,7 @@ BAD = {
         (OptimizerState(0, [], BlockHead("uint8", 0)), torch.empty(0, dtype=torch.uint8)),
         "must not come with a block",
     ),
+    "an order": ((ReplaceWorker(0, 1, False), None), "ReplaceWorker is not accepted"),
     "a stop": ((JoinRun("", 1), None), "JoinRun is not accepted from this worker"),
 }
 
@@ -709,6 +711,34 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
         heard: list[WireMessage | None] = []
         cluster.post.until(lambda: heard.append(who.heard()) or isinstance(heard[-1], Refused))
         assert cluster.server.shard.clock == 0  # nothing of worker 2 counts as progress
+
+
+@both_modes
+def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(stranger, insecure):
+    with contextlib.closing(Cluster(insecure)) as cluster:
+        cluster.require_training(0)
+        post, old = cluster.post, cluster.honest[1]
+        post.listener.send("server-0", ReplaceWorker(1, 1, stays=True))
+        post.until(lambda: ("server-0", WorkerReplaced(1, 1, watermark=0, clock=0)) in post.got)
+        post.until(lambda: old.got[-1] == Fenced(1))
+        before = cluster.state
+        old.send(pushed(1, 1, 0), START)
+        new = stranger(
+            cluster.server.listener.endpoint,
+            b"worker-1",
+            post.keys.get("worker-1"),
+            cluster.key,
+            RUN,
+        )
+        new.outgoing = Outgoing(RUN, 1)
+        new.send(Rejoin(1, 1))
+        new.send(Pull(1, 0, 0.5))
+        heard: list[WireMessage | None] = []
+        post.until(lambda: heard.append(new.heard()) or isinstance(heard[-1], WireReply))
+        assert cluster.state == before
+        new.send(pushed(1, 1, 0), START)
+        post.until(lambda: cluster.server.shard.version == before[0] + 1)
+        assert cluster.server.shard.watermark(1) == 1
 
 
 @both_modes

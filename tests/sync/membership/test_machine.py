@@ -16,7 +16,16 @@ from hypothesis.stateful import (
 
 from outpace.errors import ProtocolError
 from outpace.support.units import SECOND
-from outpace.sync.membership import EndRun, Kill, Membership, Order, Replace, Rules, Start
+from outpace.sync.membership import (
+    EndRun,
+    Kill,
+    Membership,
+    Order,
+    Removed,
+    Replace,
+    Rules,
+    Start,
+)
 
 SERVERS = ("server-0", "server-1")
 RULES = Rules(fence_s=60, start_s=120, hopeless_s=300)
@@ -112,6 +121,7 @@ def test_the_run_goes_on_without_a_worker_but_not_without_all(rules):
     lost = members.lost(0, "is silent", 0, has_ended=False)
     assert lost == [*replaced(0, 1, stays=False), Kill(0)]
     assert members.confirmed("server-0", 0, 1, 3, 2, now=1) == []
+    assert members.confirmed("server-1", 0, 1, 1, 2, now=1) == [Removed(0, lost=2)]
     assert members.lost(0, KILLED, 2, has_ended=True) == []
     assert not members.can_spare(1)
     assert members.lost(1, KILLED, 3, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
@@ -227,6 +237,8 @@ class AnyOrder(RuleBasedStateMachine):
                 for server in SERVERS:
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
+            elif isinstance(order, Removed):
+                assert not self.restarts
             else:
                 self.ended = True
 

@@ -116,8 +116,9 @@ class Coordinator:
         )  # called if the run goes on without it
         # Starts a process of a generation for a worker, in place of a lost one; None: cannot.
         self.start_again: Callable[[int, int], None] | None = None
-        # Called when it was started, with the number of updates that were lost.
-        self.when_restarted: Callable[[int], None] = lambda lost: None
+        # Called after the death of a worker, with the number of processes that were started again,
+        # 0 or 1, and that of updates that are lost.
+        self.when_recovered: Callable[[int, int], None] = lambda restarts, lost: None
         self._replacements: Replacements | None = None  # in a run with servers, once it has begun
         self.checkpoints: CheckpointsOfServers | None = None
         self._join_s, self._keys, self._log = join_s, keys, log
@@ -351,7 +352,10 @@ class Coordinator:
 
     def _new_replacements(self, servers: WithServers) -> Replacements:
         processes = Processes(
-            self.start_again, self.when_lost, self._has_lost, lambda lost: self.when_restarted(lost)
+            self.start_again,
+            self.when_lost,
+            self._has_lost,
+            lambda restarts, lost: self.when_recovered(restarts, lost),
         )
         return Replacements(
             self.experiment,

@@ -25,6 +25,7 @@ from outpace.sync.membership import (
     Kill,
     Membership,
     Order,
+    Removed,
     Replace,
     Rules,
     Start,
@@ -37,14 +38,14 @@ class Processes:
     """What is done with the processes of workers.
 
     start: starts one of a generation for a worker; None: none can be started. kill: ends one.
-    lost: called with a name if the run goes on without this worker. restarted: called with the
-    number of updates that a worker's death has lost.
+    lost: called with a name if the run goes on without this worker. recovered: called after a
+    worker's death with the number of processes started again, 0 or 1, and of updates lost.
     """
 
     start: Callable[[int, int], None] | None
     kill: Callable[[str], None]
     lost: Callable[[str], None]
-    restarted: Callable[[int], None]
+    recovered: Callable[[int, int], None]
 
 
 class Replacements:
@@ -182,6 +183,8 @@ class Replacements:
                     self._processes.kill(worker_name(worker))
                 case Start():
                     self._start(order)
+                case Removed(lost=lost):
+                    self._processes.recovered(0, lost)
                 case EndRun(reason):
                     raise RunError(reason)
         if (due := self._members.next_deadline) is not None and orders:
@@ -212,6 +215,6 @@ class Replacements:
             f"(generation {order.generation})"
         )
         self._reports.begins_again(name, order.generation)
-        self._processes.restarted(order.lost)
+        self._processes.recovered(1, order.lost)
         assert self._processes.start is not None
         self._processes.start(order.worker, order.generation)

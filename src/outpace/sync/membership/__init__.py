@@ -6,9 +6,20 @@ from outpace.sync.membership.machine import (
     Membership,
     OnLoss,
     Order,
+    Removed,
     Replace,
     Rules,
     Start,
 )
 
-__all__ = ["EndRun", "Kill", "Membership", "OnLoss", "Order", "Replace", "Rules", "Start"]
+__all__ = [
+    "EndRun",
+    "Kill",
+    "Membership",
+    "OnLoss",
+    "Order",
+    "Removed",
+    "Replace",
+    "Rules",
+    "Start",
+]

@@ -75,13 +75,21 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """The run goes on without a worker, and all servers know it. lost: see `Start`."""
+
+    worker: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndRun:
     """End the run with this error."""
 
     reason: str
 
 
-Order: TypeAlias = Replace | Kill | Start | EndRun
+Order: TypeAlias = Replace | Kill | Start | Removed | EndRun
 
 
 class _Phase(Enum):
@@ -171,13 +179,13 @@ class Membership:
         stays = self._restarts
         replace = [Replace(server, worker, known.generation, stays) for server in self._all]
         kill = [] if has_ended else [Kill(worker)]
+        known.unconfirmed = set(self._all)
+        known.reached.clear()
         if not stays:
             known.phase, known.deadline = _Phase.GONE, None
             return [*replace, *kill]
         known.phase = _Phase.FENCING
         known.deadline = now + nanoseconds(self._rules.fence_s)
-        known.unconfirmed = set(self._all)
-        known.reached.clear()
         known.deaths.append(now)
         return [*replace, *kill]
 
@@ -201,7 +209,7 @@ class Membership:
         if not 0 <= worker < len(self._workers):
             raise ProtocolError(f"{server} confirms worker {worker}, which does not exist")
         known = self._workers[worker]
-        if generation < known.generation or known.phase is _Phase.GONE:
+        if generation < known.generation:
             return []  # the worker has been lost again
         if generation > known.generation or server not in known.unconfirmed:
             raise ProtocolError(
@@ -210,6 +218,8 @@ class Membership:
             )
         known.unconfirmed.remove(server)
         known.reached[server] = watermark, clock
+        if known.phase is _Phase.GONE and not known.unconfirmed:
+            return [Removed(worker, self._lost_of(known))]
         return self._started_if_fenced(known, now)
 
     def began(self, worker: int) -> None:
@@ -259,10 +269,15 @@ class Membership:
             return [hopeless]
         reached = known.reached.values()
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
-        lost = max(0, highest - min(max(watermark, clock - 1) for watermark, clock in shards))
         known.phase = _Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
-        return [Start(known.number, known.generation, known.first, lost)]
+        return [Start(known.number, known.generation, known.first, self._lost_of(known))]
+
+    def _lost_of(self, known: _Worker) -> int:
+        """Return how many iterations of a worker some servers have and others lack."""
+        shards = [known.reached[server] for server in self._servers]
+        highest = max(watermark for watermark, _ in shards)
+        return max(0, highest - min(max(watermark, clock - 1) for watermark, clock in shards))
 
     def _hopeless(self, known: _Worker, now: Time) -> EndRun | None:
         deaths = known.deaths
