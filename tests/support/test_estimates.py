@@ -42,6 +42,13 @@ def test_intervals_cover_the_true_mean_in_95_per_cent_of_all_samples():
     assert covered / 4000 == pytest.approx(0.95, abs=0.014)
 
 
+def test_the_interval_of_a_time_does_not_go_below_zero():
+    # Mean 1.5 s, standard deviation 1/√2 s, standard error 0.5 s: 1.5 ± 6.353.
+    found = mean_time(reached(1.0, 2.0))
+    assert (found.mean, found.low) == (1.5, 0.0)
+    assert found.high == pytest.approx(1.5 + STUDENT[2] * 0.5, rel=1e-4)
+
+
 def test_one_seed_has_no_interval_and_excludes_nothing():
     assert mean_of([7.0]) == Estimate(7.0, None, None)
     assert not mean_of([7.0]).excludes(0.0)

@@ -164,12 +164,13 @@ def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, 
             [accurate[seed] for seed in pairs], [first_accurate[seed] for seed in pairs]
         )
         distinguishable = gain.excludes(0.0)
+    durations = [taken for row in runs.values() if (taken := _run_s(row)) > 0]
     return {
         "name": name,
         "seeds": len(runs),
         "failed": sum(row.error is not None for row in runs.values()),
         "missed": sum(not time.reached for time in times.values()),
-        "run_s": asdict(next_of([taken for row in runs.values() if (taken := _run_s(row)) > 0])),
+        "run_s": asdict(next_of(durations).not_below(0.0)),
         "time_to_target_s": asdict(mean_time(list(times.values())) if times else NOTHING),
         "accuracy": asdict(mean_of(list(accurate.values()))),
         "ratio_to_first": asdict(ratio),

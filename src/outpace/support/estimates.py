@@ -34,6 +34,12 @@ class Estimate:
         above = self.low is not None and self.low > value
         return above or (self.high is not None and self.high < value)
 
+    def not_below(self, least: float) -> Estimate:
+        """Return the estimate of a quantity that is never below `least`, such as a time."""
+        if self.low is None or self.low >= least:
+            return self
+        return Estimate(self.mean, least, self.high)
+
 
 NOTHING: Final = Estimate(None)
 
@@ -76,7 +82,7 @@ def next_of(values: Sequence[float]) -> Estimate:
 
 def mean_time(times: Sequence[TimeTo]) -> Estimate:
     """Return the mean time in seconds; a lower bound if a run missed the target."""
-    found = mean_of([each.time_s for each in times])
+    found = mean_of([each.time_s for each in times]).not_below(0.0)
     if all(each.reached for each in times):
         return found
     return Estimate(found.mean, found.low, None)

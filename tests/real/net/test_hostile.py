@@ -854,7 +854,7 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
         "batch_size": 8,
         "optimizer": {"lr": 0.05, "momentum": 0.9},
         "deterministic": True,
-        "stop": {"iterations": 30},
+        "stop": {"iterations": 50},
     }
     log: list[str] = []
     attacks: list[Attack] = []
@@ -870,7 +870,7 @@ def test_a_run_under_fire_ends_as_if_there_was_none(insecure, monkeypatch):
     finally:
         for attack in attacks:
             attack.end()
-    assert attacks[0].rounds > 20
+    assert attacks[0].rounds > 5  # each at all endpoints
     expected = simulate(config)
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert result.summary["gradients_applied"] == expected.summary["gradients_applied"]

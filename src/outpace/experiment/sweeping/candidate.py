@@ -111,6 +111,8 @@ def completed(
             why = f"a run has no {'accuracy' if to.maximized else 'training loss'} at its end"
             return Candidate(number, values, "failed", error=why)
     mean = mean_of(results)
+    if to.kind in ("time-to-target", "time"):
+        mean = mean.not_below(0.0)
     return Candidate(number, values, "complete", mean.mean, mean.low, mean.high)
 
 
