@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from outpace import RunError, run, simulate
 from outpace.engine.control import Control
+from outpace.record.event_log import LOG
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP: dict[str, Any] = {
@@ -92,12 +94,22 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
     monkeypatch.chdir(tmp_path)
     config = {**BSP, "task": {"kind": "python", "target": "task.py:make_task"}}
     said: list[str] = []
-    summary = run(config, log=said.append).summary
+    summary = run(config, tmp_path / "run", log=said.append).summary
     assert said == [f"worker-1 {KILLED}; it is restarted at iteration 19 (generation 1)"]
     assert summary["parameters_digest"] == simulate(config).summary["parameters_digest"]
     assert summary["status"] == "complete"
     assert (summary["restarts"], summary["updates_lost"]) == (1, 0)
     assert summary["gradients_applied"] == 3 * 60
+    logged = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
+    assert [(each["event"], each["role"], each["generation"]) for each in logged] == [
+        ("start", "coordinator", 0),
+        ("training", "coordinator", 0),
+        ("lost", "worker-1", 0),
+        ("notice", "coordinator", 0),
+        ("restarted", "worker-1", 1),
+        ("end", "coordinator", 0),
+    ]
+    assert logged[4]["fields"] == {"first": 19, "updates_lost": 0}
 
 
 @pytest.mark.slow

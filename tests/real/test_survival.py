@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -13,7 +14,9 @@ import pytest
 from outpace import RunError, load_checkpoint, run, simulate
 from outpace.engine.control import Control
 from outpace.record.checkpoints import Checkpoints
+from outpace.record.event_log import LOG
 from outpace.record.folder import read_summary
+from outpace.record.status import read_status
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP = {
@@ -28,6 +31,7 @@ BSP = {
     "stop": {"iterations": 160},
     "evaluate": {"every_updates": 40},
 }
+SERVERS, WORKERS = ["server-0", "server-1"], ["worker-0", "worker-1"]
 SAVED = {**BSP, "checkpoint": {"every_s": 0.1}}
 
 
@@ -93,6 +97,10 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     runs, said, folder = [], [], tmp_path / "run"
 
     def kill() -> None:
+        status = read_status(folder)
+        assert status is not None
+        assert status.process == os.getpid()
+        assert [each.name for each in status.processes] == [*SERVERS, *WORKERS]
         os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL)
 
     result = run(
@@ -112,6 +120,10 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     (line,) = said
     words = "server-1 was killed by SIGKILL before it was done; the run goes on from checkpoints/"
     assert line.startswith(words)
+    logged = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    events = [line["event"] for line in logged if line["event"] != "checkpoint"]
+    assert events == ["start", "training", "group-restart", "notice", "training", "end"]
+    assert read_status(folder) is None  # the run has ended
     assert runs == [runs[0]] * 2  # the live view is attached to the new processes
     assert not runs[0].launcher.pids
 

@@ -1,5 +1,5 @@
 """The command line: outpace simulate | compare | sweep | advise | run | serve | worker |
-calibrate | explain | report | export | runtimes | examples.
+calibrate | explain | status | report | export | runtimes | examples.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
 130 after Ctrl-C; the folder is then complete and marked partial.
@@ -21,6 +21,7 @@ from outpace.cli import (
     reports,
     runs,
     runtimes,
+    status,
     sweeps,
 )
 from outpace.cli.base import app, say
@@ -37,6 +38,7 @@ __all__ = [
     "reports",
     "runs",
     "runtimes",
+    "status",
     "sweeps",
 ]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import torch
@@ -29,8 +31,10 @@ from outpace.real.net import probes
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock
 from outpace.record.curves import curve_of
+from outpace.record.event_log import EventLog, Level
 from outpace.record.segments import SegmentedSink
 from outpace.record.sinks import MemorySink, NoSink, ParquetSink
+from outpace.record.status import remove_status
 from outpace.record.timing import Sampling, read_timing, schema_of
 from outpace.record.trace import SCHEMA, Trace
 from outpace.record.trackers.feeding import Trackers
@@ -38,12 +42,13 @@ from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
 from outpace.support.notices import warn
 from outpace.support.processes.signals import uninterrupted
+from outpace.support.units import seconds
+from outpace.support.version import __version__
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 RunSink: TypeAlias = MemorySink | ParquetSink | SegmentedSink | NoSink
-_KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,7 @@ class RecordedRun:
         may_have: name of what the folder may have before `drive`.
         ended: called with the summary of the run, however it ended.
         resumed: the run that goes on, in its folder; None: the run begins.
+        events: the log of what happens to the run.
     """
 
     experiment: Experiment
@@ -194,6 +200,7 @@ class RecordedRun:
     may_have: str = ""
     ended: Callable[[dict[str, Any]], object] = lambda _: None
     resumed: Resumption | None = None
+    events: EventLog = field(default_factory=EventLog)
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -243,12 +250,31 @@ class RecordedRun:
                 raise ConfigError(f"the records in {self.out} cannot be used: {error}") from error
         elif self.out is not None:
             files.new_folder(self.out, self.may_have)
-            if self.experiment.checkpoint is not None:
-                held.enter_context(RunLock(self.out))
+            held.enter_context(RunLock(self.out, remove=self.experiment.checkpoint is None))
         if self.out is not None:
             files.write_config(self.out, to_plain(self.experiment))
-            # Written first, because a process that is killed cannot report it.
-            files.write_summary(self.out, self._summary("partial", 0.0, _KILLED))
+            files.write_summary(self.out, self._summary("partial", 0.0, files.KILLED))
+            self.events.open()
+        self._log_begin()
+
+    def _log_begin(self) -> None:
+        known: dict[str, Any] = {
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "outpace": __version__,
+            "workers": self.experiment.workers,
+            "servers": self.experiment.servers_in_run,
+        }
+        if self.resumed is None:
+            self.events.add("start", **known)
+        else:
+            point = self.resumed.point
+            at: dict[str, Any] = {
+                "number": point.number,
+                "time_s": seconds(point.now),
+                "first": point.first,
+            }
+            self.events.add("resume", **known, **at)
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
         """Complete the folder, and then the trackers, which may take long."""
@@ -256,7 +282,9 @@ class RecordedRun:
             result = self._written(status, host_s, error)
         except RunError:
             self.trackers.finish("failed")
+            self._log_end("failed", error)
             raise
+        self._log_end(status, error)
         known = len(self.warnings)
         self.trackers.finish(status)
         if len(self.warnings) > known:
@@ -266,6 +294,11 @@ class RecordedRun:
                     files.write_summary(self.out, result.summary)
         self.ended(result.summary)
         return result
+
+    def _log_end(self, status: str, error: str | None) -> None:
+        recovery = self.engine.recovery().summary()
+        level: Level = "error" if status == "failed" else "info"
+        self.events.add("end", level, status=status, error=error, **recovery)
 
     def _written(self, status: str, host_s: float, error: str | None) -> Result:
         """Return the result, and complete the folder. Raises RunError if it cannot be completed."""
@@ -302,6 +335,7 @@ class RecordedRun:
             for sink in (self.sink, self.timing):
                 if isinstance(sink, SegmentedSink) and status == "complete":
                     sink.remove_segments()
+            remove_status(self.out)
             self._report(self.out)
         times = None if self.timing is None else self.timing.table
         trace = self.sink.table

@@ -11,6 +11,7 @@ from typing import Any
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import FORWARD_SHARE, SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
+from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
 from outpace.experiment.resuming.keeping import keeper_of
@@ -22,7 +23,9 @@ from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, Outside, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
+from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES
+from outpace.record.status import Command
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.simulation.surroundings import one_thread_own_randomness
@@ -166,13 +169,22 @@ def _run(
         )
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
+    command: Command = "run" if options.get("outside") is None else "serve"
+    events, told = EventLog(None if out is None else out / LOG, log), log
+
+    def log_and_tell(text: str) -> None:
+        events.add("notice", text=text)
+        told(text)
+
+    log = log_and_tell
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
         warnings = warnings_of(experiment)
 
         def show(warning: str) -> None:
-            log(f"warning: {warning}")
+            events.add("warning", "warning", text=warning)
+            told(f"warning: {warning}")
 
         def warn_of(warning: str) -> None:
             warnings.append(warning)
@@ -195,7 +207,9 @@ def _run(
             files=files,
             timing=Timing(times),
             resume=None if resumed is None else resumed.point,
-            keeper=keeper_of(experiment, out, trace, [sink, times], warn_of, resumed),
+            keeper=keeper_of(experiment, out, trace, [sink, times], warn_of, events, resumed),
+            status=None if out is None else StatusFile(out, command, experiment, events),
+            events=events,
             **options,
         )
         trackers = trackers_of(experiment, tracking, out, warn_of)
@@ -210,6 +224,7 @@ def _run(
             timing=times,
             trackers=trackers,
             resumed=resumed,
+            events=events,
         ).drive()
 
 

@@ -13,6 +13,7 @@ from outpace.experiment.results import RecordedRun, sink_for
 from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
+from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
@@ -22,8 +23,9 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.making import require_script, simulation_of_script
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
+from outpace.simulation.status import StatusOfSimulation
 from outpace.simulation.surroundings import one_thread_own_randomness
-from outpace.simulation.virtual import VirtualRun
+from outpace.simulation.virtual import Progress, VirtualRun
 from outpace.support.notices import warn
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
@@ -51,6 +53,7 @@ def recorded_run(
     keep_trace: bool = True,
     ended: Callable[[dict[str, Any]], object] = lambda _: None,
     resumed: Resumption | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> RecordedRun:
     """Return a run in virtual time that has not begun; see `simulate`.
@@ -61,7 +64,8 @@ def recorded_run(
         keep_trace: False to drop the trace, and what a script prints, of a run without a folder.
         ended: called with the summary, however the run ended.
         resumed: the run that goes on, in its folder `out`; None: the run begins.
-        options: `progress`, `tie_seed` and `control`.
+        progress: called with the share of the run that is done.
+        options: `tie_seed` and `control`.
 
     Raises:
         ConfigError: if the experiment cannot be run.
@@ -75,8 +79,13 @@ def recorded_run(
     free = nullcontext() if out is None or not is_script else files_of_scripts(out)
     warnings = warnings_of(experiment)
 
+    is_kept = out is not None and experiment.checkpoint is not None
+    events = EventLog(out / LOG if out is not None and is_kept else None, warn)
+    status = None if out is None else StatusOfSimulation(out, experiment, events, progress)
+
     def warn_of(warning: str) -> None:
         warnings.append(warning)
+        events.add("warning", "warning", text=warning)
         warn(warning)
 
     # Made before the folder, so that an invalid experiment leaves no folder.
@@ -91,7 +100,8 @@ def recorded_run(
             else print_line,
             message_log=log,
             resume=None if resumed is None else resumed.point,
-            keeper=keeper_of(experiment, out, trace, [sink], warn_of, resumed),
+            keeper=keeper_of(experiment, out, trace, [sink], warn_of, events, resumed),
+            progress=progress if status is None else status,
             **options,
         )
         begun.callback(simulation.close)
@@ -99,6 +109,8 @@ def recorded_run(
             warn(warning)
         trackers = trackers_of(experiment, tracking, out, warn_of)
         begun.pop_all()
+    if status is not None:
+        status.engine = simulation
     if isinstance(simulation, ScriptRun):
         simulation.warn = warn_of
     return RecordedRun(
@@ -114,6 +126,7 @@ def recorded_run(
         may_have=SCRIPT_FILES if is_script else "",
         ended=ended,
         resumed=resumed,
+        events=events,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
+from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Outside, Setting
@@ -30,6 +31,7 @@ from outpace.real.coordinator.checkpoints import Saving
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.losses import ServersLost
+from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.messages import ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
@@ -37,6 +39,7 @@ from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
+from outpace.record.event_log import EventLog
 from outpace.record.metrics import Metrics
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
@@ -46,6 +49,8 @@ from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import Time, seconds
+from outpace.sync.membership.machine import Removed, Start
+from outpace.sync.messages import worker_name
 from outpace.tasks import Evaluation, Script
 
 __all__ = ["LEASE_S", "Outside", "RealRun"]
@@ -72,6 +77,8 @@ class RealRun:
         timing: takes the times of messages and computations; None: they are dropped.
         resume: where the run goes on; None: it begins.
         keeper: where checkpoints go; None: none are taken.
+        status: where to write how far the run is; None: nowhere.
+        events: the log of what happens to the run; None: none is kept.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -96,6 +103,8 @@ class RealRun:
         timing: Timing | None = None,
         resume: ResumePoint | None = None,
         keeper: CheckpointKeeper | None = None,
+        status: StatusFile | None = None,
+        events: EventLog | None = None,
     ) -> None:
         if outside is not None:
             _require_reachable(outside, insecure)
@@ -108,6 +117,11 @@ class RealRun:
         self._timing = Timing(lambda _: None) if timing is None else timing
         self._resume = resume
         self._recovery = Recovery() if resume is None else resume.recovery
+        self._generations: dict[str, int] = {}  # of processes that were started again
+        self._status = (
+            None if status is None else StatusOfRun(status, self._recovery, self._generations)
+        )
+        self.events = EventLog() if events is None else events
         self.metrics = Metrics()
         if resume is not None:
             self.metrics.take_up(resume.metrics())
@@ -142,7 +156,11 @@ class RealRun:
         attempt = Attempt(self._setting, self._begin_evaluation, self._resume, self._origin)
         coordinator = attempt.coordinator
         coordinator.reports.when_logged = self._add_logged
+        coordinator.when_survived = self._note_losses
         coordinator.when_recovered = self._count
+        coordinator.when_started.append(
+            lambda: self.events.add("training", time_s=seconds(coordinator.clock.now))
+        )
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
             coordinator.when_started.append(partial(self._control, control))
@@ -205,6 +223,8 @@ class RealRun:
         """Lead the run to its end, with as many attempts as that takes."""
         while True:
             self._attempt.start()
+            if self._status is not None:
+                self._status.attach(self.coordinator)
             if self._watch is not None:
                 self._watch(self)
             try:
@@ -225,6 +245,9 @@ class RealRun:
         assert keeper is not None
         if coordinator.started:
             self._origin = coordinator.clock.origin
+        if self._status is not None:
+            self._status.restarting(coordinator, f"all processes to begin again: {loss}")
+        self._generations.clear()
         attempt = self._attempt
         attempt.kill()
         attempt.stop()
@@ -234,13 +257,38 @@ class RealRun:
         self.metrics.take_up(point.metrics())
         self._recovery.restarts += 1
         self._recovery.updates_lost = point.recovery.updates_lost
+        self.events.add(
+            "group-restart",
+            "warning",
+            cause=str(loss),
+            number=point.number,
+            time_s=seconds(point.now),
+            restarts=self._recovery.restarts,
+            updates_lost=self._recovery.updates_lost,
+        )
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._attempt = self._new_attempt()
         self._evaluations.move_to(self.coordinator.clock)
 
-    def _count(self, restarts: int, lost: int) -> None:
-        self._recovery.restarts += restarts
-        self._recovery.updates_lost += lost
+    def _note_losses(self, lost: Mapping[str, RunError]) -> None:
+        for name, error in lost.items():
+            generation = self._generations.get(name, 0)
+            self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
+
+    def _count(self, recovered: Start | Removed) -> None:
+        self._recovery.updates_lost += recovered.lost
+        if isinstance(recovered, Removed):
+            return
+        self._recovery.restarts += 1
+        name, generation = worker_name(recovered.worker), recovered.generation
+        self._generations[name] = generation
+        self.events.add(
+            "restarted",
+            role=name,
+            generation=generation,
+            first=recovered.first,
+            updates_lost=recovered.lost,
+        )
 
     def _require_checkpoint(self, loss: ServersLost) -> None:
         """Raise an error that says what to do if there is nothing to go on from."""

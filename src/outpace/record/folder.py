@@ -10,6 +10,9 @@
     run-times.safetensors  a run-time model, if one was fitted in the run
     checkpoints/N      states from which the run can go on, see outpace.record.checkpoints
     trace/, timing/    the rows of a run with checkpoints until it is complete
+    status.json        how far the run is, until it has ended, see outpace.record.status
+    log.jsonl          what happened to a run that is real or has checkpoints, see
+                       outpace.record.event_log
     run.lock           locked by the process that the run goes on in
     report.html        the report
     explain.json       what slows the run, if `outpace explain` was asked
@@ -59,6 +62,8 @@ JOURNAL: Final = "study.journal"  # the study of a sweep, which is there from it
 ADVICE: Final = "advice.json"
 SCRIPT_FILES: Final = "files"
 SCRIPT_OUTPUT: Final = "output.txt"
+# The error in the summary of a run until it has ended: a process that is killed cannot report it.
+KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
 def require_new(path: Path, but: str = "") -> None:

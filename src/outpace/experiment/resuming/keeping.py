@@ -12,9 +12,11 @@ from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError
 from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoints, Index, Taken
+from outpace.record.event_log import EventLog
 from outpace.record.segments import SegmentedSink
 from outpace.record.trace import Trace
 from outpace.support.processes.signals import uninterrupted
+from outpace.support.units import seconds
 
 
 class Keeper:
@@ -25,6 +27,7 @@ class Keeper:
         experiment: has a `checkpoint`.
         trace: the trace of the run, which is in one of `sinks`.
         warn: called if a checkpoint cannot be written, with a line for the user.
+        events: is told of each checkpoint.
         last: number of the checkpoint from which the run goes on; 0: the run begins.
     """
 
@@ -35,12 +38,13 @@ class Keeper:
         trace: Trace,
         sinks: Sequence[SegmentedSink],
         warn: Callable[[str], None],
+        events: EventLog,
         last: int = 0,
     ) -> None:
         assert experiment.checkpoint is not None
         self._checkpoints = Checkpoints(run, experiment.checkpoint.keep)
         self._experiment = experiment
-        self._trace, self._sinks, self._warn = trace, sinks, warn
+        self._trace, self._sinks, self._warn, self._events = trace, sinks, warn, events
         self.last = last
         self._has_warned = False  # since the last checkpoint that was written
 
@@ -53,9 +57,12 @@ class Keeper:
             segments = tuple(name for sink in self._sinks for name in sink.cut())
             self._checkpoints.commit(Index.of(taken, segments), metrics)
             self.last, self._has_warned = taken.number, False
+        self._events.add_checkpoint(taken.number, seconds(taken.now), taken.updates)
 
     def abandon(self, number: int, why: str = "") -> None:
         self._checkpoints.abandon(number)
+        if why:
+            self._events.add_failure(number, why)
         if why and not self._has_warned:
             self._has_warned = True
             last = f"the last one is {self.last}" if self.last else "there is none yet"
@@ -83,6 +90,7 @@ def keeper_of(
     trace: Trace,
     sinks: Sequence[object],
     warn: Callable[[str], None],
+    events: EventLog,
     resumed: Resumption | None,
 ) -> Keeper | None:
     """Return what keeps the checkpoints of a run; None if it has no folder, or wants none.
@@ -90,11 +98,11 @@ def keeper_of(
     Args:
         out: the folder of the run.
         sinks: of its records.
-        warn, trace: as for `Keeper`.
+        warn, trace, events: as for `Keeper`.
         resumed: the run that goes on; None: it begins.
     """
     if out is None or experiment.checkpoint is None:
         return None
     segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
     last = 0 if resumed is None else resumed.point.number
-    return Keeper(out, experiment, trace, segmented, warn, last)
+    return Keeper(out, experiment, trace, segmented, warn, events, last)

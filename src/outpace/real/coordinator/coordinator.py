@@ -58,6 +58,7 @@ from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
+from outpace.sync.membership.machine import Removed, Start
 from outpace.sync.messages import WireMessage, server_name, worker_name
 from outpace.tasks import Script
 
@@ -116,9 +117,10 @@ class Coordinator:
         )  # called if the run goes on without it
         # Starts a process of a generation for a worker, in place of a lost one; None: cannot.
         self.start_again: Callable[[int, int], None] | None = None
-        # Called after the death of a worker, with the number of processes that were started again,
-        # 0 or 1, and that of updates that are lost.
-        self.when_recovered: Callable[[int, int], None] = lambda restarts, lost: None
+        # Called with each worker that begins again, or without which the run goes on.
+        self.when_recovered: Callable[[Start | Removed], None] = lambda recovered: None
+        # Called with processes that are lost, if the run goes on.
+        self.when_survived: Callable[[Mapping[str, RunError]], None] = lambda lost: None
         self._replacements: Replacements | None = None  # in a run with servers, once it has begun
         self.checkpoints: CheckpointsOfServers | None = None
         self._join_s, self._keys, self._log = join_s, keys, log
@@ -180,6 +182,11 @@ class Coordinator:
         )
         if self.checkpoints is not None:
             self.reports.take_checkpoint = self.checkpoints.take
+
+    @property
+    def awaited(self) -> tuple[str, list[str]]:
+        """What the run waits for, and the processes that have not done it."""
+        return self._announced.awaited
 
     # -- the phases ------------------------------------------------------------------
 
@@ -355,7 +362,7 @@ class Coordinator:
             self.start_again,
             self.when_lost,
             self._has_lost,
-            lambda restarts, lost: self.when_recovered(restarts, lost),
+            lambda recovered: self.when_recovered(recovered),
         )
         return Replacements(
             self.experiment,
@@ -375,6 +382,13 @@ class Coordinator:
         return Go(self.clock.origin, boot_id())
 
     def _go_on_without(self, lost: Mapping[str, RunError]) -> bool:
+        goes_on = self._can_go_on(lost)
+        if goes_on:
+            self.when_survived(lost)
+        return goes_on
+
+    def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
+        """Bring lost processes back, or go on without them; False if that cannot be."""
         if not self.started or any(join.follows for join in self.reports.joined.values()):
             return False  # the collectives of scripts that follow concern all workers
         if self._replacements is not None:

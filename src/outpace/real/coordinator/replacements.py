@@ -38,14 +38,14 @@ class Processes:
     """What is done with the processes of workers.
 
     start: starts one of a generation for a worker; None: none can be started. kill: ends one.
-    lost: called with a name if the run goes on without this worker. recovered: called after a
-    worker's death with the number of processes started again, 0 or 1, and of updates lost.
+    lost: called with a name if the run goes on without this worker. recovered: called with each
+    worker that begins again, or is removed.
     """
 
     start: Callable[[int, int], None] | None
     kill: Callable[[str], None]
     lost: Callable[[str], None]
-    recovered: Callable[[int, int], None]
+    recovered: Callable[[Start | Removed], None]
 
 
 class Replacements:
@@ -183,8 +183,8 @@ class Replacements:
                     self._processes.kill(worker_name(worker))
                 case Start():
                     self._start(order)
-                case Removed(lost=lost):
-                    self._processes.recovered(0, lost)
+                case Removed():
+                    self._processes.recovered(order)
                 case EndRun(reason):
                     raise RunError(reason)
         if (due := self._members.next_deadline) is not None and orders:
@@ -215,6 +215,6 @@ class Replacements:
             f"(generation {order.generation})"
         )
         self._reports.begins_again(name, order.generation)
-        self._processes.recovered(1, order.lost)
+        self._processes.recovered(order)
         assert self._processes.start is not None
         self._processes.start(order.worker, order.generation)

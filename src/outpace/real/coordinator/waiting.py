@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, TimedOut
@@ -18,6 +18,8 @@ class Announcements:
         self._kernel = kernel
         self._mailbox = Mailbox[WireMessage](kernel, "announcements of the processes")
         self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
+        # What is waited for, and the processes that have not done it.
+        self.awaited: tuple[str, list[str]] = "", []
 
     def add(self, name: str, message: WireMessage) -> None:
         self._heard[name, type(message)] += 1
@@ -35,13 +37,14 @@ class Announcements:
             await self.next(limit_s, since, what, missing)
 
     async def next(
-        self, limit_s: float | None, since: Time | None, what: str, missing: Iterable[str]
+        self, limit_s: float | None, since: Time | None, what: str, missing: Sequence[str]
     ) -> None:
         """Wait for the next message, up to `limit_s` after `since`; without limit if one is None.
 
         Raises:
             RunError: the time is over; names the `missing` processes and `what` they did not do.
         """
+        self.awaited = what, list(missing)
         if limit_s is None or since is None:
             await self._mailbox.get()
             return

@@ -110,6 +110,15 @@ class Checkpoints:
         names = [path.name for path in self._folder.iterdir()]
         return sorted(int(name) for name in names if re.fullmatch(r"\d{6,}", name))
 
+    def open(self, number: int) -> Checkpoint:
+        """Return a checkpoint, of which only the index is read.
+
+        Raises:
+            Damaged: if its index is missing or not as it was written.
+            ConfigError: if a newer version of Outpace wrote it.
+        """
+        return Checkpoint(self._path(number))
+
     def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Return the newest checkpoint that is not damaged; None if there are no checkpoints.
 
@@ -121,7 +130,7 @@ class Checkpoints:
         problems = []
         for number in reversed(self.numbers()):
             try:
-                checkpoint = Checkpoint(self._path(number))
+                checkpoint = self.open(number)
                 checkpoint.check()
             except Damaged as error:
                 problems.append(str(error))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import IO, Final, Self
 
 from outpace.errors import ConfigError
 
 LOCK: Final = "run.lock"
+_TRIES: Final = 5
+_TRY_AGAIN_S: Final = 0.01
 
 
 class RunLock:
@@ -23,19 +26,21 @@ class RunLock:
 
     Args:
         run: the folder of the run, which exists.
+        remove: True to remove the file at `release`, if no other process will want the lock.
 
     Raises:
         ConfigError: if a process holds the lock, or the file cannot be written.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, *, remove: bool = False) -> None:
         path = run / LOCK
+        self._removed = path if remove else None
         try:
             self._file = path.open("a+", encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file)
         except OSError as error:
             self._file.seek(0)
             holder = self._file.read().strip()
@@ -51,6 +56,8 @@ class RunLock:
     def release(self) -> None:
         """Let other processes have the folder. Idempotent."""
         if not self._file.closed:
+            if self._removed is not None:
+                self._removed.unlink(missing_ok=True)
             fcntl.flock(self._file, fcntl.LOCK_UN)  # also in processes that were forked meanwhile
             self._file.close()
 
@@ -64,3 +71,31 @@ class RunLock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def holder(run: Path) -> str | None:
+    """Return which process holds the lock of this folder, in words; None if none does.
+
+    Raises OSError if the file is there and cannot be read.
+    """
+    try:
+        with (run / LOCK).open(encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "another process"
+            fcntl.flock(file, fcntl.LOCK_UN)
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _lock(file: IO[str]) -> None:
+    """Lock the file. Waits for `holder` in another process; raises OSError if that is not it."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(_TRY_AGAIN_S)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

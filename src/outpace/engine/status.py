@@ -1,0 +1,126 @@
+"""Keeps status.json of a run up to date, in every runtime."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from outpace.config.experiment import Experiment
+from outpace.record.event_log import EventLog
+from outpace.record.recovery import Recovery
+from outpace.record.status import (
+    CheckpointStatus,
+    Command,
+    Phase,
+    ProcessStatus,
+    Status,
+    write_status,
+)
+from outpace.record.totals import Totals
+from outpace.support.notices import warn
+
+_WINDOW: Final = 10  # written statuses over which the rate is averaged
+
+
+class StatusFile:
+    """Writes how far one run is.
+
+    A file that cannot be written is a warning, once; the run goes on.
+
+    Args:
+        folder: of the run.
+        command: which has started the run.
+        events: knows the checkpoints of this session.
+    """
+
+    def __init__(
+        self, folder: Path, command: Command, experiment: Experiment, events: EventLog
+    ) -> None:
+        self.events = events
+        self._folder, self._command, self._experiment = folder, command, experiment
+        self._since, self._host = time.time(), socket.gethostname()
+        self._known = deque[tuple[float, int]](maxlen=_WINDOW)  # seconds, gradients
+        self._has_warned = False
+
+    def write(
+        self,
+        phase: Phase,
+        time_s: float,
+        totals: Totals,
+        recovery: Recovery,
+        processes: Sequence[ProcessStatus] = (),
+        waits_for: str = "",
+    ) -> None:
+        """Write the status. time_s, totals: of the run until now."""
+        stop = self._experiment.stop
+        iterations = [totals.iterations.get(n, 0) for n in range(self._experiment.workers)]
+        status = Status(
+            command=self._command,
+            process=os.getpid(),
+            host=self._host,
+            since=self._since,
+            at=time.time(),
+            phase=phase,
+            waits_for=waits_for,
+            time_s=time_s,
+            share=self._share(iterations, time_s),
+            iterations=min(iterations),
+            most_iterations=stop.iterations,
+            gradients=totals.applied,
+            gradients_per_s=self._rate(totals.applied),
+            processes=list(processes),
+            checkpoints=self._checkpoints(recovery),
+            restarts=recovery.restarts,
+            updates_lost=recovery.updates_lost,
+            resumed_from=recovery.resumed_from,
+        )
+        try:
+            write_status(self._folder, status)
+        except OSError as error:
+            if not self._has_warned:
+                warn(f"cannot write {error.filename}: {error.strerror}; the run goes on without it")
+            self._has_warned = True
+
+    def _share(self, iterations: Sequence[int], time_s: float) -> float | None:
+        """Return the share done, of iterations or time, whichever ends first; None if unknown."""
+        stop, shares = self._experiment.stop, list[float]()
+        if stop.iterations:
+            shares.append(sum(iterations) / len(iterations) / stop.iterations)
+        if stop.virtual_time_s:
+            shares.append(time_s / stop.virtual_time_s)
+        return min(1.0, max(shares)) if shares else None
+
+    def _rate(self, gradients: int) -> float | None:
+        now, known = time.monotonic(), self._known
+        if known and gradients < known[-1][1]:
+            known.clear()  # the run has gone back to a checkpoint
+        known.append((now, gradients))
+        span_s = now - known[0][0]
+        return (gradients - known[0][1]) / span_s if span_s > 0 else None
+
+    def _checkpoints(self, recovery: Recovery) -> CheckpointStatus | None:
+        settings, last = self._experiment.checkpoint, self.events.checkpoint
+        if settings is None:
+            return None
+        every: dict[str, float] = {}
+        if settings.every_s is not None:
+            every["every_s"] = settings.every_s
+        if settings.every_updates is not None:
+            every["every_updates"] = settings.every_updates
+        failure = self.events.failure
+        if last is not None:
+            return CheckpointStatus(
+                every=every,
+                number=last.number,
+                time_s=last.time_s,
+                written=last.written,
+                failure=failure,
+            )
+        resumed = recovery.resumed_from
+        number = 0 if resumed is None else int(resumed.rpartition("/")[2])
+        return CheckpointStatus(every=every, number=number, failure=failure)

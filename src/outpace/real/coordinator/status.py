@@ -1,0 +1,133 @@
+"""Writes how far a real run is, about once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from outpace.engine.status import StatusFile
+from outpace.record.recovery import Recovery
+from outpace.record.status import EVERY_S, Phase, ProcessStatus
+from outpace.support.units import seconds
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator.coordinator import Coordinator
+
+_QUIET_S: Final = 3.0  # without a report: then it may be what the others wait for
+_MOST_NAMES: Final = 4
+
+
+class StatusOfRun:
+    """Has the kernel of the coordinator write the status of its run.
+
+    Args:
+        recovery: the counts of the run, which change while it goes on.
+        generations: of processes that were started again, by name; changes, too.
+    """
+
+    def __init__(
+        self, file: StatusFile, recovery: Recovery, generations: Mapping[str, int]
+    ) -> None:
+        self._file, self._recovery, self._generations = file, recovery, generations
+        self._changed: dict[str, tuple[int, float]] = {}  # name: its last report, and when
+
+    def attach(self, coordinator: Coordinator) -> None:
+        """Write the status of this attempt, until its kernel is closed."""
+        self._changed.clear()
+        coordinator.kernel.spawn(self._keep(coordinator), "the status", daemon=True)
+
+    def restarting(self, coordinator: Coordinator, why: str) -> None:
+        """All processes begin again from the last checkpoint."""
+        self._write(coordinator, "restarting", why)
+
+    async def _keep(self, coordinator: Coordinator) -> None:
+        while True:
+            self._write(coordinator)
+            await coordinator.kernel.sleep(EVERY_S)
+
+    def _write(
+        self, coordinator: Coordinator, phase: Phase | None = None, waits_for: str = ""
+    ) -> None:
+        processes = self._processes(coordinator)
+        time_s = 0.0
+        if coordinator.started:
+            time_s = seconds(coordinator.clock.now)
+        if phase is None:
+            phase = _phase(coordinator, processes)
+            waits_for = _waits_for(coordinator, phase, processes)
+        totals = coordinator.reports.totals
+        self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
+
+    def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
+        reports, losses = coordinator.reports, coordinator.losses
+        iterations, now_s = reports.totals.iterations, seconds(coordinator.kernel.now)
+        names = [*coordinator.servers, *coordinator.workers]
+        numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
+        found = []
+        for name in names:
+            if name in losses.finished:
+                state = "finished"
+            elif not losses.awaited([name]):
+                state = "lost"
+            elif name in reports.left:
+                state = "left"
+            elif name not in reports.joined:
+                state = "missing"
+            else:
+                state = "training" if coordinator.started else "joined"
+            worker = numbers.get(name)
+            found.append(
+                ProcessStatus(
+                    name=name,
+                    state=state,
+                    generation=self._generations.get(name, 0),
+                    iteration=None if worker is None else iterations.get(worker, 0),
+                    quiet_s=self._quiet_s(name, coordinator, now_s),
+                )
+            )
+        return found
+
+    def _quiet_s(self, name: str, coordinator: Coordinator, now_s: float) -> float | None:
+        totals = coordinator.reports.totals_of.get(name)
+        if totals is None:
+            return None
+        known = self._changed.get(name)
+        if known is None or known[0] != id(totals):  # each report brings new sums
+            known = self._changed[name] = id(totals), now_s
+        return round(max(0.0, now_s - known[1]), 1)
+
+
+def _phase(coordinator: Coordinator, processes: Sequence[ProcessStatus]) -> Phase:
+    if not coordinator.started:
+        return "starting"
+    return "training" if any(_trains(each) for each in processes) else "ending"
+
+
+def _trains(process: ProcessStatus) -> bool:
+    return process.iteration is not None and process.state == "training"
+
+
+def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[ProcessStatus]) -> str:
+    """Return in words what the run waits for; empty if nothing is known."""
+    if phase != "training":
+        what, missing = coordinator.awaited
+        return f"{_names(missing)} to {what}" if missing else ""
+    workers = [each for each in processes if _trains(each)]
+    least = min(each.iteration or 0 for each in workers)
+    quiet = [
+        each
+        for each in workers
+        if each.iteration == least and each.quiet_s is not None and each.quiet_s >= _QUIET_S
+    ]
+    if not quiet:
+        return ""
+    longest = max(each.quiet_s or 0.0 for each in quiet)
+    return (
+        f"{_names([each.name for each in quiet])} in iteration {least}: nothing new for "
+        f"{longest:.0f} s"
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    shown, more = names[:_MOST_NAMES], len(names) - _MOST_NAMES
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,107 @@
+"""The log of what happens to a run: log.jsonl in its folder, one JSON object per line.
+
+Every object has these keys:
+
+    time        when it happened, in UTC
+    level       info, warning or error
+    run         the name of the run's folder
+    role        the process that it concerns: coordinator, worker-N or server-N
+    generation  of that process: 0 for the first of its name, higher for one that replaces it
+    event       start, resume, training, checkpoint, checkpoint-failed, lost, restarted,
+                group-restart, notice, warning or end
+    fields      what else is known, by name
+
+Lines are only ever appended, also when a run goes on in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+LOG: Final = "log.jsonl"
+COORDINATOR: Final = "coordinator"
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+
+class LastCheckpoint(NamedTuple):
+    """number: of the checkpoint. time_s: of the run. written: seconds since the epoch."""
+
+    number: int
+    time_s: float
+    written: float
+
+
+class EventLog:
+    """Appends to the log of one run, and knows the last checkpoint.
+
+    Nothing is written before `open`, because the folder may not exist yet.
+
+    Args:
+        path: of the file; None: nothing is written.
+        warn: called once, with a line for the user, if the file cannot be written.
+    """
+
+    def __init__(
+        self, path: Path | None = None, warn: Callable[[str], object] = lambda _: None
+    ) -> None:
+        self.checkpoint: LastCheckpoint | None = None  # the last one of this session
+        self.failure: str | None = None  # why the last checkpoint is missing, if it is
+        self._path, self._warn = path, warn
+        self._early: list[str] | None = []  # lines from before the folder was there
+
+    def open(self) -> None:
+        """Write from now on; the folder exists."""
+        early, self._early = self._early, None
+        self._write("".join(early or []))
+
+    def add(
+        self,
+        event: str,
+        level: Level = "info",
+        *,
+        role: str = COORDINATOR,
+        generation: int = 0,
+        **fields: Any,
+    ) -> None:
+        """Append an event. fields: what plain JSON can hold."""
+        if self._path is None:
+            return
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": level,
+            "run": self._path.absolute().parent.name,
+            "role": role,
+            "generation": generation,
+            "event": event,
+            "fields": fields,
+        }
+        text = json.dumps(line, allow_nan=False) + "\n"
+        if self._early is None:
+            self._write(text)
+        else:
+            self._early.append(text)
+
+    def add_checkpoint(self, number: int, time_s: float, updates: int) -> None:
+        """A checkpoint is complete. time_s: of the run, when it was taken."""
+        self.checkpoint, self.failure = LastCheckpoint(number, time_s, time.time()), None
+        self.add("checkpoint", number=number, time_s=time_s, updates=updates)
+
+    def add_failure(self, number: int, why: str) -> None:
+        """A checkpoint could not be written."""
+        self.failure = f"checkpoint {number}: {why}"
+        self.add("checkpoint-failed", "warning", number=number, why=why)
+
+    def _write(self, text: str) -> None:
+        if self._path is None or not text:
+            return
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            self._warn(f"cannot write {self._path}: {error.strerror}; the run goes on without it")
+            self._path = None

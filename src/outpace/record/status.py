@@ -1,0 +1,113 @@
+"""How far a run is that is going on: status.json in its folder.
+
+The process that leads the run writes the file about once a second, and removes it when the run has
+ended. It stays when that process is killed, and then says how far the run had come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from outpace.support.replacing import replace_file
+
+STATUS: Final = "status.json"
+EVERY_S: Final = 1.0
+Command: TypeAlias = Literal["run", "serve", "simulate"]
+Phase: TypeAlias = Literal["starting", "training", "restarting", "ending"]
+
+
+class ProcessStatus(msgspec.Struct, kw_only=True):
+    """One server or worker.
+
+    Attributes:
+        state: missing (it has not joined yet), joined, training, left (it takes no more part in the
+            training), finished or lost.
+        generation: 0 for the first process of this name, higher for one that has replaced it.
+        iteration: how many a worker has completed; None for a server.
+        quiet_s: since when it has reported nothing new; None if it never has.
+    """
+
+    name: str
+    state: str
+    generation: int = 0
+    iteration: int | None = None
+    quiet_s: float | None = None
+
+
+class CheckpointStatus(msgspec.Struct, kw_only=True):
+    """The checkpoints of a run.
+
+    Attributes:
+        every: when they are taken, as in the configuration.
+        number: of the last one; 0: there is none yet.
+        time_s: of the run, when it was taken.
+        written: when it was complete, in seconds since the epoch; None if an earlier session of
+            the run has written it.
+        failure: why the last one that was due is missing.
+    """
+
+    every: dict[str, float]
+    number: int = 0
+    time_s: float | None = None
+    written: float | None = None
+    failure: str | None = None
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """How far a run is.
+
+    Attributes:
+        process, host: of the process that leads the run.
+        since: when that process began with the run, in seconds since the epoch.
+        at: when this was written, in seconds since the epoch.
+        waits_for: in words; empty if it waits for nothing in particular.
+        time_s: of the run.
+        share: of the run that is done, from 0 to 1, if the configuration says when it ends.
+        iterations: how many the slowest worker has completed.
+        most_iterations: how many each worker is to complete, if that is set.
+        gradients: applied so far; gradients_per_s: the rate over the last seconds.
+        checkpoints: None if the run takes none.
+        restarts, updates_lost, resumed_from: as in summary.json.
+    """
+
+    version: int = 1
+    command: Command
+    process: int
+    host: str
+    since: float
+    at: float
+    phase: Phase
+    waits_for: str = ""
+    time_s: float = 0.0
+    share: float | None = None
+    iterations: int = 0
+    most_iterations: int | None = None
+    gradients: int = 0
+    gradients_per_s: float | None = None
+    processes: list[ProcessStatus] = []
+    checkpoints: CheckpointStatus | None = None
+    restarts: int = 0
+    updates_lost: int = 0
+    resumed_from: str | None = None
+
+
+def write_status(folder: Path, status: Status) -> None:
+    """Write the file, completely or not at all. Raises OSError."""
+    data = msgspec.json.encode(status)
+    replace_file(folder / STATUS, lambda partial: partial.write_bytes(data))
+
+
+def read_status(folder: Path) -> Status | None:
+    """Return the last status of the run in this folder; None if there is none to be read."""
+    try:
+        return msgspec.json.decode((folder / STATUS).read_bytes(), type=Status)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def remove_status(folder: Path) -> None:
+    """Remove the file: the run has ended, and its summary says how. Raises OSError."""
+    (folder / STATUS).unlink(missing_ok=True)
