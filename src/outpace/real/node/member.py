@@ -84,7 +84,7 @@ class Member:
 
     def __init__(self, link: CoordinatorLink) -> None:
         self.name = link.name
-        self._generation = link.session.generation
+        self._generation, self._lease_s = link.session.generation, link.session.lease_s
         self.clock = RealClock()
         self.transport: Transport = ZeroMQTransport(
             link.name, link.session, self.clock, self.notice
@@ -242,7 +242,10 @@ class Member:
     def _coordinator_lost(self, _: str) -> None:
         if self._is_done:
             return
-        raise RunError(f"{self.name} lost the coordinator")
+        raise RunError(
+            f"{self.name} lost the coordinator: it has ended, or this process was silent for "
+            f"{self._lease_s:g} s and counts as lost"
+        )
 
     def _updated(self, shard: int, version: int) -> None:
         pass
