@@ -107,3 +107,37 @@ def test_metrics_of_a_script_go_on_with_the_worker_that_makes_the_curve(interrup
     assert [row["lr"] for row in rows] == [0.1, None, None]
     assert [row["depth"] for row in rows] == [None, 2.0, None]
     assert [row["worker"] for row in rows] == [1, 2, 0]
+
+
+def test_small_segments_become_one_and_stay_while_a_checkpoint_names_them(tmp_path):
+    folder = tmp_path / "trace"
+
+    def files():
+        return sorted(int(path.stem) for path in folder.iterdir())
+
+    sink = SegmentedSink(tmp_path / "trace.parquet")
+    trace = Trace(sink)
+    for end in range(63):
+        before = record(trace, sink, [(ITERATION, 0, NONE, end, end, 100 + end, end)])
+    assert len(before) == 63
+    joined = record(trace, sink, [(ITERATION, 0, NONE, 63, 63, 163, 63)])
+    assert joined == ("trace/000065.parquet",)
+    assert files() == [*range(1, 66)]
+
+    sink = SegmentedSink(tmp_path / "trace.parquet", kept=before)  # the last one was damaged
+    assert files() == [*range(1, 64)]
+    assert sum(batch.num_rows for batch in sink.batches()) == 63
+    assert not sink.has_spare
+
+    trace = Trace(sink)
+    for end in range(63, 63 + 64):
+        after = record(trace, sink, [(ITERATION, 0, NONE, end, end, 100 + end, end)])
+    assert after[:-1] == before
+    assert sink.has_spare
+    sink = SegmentedSink(tmp_path / "trace.parquet", kept=after)
+    sink.tidy({"trace/000070.parquet"})
+    assert files() == [*range(1, 64), 70, 128]
+    sink.tidy(())
+    assert files() == [*range(1, 64), 128]
+    sink.close()
+    assert sink.table()["iteration"].to_pylist() == [*range(63 + 64)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,10 +15,11 @@ import pyarrow.parquet as pq
 
 from outpace.errors import RunError
 from outpace.record.sinks import ParquetSink
-from outpace.record.trace import SCHEMA
+from outpace.record.trace import CHUNK, SCHEMA
 from outpace.support.replacing import replace_file, sync
 from outpace.support.units import Time
 
+_MOST_SMALL: Final = 64  # small segments before they are joined
 _OF_TIMES: Final = "_ns"  # the end of the names of columns that are times
 
 
@@ -25,13 +27,15 @@ class SegmentedSink:
     """Writes rows to `trace/000001.parquet` and so on, and joins them to `trace.parquet`.
 
     A file of the Parquet format can be read only when it is complete. `cut` completes the present
-    segment, so that a checkpoint can name it. Errors are those of `ParquetSink`.
+    segment, so that a checkpoint can name it. Of many small segments it makes one; checkpoints that
+    were written before name the small ones, which stay until `tidy`. Errors are those of
+    `ParquetSink`.
 
     Args:
         path: the file with all rows, in the folder of the run.
         what: names the rows in an error.
         kept: the segments of the checkpoint from which the run goes on, as `cut` returned them.
-            All others are removed.
+            Later ones are removed.
     """
 
     def __init__(
@@ -44,6 +48,8 @@ class SegmentedSink:
         self._path, self._schema, self._what = path, schema, what
         self._folder = path.with_suffix("")
         self._names: list[str] = []
+        self._small = 0  # number of segments at the end that have few rows
+        self._spare: list[Path] = []  # that older checkpoints may name
         self._segment: ParquetSink | None = None
         self.go_back(kept)
 
@@ -54,14 +60,20 @@ class SegmentedSink:
         self._segment(batch)
 
     def go_back(self, kept: Sequence[str]) -> None:
-        """Remove all segments but these, and go on after them. Raises OSError.
+        """Remove all segments after these, and go on after them. Raises OSError.
 
         kept: as in an index, which may name segments of other records too.
         """
         self.cut()
         self._names = [name for name in kept if Path(name).parent.name == self._folder.name]
+        self._small, self._spare = 0, []
+        present = self._place
         for other in self._folder.glob("*") if self._folder.is_dir() else ():
-            if self._name(other) not in self._names:
+            if self._name(other) in self._names:
+                continue
+            if other.suffix == present.suffix and int(other.stem) < int(present.stem):
+                self._spare.append(other)
+            else:
                 other.unlink()
 
     def cut(self) -> tuple[str, ...]:
@@ -85,12 +97,43 @@ class SegmentedSink:
                 sync(path)
                 sync(self._folder)
                 self._names.append(self._name(path))
+                rows = pq.read_metadata(path).num_rows
+                self._small = self._small + 1 if rows < CHUNK else 0
+                if self._small == _MOST_SMALL:
+                    self._join_small()
         return tuple(self._names)
 
+    def _join_small(self) -> None:
+        """Make one segment of the small ones at the end; they stay as they are if it fails."""
+        path, small = self._place, self._names[-self._small :]
+        with contextlib.suppress(OSError, RunError):
+            self._join(small, path)
+            sync(path)
+            sync(self._folder)
+            self._names[-self._small :] = [self._name(path)]
+            self._spare += [self._path.parent / name for name in small]
+            self._small = int(pq.read_metadata(path).num_rows < CHUNK)
+
+    @property
+    def has_spare(self) -> bool:
+        """True if there are segments that no checkpoint may name any more."""
+        return bool(self._spare)
+
+    def tidy(self, named: Collection[str]) -> None:
+        """Remove the segments that were joined, except those that checkpoints name."""
+        spare, self._spare = self._spare, []
+        for path in spare:
+            if self._name(path) in named:
+                self._spare.append(path)
+            else:
+                path.unlink(missing_ok=True)
+
     def close(self) -> None:
-        """Join the segments, which stay, so that the run can be resumed. Raises OSError."""
-        self.cut()
-        replace_file(self._path, self._join)
+        """Join the segments, which stay, so that the run can be resumed.
+
+        Raises RunError and OSError.
+        """
+        self._join(self.cut(), self._path)
 
     def remove_segments(self) -> None:
         """Remove the segments, after `close`, of a run that is complete."""
@@ -101,7 +144,10 @@ class SegmentedSink:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the segments that are complete. Raises OSError."""
-        for name in self._names:
+        return self._rows_of(self._names)
+
+    def _rows_of(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for name in names:
             with pq.ParquetFile(self._path.parent / name) as file:
                 for group in range(file.num_row_groups):
                     yield from file.read_row_group(group).cast(self._schema).to_batches()
@@ -124,10 +170,11 @@ class SegmentedSink:
                 replace_file(path, partial(pq.write_table, kept, compression="zstd"))
                 sync(path)
 
-    def _join(self, path: Path) -> None:
-        with pq.ParquetWriter(path, self._schema, compression="zstd") as writer:
-            for batch in self.batches():
-                writer.write_batch(batch)
+    def _join(self, names: Sequence[str], path: Path) -> None:
+        whole = ParquetSink(path, self._schema, self._what)
+        for batch in self._rows_of(names):
+            whole(batch)
+        whole.close()
 
     @property
     def _place(self) -> Path:

@@ -57,7 +57,16 @@ class Keeper:
             segments = tuple(name for sink in self._sinks for name in sink.cut())
             self._checkpoints.commit(Index.of(taken, segments), metrics)
             self.last, self._has_warned = taken.number, False
+            self._tidy()
         self._events.add_checkpoint(taken.number, seconds(taken.now), taken.updates)
+
+    def _tidy(self) -> None:
+        """Remove segments of the records that no checkpoint names any more."""
+        sinks = [sink for sink in self._sinks if sink.has_spare]
+        if sinks:
+            named = self._checkpoints.segments()
+            for sink in sinks:
+                sink.tidy(named)
 
     def abandon(self, number: int, why: str = "") -> None:
         self._checkpoints.abandon(number)

@@ -119,6 +119,14 @@ class Checkpoints:
         """
         return Checkpoint(self._path(number))
 
+    def segments(self) -> set[str]:
+        """Return the segments of records that the checkpoints name, but for damaged ones."""
+        named = set[str]()
+        for number in self.numbers():
+            with contextlib.suppress(Damaged):
+                named.update(Checkpoint(self._path(number)).index.segments)
+        return named
+
     def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Return the newest checkpoint that is not damaged; None if there are no checkpoints.
 
