@@ -36,7 +36,7 @@ _PLACES: Final = (
 )
 
 
-def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
+def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, OptimizerT]:
     """Make this script a worker of the run; without a launcher nothing changes.
 
     With servers, `optimizer.step()` pushes gradients and pulls parameters. The servers do the
@@ -47,14 +47,21 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     Args:
         model: the model; its parameters that are in the optimizer's groups are shared.
         optimizer: the optimizer, with all its parameter groups.
+        kept: what else the script keeps and a checkpoint saves, such as `scheduler=scheduler`:
+            objects with the methods `state_dict` and `load_state_dict`.
 
     Returns:
         The given model and optimizer, to be used as before.
 
     Raises:
-        ConfigError: if this model cannot be shared, or this process's place in the run is unclear.
+        ConfigError: if this model cannot be shared, this process's place in the run is unclear, or
+            an object cannot be saved.
     """
     _require_kinds(model, optimizer)
+    if kept:
+        from outpace.engine.scripts.kept import require_stateful
+
+        require_stateful(kept)
     if not _in_a_run():
         return model, optimizer
     if HERE.is_distributed:
@@ -64,6 +71,7 @@ def attach(model: ModelT, optimizer: OptimizerT) -> tuple[ModelT, OptimizerT]:
     if HERE.worker is not None:
         raise ConfigError("outpace.attach was called already: one model per script")
     assert HERE.attach is not None
+    HERE.kept = kept
     HERE.worker = HERE.attach(model, optimizer)
     HERE.worker.start()
     return model, optimizer

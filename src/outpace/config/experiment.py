@@ -267,7 +267,12 @@ class Experiment:
                 yield f"{key}: {none}: leave it out; a variant with servers can have it"
         if self.network is not None and self.network.delays:
             yield f"network.delays: {none}, so no push, pull or reply can be late"
-        if self.checkpoint is not None and not sync.can_be_saved:
+        if self.checkpoint is not None and isinstance(self.task, Script):
+            yield (
+                f"checkpoint: what a script keeps can be saved with servers only; {none}: leave it "
+                "out"
+            )
+        elif self.checkpoint is not None and not sync.can_be_saved:
             yield (
                 f"checkpoint: what the workers of {sync.kind} keep beside their models cannot be "
                 "saved yet; leave it out"
@@ -280,8 +285,6 @@ class Experiment:
             yield "stop: needs at least one of iterations, virtual_time_s, target_accuracy"
         if isinstance(self.task, Script):
             yield from self._left_to_the_script()
-            if self.checkpoint is not None:
-                yield "checkpoint: what a script keeps cannot be saved yet; leave it out"
         else:
             if self.evaluation_time is not None:
                 yield (

@@ -76,7 +76,8 @@ def recorded_run(
     trace = Trace(sink)
     log = MessageLog() if experiment.network is not None and experiment.network.log else None
     is_script = isinstance(experiment.task, Script)
-    free = nullcontext() if out is None or not is_script else files_of_scripts(out)
+    is_new = out is not None and resumed is None
+    free = files_of_scripts(out) if out is not None and is_script and is_new else nullcontext()
     warnings = warnings_of(experiment)
 
     is_kept = out is not None and experiment.checkpoint is not None

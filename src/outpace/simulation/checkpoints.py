@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
+from outpace.record.totals import Totals
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState
@@ -21,6 +26,21 @@ from outpace.tasks import Workload
 if TYPE_CHECKING:
     from outpace.simulation.servers import Simulation
     from outpace.simulation.virtual import VirtualRun
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """A checkpoint that lacks nothing but what scripts keep.
+
+    scripts: the workers whose scripts are to be saved. parts: the files of the others. logged:
+        for each of these, the number of rows in the metrics when its script was saved.
+    """
+
+    taken: Taken
+    metrics: pa.Table
+    scripts: set[int]
+    parts: tuple[Part, ...] = ()
+    logged: dict[int, int] = field(default_factory=dict)
 
 
 class Saving:
@@ -45,6 +65,7 @@ class Saving:
         self._every, self._is_exact = settings.every_updates, exact
         self._planner = CutPlanner(len(shards), exact, keeper.last)
         self._states: dict[int, ShardState] = {}
+        self._open: _Open | None = None
         self.cuts = [
             _Cuts(
                 partial(shards.__getitem__, server),
@@ -74,9 +95,14 @@ class Saving:
     def now(self) -> None:
         """Take one now, or when all shards are at the same iteration; between two messages."""
         self._is_due = True
-        if not self._planner.is_open:
+        if not self._is_taking:
             self._is_due = False
             self._begin_at(self._furthest + 1)
+
+    @property
+    def _is_taking(self) -> bool:
+        """True while a checkpoint has been begun and is not complete."""
+        return self._planner.is_open or self._open is not None
 
     @property
     def _furthest(self) -> int:
@@ -86,7 +112,7 @@ class Saving:
         """Begin one after a message of shard 0, whose answers have not been sent yet."""
         first, before = self._shards[0], self._clock
         self._clock = first.clock
-        if not self._is_due or self._planner.is_open:
+        if not self._is_due or self._is_taking:
             return
         self._is_due = False
         furthest = self._furthest
@@ -126,13 +152,55 @@ class Saving:
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
         history = self._run.rule_history
 
+        folder_of: list[Path] = []
+
         def put(folder: Path) -> Written:
+            folder_of.append(folder)
             written = [write_shard(folder, state) for state in states]
             parts = [part for _, part in written]
             parts += saved_history(history, folder, states[0].clock)
             return Written([record for record, _ in written], parts)
 
-        write(self._run, self._workload, self._keeper, number, put)
+        taken = written_now(self._run, self._workload, self._keeper, number, put)
+        if taken is not None:
+            metrics = self._run.metrics.kept()
+            self._open = _Open(taken, metrics, self._run.save_scripts(folder_of[0]))
+            self._commit_if_complete()
+
+    def script_saved(self, worker: int, saved: Part | str | None) -> None:
+        """Note the file of what a script keeps, or why there is none; None: the script has ended.
+
+        A script is saved when it begins its next iteration, so what it keeps is never behind the
+        iterations that the shards have of it.
+        """
+        present = self._open
+        if present is None or worker not in present.scripts:
+            return
+        if isinstance(saved, str):
+            self._open = None
+            self._keeper.abandon(present.taken.number, saved)
+            return
+        present.scripts.discard(worker)
+        present.logged[worker] = self._run.metrics.rows
+        present.parts += () if saved is None else (saved,)
+        self._commit_if_complete()
+
+    def _commit_if_complete(self) -> None:
+        present, keeper = self._open, self._keeper
+        if present is None or present.scripts:
+            return
+        self._open = None
+        taken = structs.replace(present.taken, parts=(*present.taken.parts, *present.parts))
+        metrics = present.metrics
+        if present.logged:
+            metrics = _logged_until(self._run.metrics.kept(), present.logged)
+        commit(keeper, taken, metrics)
+
+    def close(self) -> None:
+        """Remove what is not complete."""
+        if self._open is not None:
+            self._keeper.abandon(self._open.taken.number)
+            self._open = None
 
 
 class Written(NamedTuple):
@@ -150,32 +218,66 @@ def write(
     number: int,
     put: Callable[[Path], Written],
 ) -> None:
-    """Write a checkpoint of the present instant; `put` writes the files into a folder.
+    """Write a checkpoint of the present instant, and complete it; see `written_now`."""
+    taken = written_now(run, workload, keeper, number, put)
+    if taken is not None:
+        commit(keeper, taken, run.metrics.kept())
 
-    Raises ConfigError if an optimizer keeps something that cannot be saved.
+
+def written_now(
+    run: VirtualRun,
+    workload: Workload,
+    keeper: CheckpointKeeper,
+    number: int,
+    put: Callable[[Path], Written],
+) -> Taken | None:
+    """Write the files of a checkpoint of the present instant; None if they cannot be written.
+
+    Args:
+        put: writes the files into a folder.
+
+    Raises:
+        ConfigError: if an optimizer keeps something that cannot be saved.
     """
     run.settle(wait=True)  # the evaluations until now
     try:
         shards, parts, own = put(keeper.begin(number))
-        taken = Taken(
-            number=number,
-            now=run.kernel.now,
-            updates=run.updates,
-            parts=tuple(parts),
-            shards=tuple(shards),
-            own=tuple(own),
-            totals=run.totals,
-            bounds=(0, *(each.stop for each in run.slices)),
-            layers=tuple(workload.layers),
-            layout=workload.layout,
-            recovery=run.recovery(),
-        )
-        keeper.commit(taken, run.metrics.kept())
     except OSError as error:
         keeper.abandon(number, error.strerror or str(error))
+        return None
     except ConfigError:
         keeper.abandon(number)
         raise
+    totals = Totals()
+    totals.add(run.totals)  # a copy: the sums go on
+    return Taken(
+        number=number,
+        now=run.kernel.now,
+        updates=run.updates,
+        parts=tuple(parts),
+        shards=tuple(shards),
+        own=tuple(own),
+        totals=totals,
+        bounds=(0, *(each.stop for each in run.slices)),
+        layers=tuple(workload.layers),
+        layout=workload.layout,
+        recovery=run.recovery(),
+    )
+
+
+def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:
+    """Complete a checkpoint whose files are written, or abandon it if the disk is full."""
+    try:
+        keeper.commit(taken, metrics)
+    except OSError as error:
+        keeper.abandon(taken.number, error.strerror or str(error))
+
+
+def _logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
+    """Return the rows that each script had logged when it was saved; the others come again."""
+    workers = rows["worker"].to_pylist()
+    kept = [n < counts[worker] for n, worker in enumerate(workers)]
+    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 class _Cuts(Cuts):

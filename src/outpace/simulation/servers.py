@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,10 @@ class Simulation(VirtualRun):
         if shard == 0 and self._saving is not None:
             self._saving.updated(version)
 
+    def save_scripts(self, folder: Path) -> set[int]:
+        """Have the scripts save what they keep; return the workers whose scripts do so."""
+        return set()
+
     def run_time_model(self) -> Model | None:
         return None if self._fitting is None else self._fitting.model
 
@@ -134,6 +139,8 @@ class Simulation(VirtualRun):
     def close(self) -> None:
         for shard in self._all_shards:
             shard.close(self.kernel.now)
+        if self._saving is not None:
+            self._saving.close()
         super().close()
 
     # -- wiring ----------------------------------------------------------------

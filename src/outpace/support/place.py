@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.support.data_places import DataPlaces
+
 
 @dataclass(slots=True)
 class Place:
@@ -22,6 +24,8 @@ class Place:
             `outpace.engine.distributed`. Its argument: seconds that a process waits for others.
         follow: like `attach`, if the script's own collectives and optimizer do the training.
         is_distributed: True once the script has called `init_process_group`.
+        data: where the script is in its data.
+        kept: further objects that the script gave to `attach`, by name.
         batch_sizes: of the DataLoaders that have used `outpace.sampler`.
     """
 
@@ -35,6 +39,8 @@ class Place:
     collectives: Callable[[float], Any] | None = None
     follow: Callable[[Any, Any], Any] | None = None
     is_distributed: bool = False
+    data: DataPlaces = field(default_factory=DataPlaces)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def batch_size(self) -> int | None:

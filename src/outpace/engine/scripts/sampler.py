@@ -1,8 +1,9 @@
-"""The sampler of a worker's share of the data, which also sees the size of the batches."""
+"""The sampler of a worker's share of the data, which knows how far the script has read it."""
 
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,11 +16,56 @@ class WorkerSampler(DistributedSampler[Any]):
     """A DistributedSampler that notes the batch size of the DataLoader that iterates over it.
 
     A DataLoader does not tell its sampler the batch size. The object that asks for the indices is
-    a BatchSampler, which has it; where something else asks, nothing is noted.
+    a BatchSampler, which has it; where something else asks, nothing is noted. The iterator of the
+    DataLoader, further up, counts the batches that the script has had; processes of the DataLoader
+    may have drawn more.
     """
+
+    _batch_size = 0
+    _left_out = 0  # samples at the beginning of the next reading
+    _began = 0  # samples left out of the present one
+    _iterator: weakref.ref[Any] | None = None  # of the DataLoader
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        HERE.data.add(self)
 
     def __iter__(self) -> Iterator[Any]:
         caller = sys._getframe(1).f_locals.get("self")
+        batch_size = 0
         if isinstance(caller, BatchSampler):
-            HERE.batch_sizes.add(caller.batch_size)
-        return super().__iter__()
+            batch_size = caller.batch_size
+            HERE.batch_sizes.add(batch_size)
+        self._began, self._left_out = self._left_out, 0
+        self._batch_size, self._iterator = batch_size, None
+        return self._drawn([*super().__iter__()][self._began :], batch_size)
+
+    def samples_had(self) -> int:
+        """See `Sampling`."""
+        iterator = None if self._iterator is None else self._iterator()
+        if iterator is None:
+            return 0
+        had: int = iterator._num_yielded - 1
+        return self._began + self._batch_size * max(0, had)
+
+    def leave_out(self, samples: int) -> None:
+        """See `Sampling`."""
+        self._left_out = samples
+
+    def _drawn(self, indices: list[Any], batch_size: int) -> Iterator[Any]:
+        HERE.data.begin()
+        for place, index in enumerate(indices):
+            if batch_size and place % batch_size == 0:
+                self._find_iterator()
+                iterator = None if self._iterator is None else self._iterator()
+                if iterator is not None and not iterator._num_workers:
+                    HERE.data.draws()
+            yield index
+
+    def _find_iterator(self) -> None:
+        """Find the DataLoader's iterator, which calls the BatchSampler that asks for an index."""
+        if self._iterator is None:
+            frame = sys._getframe(3)  # of what called the BatchSampler
+            iterator = frame.f_locals.get("self")
+            if hasattr(iterator, "_num_yielded") and hasattr(iterator, "_num_workers"):
+                self._iterator = weakref.ref(iterator)

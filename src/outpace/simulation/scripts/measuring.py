@@ -20,6 +20,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.measured import known_times, remember
 from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
 from outpace.simulation.scripts.collectives.memory import CallMemory
@@ -126,6 +127,9 @@ class _NoRun:
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         pass
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        raise NotImplementedError
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         part = self._parts[call.number] = Part(worker, call, memory)

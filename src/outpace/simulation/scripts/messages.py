@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -20,6 +21,7 @@ import torch
 from outpace.errors import OutpaceError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined, Reaches
 
 # -- from the script's process ---------------------------------------------------------
@@ -78,10 +80,13 @@ class Computes:
     Attributes:
         abortable: True if it is in `outpace.abortable`.
         evaluated: True if it has evaluated its model since the last step.
+        saved: the file of what the script keeps, or why it could not be written; None: it was not
+            to be saved.
     """
 
     abortable: bool
     evaluated: bool
+    saved: Part | str | None = None
 
 
 class Gradient(Enum):
@@ -204,22 +209,26 @@ class Begin:
         elements: of a slot.
         slices: of the flat parameters, one for each server.
         buffers: worker 0's, which all begin with.
+        kept: file of what the script kept at a checkpoint; None: the script begins.
     """
 
     elements: int
     slices: list[slice]
     buffers: torch.Tensor
+    kept: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
     """The parameters are in the slot: continue with the next gradient.
 
-    discard: the last step was cut off; put the model buffers back.
+    discard: the last step was cut off; put the model buffers back. save: write what the script
+    keeps to this file.
     """
 
     iteration: int
     discard: bool
+    save: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

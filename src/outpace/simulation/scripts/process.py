@@ -19,6 +19,7 @@ from outpace.engine.scripts.misuse import with_name
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.child.main import run_script
 from outpace.simulation.scripts.child_process import GRACE_S, ChildProcess
 from outpace.simulation.scripts.collectives.matching import Part
@@ -66,6 +67,9 @@ class Host(Protocol):
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         """Replace the state of the optimizer, by number of the parameter."""
 
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """Take the file of what a script keeps, or why it could not be written."""
+
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join a collective of its script."""
 
@@ -107,6 +111,8 @@ class ScriptProcess:
         )
         output.started()
         self.host: Host
+        self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
+        self.save: Path | None = None  # where it is to write what it keeps, until it has
         self.step: Stepped | None = None  # the last one
         self.has_left = False
         self.written: list[str] = []  # while steps are measured: files, before there are enough
@@ -132,7 +138,7 @@ class ScriptProcess:
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
-        self._script.send(Begin(elements, slices, buffers))
+        self._script.send(Begin(elements, slices, buffers, self.kept))
 
     def receive(self) -> FromScript:
         """Return the next message about the script's training."""
@@ -154,7 +160,7 @@ class ScriptProcess:
             return None
         self._free_slot()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-        self._script.send(Go(iteration, discard))
+        self._script.send(Go(iteration, discard, self.save))
         self._is_computing = True
         message = await self._next_of_step()
         if isinstance(message, Left):
@@ -163,6 +169,9 @@ class ScriptProcess:
             self._ahead = message
             return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
+        if message.saved is not None:
+            self.save = None
+            self.host.script_saved(self.worker, message.saved)
         return message
 
     async def finish_step(self) -> Step | None:

@@ -12,14 +12,17 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
+from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
+from outpace.errors import ConfigError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
 from outpace.record.trace import NONE
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.executors.gradients import Gradients
@@ -165,6 +168,10 @@ class ScriptRun(VirtualRun):
         """See `Host`."""
         self.collectives.join(worker, call, memory)
 
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """See `Host`; without servers there are no checkpoints."""
+        raise NotImplementedError
+
     async def result(self, worker: int, number: int) -> Part | None:
         """See `Host`."""
         since, waits = self.kernel.now, self.collectives.must_wait(worker, number)
@@ -226,6 +233,11 @@ class ScriptRun(VirtualRun):
             self.kernel.stop()
 
 
+def _kept_in(worker: int) -> str:
+    """Return the name of the file with what a worker's script keeps."""
+    return f"{worker_name(worker)}.safetensors"
+
+
 class ScriptGradients:
     """Takes the place of `Gradients`: the processes of the scripts compute the gradients."""
 
@@ -255,8 +267,10 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
         self._tells_pauses = tells_pauses(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
+        if self.resume is not None:
+            self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
-        if first.state:
+        if first.state and self.resume is None:
             self.load_optimizer_state(0, first.state)
 
     def _block(self, server: int, initial: Block) -> ParameterBlock:
@@ -269,8 +283,38 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._blocks.append(block)
         return block
 
+    def _restore_scripts(self, point: ResumePoint) -> None:
+        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
+        before = point.checkpoint.index.workers
+        if len(point.first) != before:
+            raise ConfigError(
+                f"--resume: workers cannot change for a script ({before} in the checkpoint, "
+                f"{len(point.first)} given): each worker goes on in its own share of the data"
+            )
+        known = {part.file for part in point.checkpoint.index.parts}
+        for process in self._processes:
+            if (name := _kept_in(process.worker)) in known:
+                process.kept = (point.path / name).absolute()
+
+    def save_scripts(self, folder: Path) -> set[int]:
+        training = [process for process in self._processes if not process.has_left]
+        for process in training:
+            process.save = (folder / _kept_in(process.worker)).absolute()
+        return {process.worker for process in training}
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """See `Host`."""
+        assert self._saving is not None
+        self._saving.script_saved(worker, saved)
+
+    def left(self, worker: int) -> None:
+        super().left(worker)
+        if self._saving is not None:
+            self._saving.script_saved(worker, None)
+
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
-        node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers)
+        first = None if self.resume is None else self.resume.first[worker]
+        node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers, first)
         self._connect(node)
         node.slices = self._workload.slices
         try:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -27,6 +28,7 @@ from outpace.engine.scripts.gradient import (
     require_finite_parameters,
 )
 from outpace.engine.scripts.held_state import HeldState
+from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import require_loadable
@@ -36,6 +38,8 @@ from outpace.engine.scripts.takeover import take_over
 from outpace.errors import DivergenceError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
+from outpace.record.checkpoints import Part
+from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.notes import ScriptNotes
 from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
 from outpace.simulation.scripts.child.state import SimulatedState
@@ -99,6 +103,8 @@ class SimulatedScript:
         self.log, self.untimed, self._send = notes.log, notes.untimed, pipe.send
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
+        self._kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
+        self._save_to: Path | None = None
         pipe.on_over = self._exit
         self._holder = SimulatedState(
             self._name,
@@ -148,6 +154,8 @@ class SimulatedScript:
         if number != 0:
             script.load_buffers(begin.buffers)
         self._state.begin()
+        if begin.kept is not None:
+            self._kept.restore(read_tree(begin.kept))
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -219,7 +227,8 @@ class SimulatedScript:
             else:
                 self._before = script.read_buffers()
         self._load()
-        self._iteration = message.iteration
+        self._iteration, self._save_to = message.iteration, message.save
+        HERE.data.steps()
         self._hook = register_module_forward_pre_hook(self._forward)
         self._clock.start()
 
@@ -248,8 +257,16 @@ class SimulatedScript:
             return
         self._unhook()
         self._outcome.is_abortable = self._abortable > 0
-        self._send(Computes(self._outcome.is_abortable, self._clock.has_evaluated))
+        saved = None if self._save_to is None else self._save(self._save_to)
+        self._send(Computes(self._outcome.is_abortable, self._clock.has_evaluated, saved))
         self._clock.computes()
+
+    def _save(self, path: Path) -> Part | str:
+        """Write what the script keeps; return the file, or why it could not be written."""
+        try:
+            return write_tree(path, self._kept.state(), f"what the script of {self._name} keeps")
+        except (OSError, Unfit) as error:
+            return str(error)
 
     def _unhook(self) -> None:
         if self._hook is not None:

@@ -1,0 +1,123 @@
+"""What a script keeps beside its parameters, for checkpoints.
+
+A script is one process that cannot be saved as a whole. Saved are the objects that it gave to
+`outpace.attach`, the settings of its optimizer, the model's buffers, the random generators and the
+place in its data. The script runs from its beginning when the run is resumed; `attach` restores
+all this, and the sampler leaves out the batches that the script has had.
+
+The state is taken when the script begins the first forward pass of an iteration. All that belongs
+to the iteration before, such as `scheduler.step()`, has run then. The generators are saved as they
+were when the batch was drawn, so that the same batch is drawn again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from outpace.engine.scripts.model import ScriptModel
+from outpace.errors import ConfigError
+from outpace.record.checkpoints.trees import packed_tree
+from outpace.support.place import HERE
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """An object whose state can be saved, as in torch.distributed.checkpoint.stateful."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state_dict: Any, /) -> object: ...
+
+
+def require_stateful(objects: Mapping[str, object]) -> None:
+    """Raise ConfigError unless all these objects, by name in `attach`, have the methods for it."""
+    for name, each in objects.items():
+        if not isinstance(each, Stateful):
+            raise ConfigError(
+                f"outpace.attach: {name} is a {type(each).__name__} without the methods state_dict "
+                "and load_state_dict, with which checkpoints save it: leave it out, or add them"
+            )
+
+
+class KeptState:
+    """What one script keeps. See the head of the file.
+
+    Args:
+        objects: by their name in `outpace.attach`.
+        is_wanted: True if the run has checkpoints.
+
+    Raises:
+        ConfigError: if the state of an object cannot be saved.
+    """
+
+    def __init__(self, script: ScriptModel, objects: Mapping[str, Any], is_wanted: bool) -> None:
+        self._script, self._objects = script, objects
+        if not is_wanted:
+            return
+        if HERE.is_distributed:
+            raise ConfigError(
+                "checkpoint: a script for DistributedDataParallel cannot be saved yet: leave it "
+                "out, or use outpace.attach and outpace.sampler in place of it"
+            )
+        for name, each in objects.items():
+            packed_tree(each.state_dict(), f"outpace.attach: the state of {name}")
+        HERE.data.note = random_states
+
+    def state(self) -> dict[str, Any]:
+        """Return the present state; at the first forward pass of an iteration."""
+        groups = self._script.optimizer.param_groups
+        return {
+            "objects": {name: each.state_dict() for name, each in self._objects.items()},
+            "settings": [{k: v for k, v in g.items() if k != "params"} for g in groups],
+            "buffers": self._script.read_buffers(),
+            "random": HERE.data.generators or random_states(),
+            "data": HERE.data.places(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put the script into a state. Raises ConfigError if it keeps other objects now."""
+        kept, names = state["objects"], set(self._objects)
+        if names != set(kept):
+            raise ConfigError(
+                f"outpace.attach got {_listed(names)}, and the checkpoint has "
+                f"{_listed(set(kept))}: resume with the script that the run was made with"
+            )
+        for name, each in self._objects.items():
+            each.load_state_dict(kept[name])
+        for group, settings in zip(
+            self._script.optimizer.param_groups, state["settings"], strict=True
+        ):
+            group.update(settings)
+        self._script.load_buffers(state["buffers"])
+        HERE.data.restore(state["data"], lambda: set_random_states(state["random"]))
+        set_random_states(state["random"])
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of the global generators of torch, numpy and Python."""
+    has_gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_gpus = torch.cuda.get_rng_state_all() if has_gpus else []
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": on_gpus,
+        "numpy": np.random.get_state(legacy=False),
+        "python": random.getstate(),
+    }
+
+
+def set_random_states(states: Mapping[str, Any]) -> None:
+    """Set the global generators to the states that `random_states` returned."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    np.random.set_state(states["numpy"])
+    random.setstate(states["python"])
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "no further objects"

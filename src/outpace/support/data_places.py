@@ -1,0 +1,73 @@
+"""The places of a script's samplers in their data, and the random generators there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Sampling(Protocol):
+    """A sampler whose place is known, see `engine.scripts.sampler`."""
+
+    epoch: int
+
+    def samples_had(self) -> int:
+        """Return how many samples the script has had before the present batch."""
+
+    def leave_out(self, samples: int) -> None:
+        """Leave so many samples out when the data are read next."""
+
+
+class DataPlaces:
+    """The samplers of a script, in the order in which it made them.
+
+    Attributes:
+        wanted: True if the generators are to be noted when a batch is drawn.
+        generators: their states when the present batch was drawn, or when the step before ended.
+    """
+
+    def __init__(self) -> None:
+        self._samplers: list[weakref.ref[Sampling]] = []
+        self._restored: list[tuple[int, int]] = []
+        self._begins: Callable[[], None] | None = None
+        self.note: Callable[[], dict[str, Any]] | None = None
+        self.generators: dict[str, Any] | None = None
+
+    def add(self, sampler: Sampling) -> None:
+        """A sampler was made; give it its place if the run goes on."""
+        self._samplers.append(weakref.ref(sampler))
+        if len(self._samplers) <= len(self._restored):
+            self._put(sampler, *self._restored[len(self._samplers) - 1])
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return epoch and samples had of each sampler."""
+        alive = [each() for each in self._samplers]
+        return [(0, 0) if each is None else (each.epoch, each.samples_had()) for each in alive]
+
+    def restore(self, places: list[tuple[int, int]], begins: Callable[[], None]) -> None:
+        """Put samplers to their places; begins: called when data are read for the first time."""
+        self._restored, self._begins = places, begins
+        for known, place in zip(self._samplers, places, strict=False):
+            if (sampler := known()) is not None:
+                self._put(sampler, *place)
+
+    def begin(self) -> None:
+        """Data are being read; the first time, set the generators as they were."""
+        if self._begins is not None:
+            begins, self._begins = self._begins, None
+            begins()
+
+    def steps(self) -> None:
+        """A step has ended."""
+        self.draws()
+
+    def draws(self) -> None:
+        """A batch is drawn now."""
+        if self.note is not None:
+            self.generators = self.note()
+
+    @staticmethod
+    def _put(sampler: Sampling, epoch: int, samples: int) -> None:
+        sampler.epoch = epoch
+        sampler.leave_out(samples)

@@ -1,0 +1,120 @@
+"""What a script keeps beside its parameters, and its place in the data."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import outpace
+from outpace.engine.scripts.kept import KeptState, random_states
+from outpace.engine.scripts.model import ScriptModel
+from outpace.record.checkpoints.trees import packed_tree, tree_of
+from outpace.support.data_places import DataPlaces
+from outpace.support.place import HERE
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Begin a process anew: returns a function that does so."""
+
+    def anew() -> DataPlaces:
+        places = DataPlaces()
+        monkeypatch.setattr(HERE, "data", places)
+        return places
+
+    anew()
+    return anew
+
+
+class Script:
+    """A script with a scheduler and a loader of ten samples, whose batches it draws."""
+
+    def __init__(self, workers: int = 0) -> None:
+        self.model = torch.nn.BatchNorm1d(2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, gamma=0.5)
+        self.sampler = outpace.sampler(range(10))
+        self.loader = DataLoader(
+            range(10), 4, sampler=self.sampler, num_workers=workers, collate_fn=list
+        )
+        objects = {"scheduler": self.scheduler}
+        self.kept = KeptState(ScriptModel(self.model, self.optimizer), objects, True)
+
+
+def drawn():
+    return torch.rand(1).item(), np.random.rand(), random.random()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("had", [0, 1, 2])
+def test_a_script_goes_on_with_the_batch_that_it_had_not_finished(places, workers, had):
+    script = Script(workers)
+    script.sampler.set_epoch(3)
+    batches = iter(script.loader)
+    for _ in range(had):
+        next(batches)
+        script.optimizer.step()
+        script.scheduler.step()
+        script.model.running_mean.add_(1)
+    generators = random_states()
+    present = next(batches)
+    state = tree_of(packed_tree(script.kept.state()))
+    rest, following = [present, *batches], drawn()
+    if workers:  # the batches are drawn by other processes, ahead
+        state["random"] = generators
+    assert state["data"] == [(3, 4 * had)]
+
+    places()
+    resumed = Script(workers)
+    resumed.kept.restore(state)
+    drawn()  # such as what a DataLoader draws when it begins
+    assert resumed.sampler.epoch == 3
+    resumed.sampler.set_epoch(3)
+    assert [*resumed.loader] == rest
+    assert drawn() == following
+    assert resumed.optimizer.param_groups[0]["lr"] == 0.5**had
+    assert resumed.scheduler.last_epoch == had
+    assert resumed.model.running_mean.tolist() == [had, had]
+    resumed.sampler.set_epoch(4)
+    assert sorted(each for batch in resumed.loader for each in batch) == list(range(10))
+
+
+def test_a_sampler_that_is_made_after_attach_gets_its_place_too(places):
+    script = Script()
+    batches = iter(script.loader)
+    expected = [next(batches), next(batches), next(batches)]
+    state = script.kept.state()
+    places().restore(state["data"], lambda: None)
+    assert [*DataLoader(range(10), 4, sampler=outpace.sampler(range(10)), collate_fn=list)] == [
+        expected[2]
+    ]
+
+
+def test_objects_that_cannot_be_saved_are_named(places):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(outpace.ConfigError, match=r"outpace.attach: counter is a int without"):
+        outpace.attach(model, optimizer, counter=3)
+
+    class Odd:
+        def state_dict(self):
+            return {"function": len}
+
+        def load_state_dict(self, state):
+            pass
+
+    assert outpace.attach(model, optimizer, odd=Odd()) == (model, optimizer)
+    with pytest.raises(outpace.ConfigError, match=r"the state of odd\['function'\] is a builtins"):
+        KeptState(ScriptModel(model, optimizer), {"odd": Odd()}, True)
+
+
+def test_a_script_that_keeps_other_objects_is_not_resumed(places):
+    state = Script().kept.state()
+    script = Script()
+    other = KeptState(ScriptModel(script.model, script.optimizer), {}, True)
+    with pytest.raises(outpace.ConfigError, match=r"got no further objects, and .* has scheduler"):
+        other.restore(state)

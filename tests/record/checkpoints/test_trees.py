@@ -1,0 +1,58 @@
+"""What objects keep comes back as it was, and what cannot be kept is named."""
+
+from collections import Counter, OrderedDict, deque
+
+import numpy as np
+import pytest
+import torch
+from tests.support.checkpoints import same
+
+from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
+
+TREE = {
+    "plain": [None, True, 3, -2.5, float("inf"), "text"],
+    ("a", 1): {7: (1, [2.0], ())},
+    "tensors": [torch.tensor(2.0), torch.arange(6).reshape(2, 3), torch.zeros(0, 3)],
+    "half": torch.tensor([0.5], dtype=torch.bfloat16),
+    "same memory": torch.ones(4)[1:],
+    "milestones": Counter({30: 1, 60: 2}),
+    "ordered": OrderedDict([("b", 1), ("a", 2)]),
+    "window": deque([1.0, 2.0], maxlen=2),
+    "set": {1, 2},
+}
+
+
+def test_a_tree_comes_back_as_it_was(tmp_path):
+    shared = torch.arange(4.0)
+    part = write_tree(tmp_path / "kept.safetensors", {**TREE, "twice": [shared, shared[:2]]})
+    assert part.file == "kept.safetensors"
+    found = read_tree(tmp_path / "kept.safetensors")
+    assert same(found.pop("twice"), [shared, shared[:2]])
+    assert same(found, TREE)
+    assert found["window"].maxlen == 2
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "float64", "bool", ">i2"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_arrays_keep_dtype_and_shape(dtype, shape, tmp_path):
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    write_tree(tmp_path / "kept.safetensors", [array])
+    (found,) = read_tree(tmp_path / "kept.safetensors")
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert (found == array).all()
+    assert found.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (lambda: 0, "a builtins.function"),
+        (torch.nn.Linear(1, 1), "a torch.nn.modules.linear.Linear"),
+        (torch.zeros(2, 2).to_sparse(), "a torch.sparse_coo tensor"),
+        (np.array(["x"], dtype=object), "a numpy.ndarray"),
+    ],
+)
+def test_what_cannot_be_kept_is_named_with_its_place(value, named, tmp_path):
+    with pytest.raises(Unfit, match=rf"^scheduler\['lambdas'\]\[1\] is {named}, which a"):
+        write_tree(tmp_path / "kept.safetensors", {"lambdas": [None, value]}, "scheduler")
+    assert list(tmp_path.iterdir()) == []
