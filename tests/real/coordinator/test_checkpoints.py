@@ -218,6 +218,21 @@ def test_a_checkpoint_that_cannot_be_written_is_abandoned_and_the_next_one_is_ta
     ]
 
 
+def test_a_server_whose_disk_does_not_answer_holds_up_one_checkpoint(tmp_path):
+    run = Run(tmp_path, {"every_s": 250})
+    run.begin()
+    run.wait(250)
+    _, clock = run.clocks()
+    run.saved(0, 2, clock)
+    run.wait(299)
+    assert run.orders() == []
+    run.wait(1)
+    assert run.keeper.abandoned == [(2, "server-1 did not save within 300 s")]
+    assert run.orders() == [(server, GiveUpCheckpoint(2)) for server in (0, 1)]
+    run.wait(200)
+    assert run.clocks()[0] == 3
+
+
 def test_one_that_is_due_while_another_is_taken_follows_it(tmp_path):
     run = Run(tmp_path, {"every_s": 5})
     run.begin()

@@ -37,6 +37,7 @@ from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage, server_name
 
+_LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first server
 _AHEAD: Final = 2  # clocks, so that no server is past the chosen one
 # What workers did before a shard was saved has been reported by then.
 _REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
@@ -202,12 +203,23 @@ class CheckpointsOfServers:
             raise ProtocolError(f"it saved shard {saved.record.shard}")
         is_whole = self._planner.saved(message.number, server, saved.record.clock)
         present.parts[server] = message, saved
+        now = self._kernel.now
+        if len(present.parts) == 1:  # the others save at the same clock, or at once
+            self._kernel.call_at(now + nanoseconds(_LONGEST_S), self._require_parts, present)
         if is_whole:
-            now = self._kernel.now
             last = max(part.now for part, _ in present.parts.values())
             self._kernel.call_at(
                 now if present.at_start else max(now, last + _REPORTED), self._finish, present
             )
+
+    def _require_parts(self, present: _Open) -> None:
+        """Give up a checkpoint that still lacks a part: a disk may not answer."""
+        if self._open is not present or not self._planner.is_open:
+            return
+        missing = [name for name, server in self._servers.items() if server not in present.parts]
+        why = f"{', '.join(missing)} did not save within {_LONGEST_S:.0f} s"
+        self._give_up(present, self._planner.abandon(), why)
+        self._await_version()
 
     # -- from the order to the complete checkpoint -------------------------------------
 
