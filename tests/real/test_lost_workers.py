@@ -131,8 +131,8 @@ def test_workers_come_back_under_every_strategy_also_when_they_die_as_they_start
     summary = result.summary
     assert summary["status"] == "complete"
     assert summary["restarts"] == len(said) == 2
-    # Each death loses at most the push on the way; drop-stragglers and cut-offs drop others, too.
-    assert summary["updates_lost"] <= 2
+    # Each death loses at most the pushes on the way: one, with ssptable up to three.
+    assert summary["updates_lost"] <= 2 * (3 if "ssptable" in changes["sync"].values() else 1)
     for worker in range(3):
         rows = [
             row["iteration"]
