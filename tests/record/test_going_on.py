@@ -8,6 +8,7 @@ from outpace.record.metrics import Metrics
 from outpace.record.segments import SegmentedSink
 from outpace.record.totals import Totals
 from outpace.record.trace import ITERATION, NONE, PULL, PUSH, Trace
+from outpace.simulation.checkpoints import logged_until
 from outpace.tasks import Evaluation
 
 ROWS = [
@@ -141,3 +142,15 @@ def test_small_segments_become_one_and_stay_while_a_checkpoint_names_them(tmp_pa
     assert files() == [*range(1, 64), 128]
     sink.close()
     assert sink.table()["iteration"].to_pylist() == [*range(63 + 64)]
+
+
+def test_of_scripts_that_are_saved_one_after_the_other_each_row_is_kept_or_comes_again():
+    metrics = Metrics()
+    for worker, iteration in ((2, 8), (0, 3), (1, 3), (0, 4), (1, 4)):
+        metrics.log(0, worker, iteration, {"lr": 0.1})
+    # Worker 0 was saved after two rows, worker 1 after four; worker 2 had left before.
+    kept = logged_until(metrics.kept(), {0: 2, 1: 4})
+    assert kept["worker"].to_pylist() == [2, 0, 1]
+    later = Metrics()
+    later.take_up(kept)
+    assert later.table()["iteration"].to_pylist() == [8, 3, 3]

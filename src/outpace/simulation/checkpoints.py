@@ -193,7 +193,7 @@ class Saving:
         taken = structs.replace(present.taken, parts=(*present.taken.parts, *present.parts))
         metrics = present.metrics
         if present.logged:
-            metrics = _logged_until(self._run.metrics.kept(), present.logged)
+            metrics = logged_until(self._run.metrics.kept(), present.logged)
         commit(keeper, taken, metrics)
 
     def close(self) -> None:
@@ -273,10 +273,15 @@ def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:
         keeper.abandon(taken.number, error.strerror or str(error))
 
 
-def _logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
-    """Return the rows that each script had logged when it was saved; the others come again."""
+def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
+    """Return the rows that each script had logged when it was saved; the others come again.
+
+    Args:
+        counts: by worker, the number of rows of all workers at that time. A worker that is not in
+            it had left the run before, and all its rows are kept.
+    """
     workers = rows["worker"].to_pylist()
-    kept = [n < counts[worker] for n, worker in enumerate(workers)]
+    kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
     return rows.filter(pa.array(kept, pa.bool_()))
 
 
