@@ -284,8 +284,23 @@ def test_a_run_without_servers_that_goes_on_is_bitwise_the_one_without_interrupt
     assert sorted(set(numbers)) == list(range(max(numbers) + 1))
 
 
+@pytest.mark.parametrize("every", [4, 7])
+def test_gradients_that_hpsgd_has_accumulated_are_in_the_checkpoint(tmp_path, every):
+    """Gradients are noise of worker and iteration alone, so their sum does not depend on timing."""
+    task = {"kind": "quadratic", "eigenvalues": [0.0] * 6, "noise": 1.0}
+    optimizer = {"kind": "sgd", "lr": 0.05}
+    changes = {"sync": {"kind": "hpsgd"}, "servers": 1, "task": task, "optimizer": optimizer}
+    expected = outpace.simulate({**CONFIG, **changes})
+    result = outpace.simulate(resume=interrupted(tmp_path / "run", every_updates=every, **changes))
+    assert int(result.summary["resumed_from"][-6:]) > 1
+    for key in ("iterations", "gradients_applied", "updates_lost"):
+        assert result.summary[key] == expected.summary[key]
+    for name, found in result.parameters.items():
+        assert found.allclose(expected.parameters[name], rtol=0, atol=1e-6)
+
+
 def test_what_workers_keep_beside_their_models_cannot_be_saved_yet(tmp_path):
-    for sync in ({"kind": "hpsgd"}, {"kind": "diloco", "every": 3, "overlap": True}):
+    for sync in ({"kind": "gossip"}, {"kind": "diloco", "every": 3, "overlap": True}):
         with pytest.raises(outpace.ConfigError, match=r"checkpoint: what the workers of .* keep"):
             outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
     saved = {**CONFIG, "servers": 1, "sync": {"kind": "ssgd"}, "checkpoint": {"every_s": 1}}

@@ -217,10 +217,17 @@ def write(
     keeper: CheckpointKeeper,
     number: int,
     put: Callable[[Path], Written],
+    iterations: Mapping[int, int] | None = None,
 ) -> None:
-    """Write a checkpoint of the present instant, and complete it; see `written_now`."""
+    """Write a checkpoint of the present instant, and complete it; see `written_now`.
+
+    iterations: of each worker that are in the checkpoint; None: all until now.
+    """
     taken = written_now(run, workload, keeper, number, put)
     if taken is not None:
+        computed = taken.totals.iterations
+        for worker, count in (iterations or {}).items():
+            computed[worker] = min(count, computed.get(worker, 0))
         commit(keeper, taken, run.metrics.kept())
 
 

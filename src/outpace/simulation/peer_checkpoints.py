@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outpace.blocks.block import Phantom, Value
+from outpace.blocks.block import Phantom
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.optim import OptimizerState
 from outpace.record.checkpoints import write_shard
 from outpace.simulation.checkpoints import Written, write
-from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
@@ -23,8 +24,9 @@ class PeerSaving:
     """Takes the checkpoints of a run when its strategy says that it may (`PeerContext.may_save`).
 
     The first worker that has the result of an all-reduce says so first. Then no worker has taken a
-    step since it joined, and all will have the same parameters. So one model is saved, and what the
-    optimizers of the workers' own models remember.
+    step since it joined, and all will have the same parameters. So one model is saved at once, and
+    what the optimizers of the workers' own models remember. Where workers accumulate gradients
+    meanwhile, each is saved when it has the result; none can have the next one before all have.
     """
 
     def __init__(
@@ -37,14 +39,16 @@ class PeerSaving:
         self._run, self._workload, self._keeper = run, workload, keeper
         self._every = settings.every_updates
         self._number = keeper.last
-        self._iteration = -1  # the last one that a worker has said it would begin
+        self._passed = -1  # results of all-reduces that a worker has had
         self._is_due = False
+        self._open: int | None = None  # results after which each worker is saved
+        self._saved: dict[int, ShardState] = {}  # by worker
 
     def begin(self) -> None:
         """Take the first checkpoint of a run that has none; before any event."""
         if not self._keeper.last:
-            self._is_due = True
-            self.look(0, self._run.initial)
+            workers = range(self._run.experiment.workers)
+            self._write(self._run.state(dict.fromkeys(workers, 0), self._run.initial))
 
     def updated(self, version: int) -> None:
         """Note that the model has this version."""
@@ -55,34 +59,57 @@ class PeerSaving:
         """Take one after the next all-reduce. May be called by a signal handler."""
         self._is_due = True
 
-    def look(self, iteration: int, parameters: Value) -> None:
-        """Save the run if it is time to.
+    def look(self, worker: int, iteration: int, results: int) -> None:
+        """Save the run if it is time to: a worker begins this iteration, as all others will."""
+        if not self._is_time(results):
+            return
+        run = self._run
+        iterations = dict.fromkeys(range(run.experiment.workers), iteration)
+        self._write(run.state(iterations, run.parameters_of(worker)), run.own_states(iteration))
 
-        Args:
-            iteration: that a worker begins next.
-            parameters: that it has, and that all will have.
-        """
-        is_first, self._iteration = iteration > self._iteration, max(iteration, self._iteration)
-        if self._is_due and is_first:
-            self._is_due = False
-            self._number += 1
-            run, number = self._run, self._number
-            state = run.state(iteration, parameters)
-            own = run.own_optimizers()
+    def gather(
+        self, worker: int, iteration: int, results: int, accumulated: PendingIteration
+    ) -> None:
+        """Save a worker if it is time to: it has accumulated gradients, and others have not yet."""
+        if self._open is None and self._is_time(results):
+            self._open, self._saved = results, {}
+        if results != self._open:
+            return
+        self._saved[worker] = of_worker(worker, iteration, {}, (accumulated,))
+        run, saved = self._run, self._saved
+        if len(saved) == run.experiment.workers:
+            self._open = None
+            iterations = {worker: state.clock for worker, state in saved.items()}
+            own = [saved[worker] for worker in sorted(saved)]
+            self._write(run.state(iterations, run.parameters_of(worker)), own)
 
-            def put(folder: Path) -> Written:
-                found = [write_shard(folder, state, name="common")]
-                for worker, optimizer in enumerate(own):
-                    each = _of_worker(worker, iteration, optimizer)
-                    found.append(write_shard(folder, each, name=worker_name(worker)))
-                records = [record for record, _ in found]
-                return Written(records[:1], [part for _, part in found], records[1:])
+    def _is_time(self, results: int) -> bool:
+        """True if a checkpoint is due, and no other worker has had so many results."""
+        is_first, self._passed = results > self._passed, max(results, self._passed)
+        if not (self._is_due and is_first):
+            return False
+        self._is_due = False
+        return True
 
-            write(run, self._workload, self._keeper, number, put)
+    def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
+        self._number += 1
+
+        def put(folder: Path) -> Written:
+            record, part = write_shard(folder, state, name="common")
+            found = [write_shard(folder, each, name=worker_name(each.shard)) for each in own]
+            return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
+
+        iterations = {worker: 1 + mark for worker, mark in enumerate(state.watermarks)}
+        write(self._run, self._workload, self._keeper, self._number, put, iterations)
 
 
-def _of_worker(worker: int, iteration: int, optimizer: OptimizerState) -> ShardState:
-    """Return the state of a worker's optimizer, without parameters."""
+def of_worker(
+    worker: int,
+    iteration: int,
+    optimizer: OptimizerState,
+    pending: tuple[PendingIteration, ...] = (),
+) -> ShardState:
+    """Return what a worker has beside the model when it begins this iteration."""
     return ShardState(
         shard=worker,
         clock=iteration,
@@ -94,4 +121,5 @@ def _of_worker(worker: int, iteration: int, optimizer: OptimizerState) -> ShardS
         mixed=-1,
         parameters=Phantom(0),
         optimizer=optimizer,
+        pending=pending,
     )

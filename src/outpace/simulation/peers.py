@@ -6,10 +6,11 @@ version of the common model is evaluated; if there is none, the mean of the work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from outpace.blocks.block import Block, Value, value_of, whole
+from outpace.blocks.block import Block, Phantom, Value, value_of, whole
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
@@ -22,15 +23,15 @@ from outpace.simulation.collective.meetings import SimulatedMeeting, SimulatedMe
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import Computing
-from outpace.simulation.peer_checkpoints import PeerSaving
+from outpace.simulation.peer_checkpoints import PeerSaving, of_worker
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.peers.context import Parameters
+from outpace.sync.peers.context import AccumulatedGradient, Parameters
 from outpace.sync.peers.gossip import partner_of
 from outpace.sync.peers.parameters import (
     AccumulatedInPlace,
@@ -42,6 +43,7 @@ from outpace.sync.peers.parameters import (
     average,
     replicas,
 )
+from outpace.sync.policy import Scale
 from outpace.tasks import Workload
 
 
@@ -57,6 +59,7 @@ class PeerSimulation(VirtualRun):
         self.model = SharedModel(block, experiment.workers, self._committed, self._replicas())
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self._saving: PeerSaving | None = None
+        self.accumulated_before: dict[int, PendingIteration] = {}  # of a checkpoint, by worker
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers on parameters of their own
@@ -103,10 +106,8 @@ class PeerSimulation(VirtualRun):
         """
         try:
             state = point.state(0)
-            optimizers = {
-                worker: point.checkpoint.own_optimizer(worker)
-                for worker in range(self.experiment.workers if self._strategy.has_own else 0)
-            }
+            workers = self.experiment.workers
+            own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
         except OSError as error:
             raise ConfigError(f"{point.path}: {error}") from error
         if self._strategy.has_common:
@@ -114,42 +115,64 @@ class PeerSimulation(VirtualRun):
             self.model.restore(parameters, optimizer, state.pushes, state.version)
         else:
             self._steps = state.pushes
-        for worker, optimizer in optimizers.items():
-            block = self.own_block(worker)
-            block.replace(whole(state.parameters))
-            if optimizer:
-                block.load_optimizer_state(optimizer)
+        for worker, kept in enumerate(own):
+            if self._strategy.has_own:
+                block = self.own_block(worker)
+                block.replace(whole(state.parameters))
+                if kept is not None and kept.optimizer:
+                    block.load_optimizer_state(kept.optimizer)
+            if kept is not None and kept.pending:
+                (sum_before,) = kept.pending
+                if isinstance(state.parameters, Phantom):
+                    sum_before = replace(sum_before, parts=((0, state.parameters),))
+                self.accumulated_before[worker] = sum_before
         return state.version
 
-    def state(self, iteration: int, parameters: Value) -> ShardState:
-        """Return the state of the model that all workers have when they begin this iteration."""
+    def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
+        """Return the state of the model that all workers have when they begin these iterations."""
         optimizer: OptimizerState = {}
         pushes = self._steps
         if self._strategy.has_common:
             parameters, optimizer, pushes = self.model.state()
         return ShardState(
             shard=0,
-            clock=iteration,
+            clock=min(iterations.values()),
             version=self._all_reduces.ended,
-            watermarks=(iteration - 1,) * self.experiment.workers,
+            watermarks=tuple(iterations[worker] - 1 for worker in sorted(iterations)),
             gone=(),
             pushes=pushes,
-            furthest=float(iteration),
+            furthest=float(min(iterations.values())),
             mixed=-1,
             parameters=parameters,
             optimizer=optimizer,
         )
 
-    def own_optimizers(self) -> list[OptimizerState]:
-        """Return what the optimizers of the workers' own models remember; copies, by worker."""
+    def own_states(self, iteration: int) -> list[ShardState]:
+        """Return what workers have beside the model when they begin this iteration; copies."""
         workers = range(self.experiment.workers if self._strategy.has_own else 0)
-        return [self.own_block(worker).optimizer_state() for worker in workers]
+        return [
+            of_worker(worker, iteration, self.own_block(worker).optimizer_state())
+            for worker in workers
+        ]
 
-    def may_save(self, worker: int, iteration: int) -> None:
-        """A worker begins this iteration next, and has nothing but its models."""
-        if self._saving is not None:
-            own = self.own_block(worker).read() if self._strategy.has_own else self.initial
-            self._saving.look(iteration, own)
+    def parameters_of(self, worker: int) -> Value:
+        """Return the parameters of a worker's own model; of the common one if it has none."""
+        has_own = self._strategy.has_own
+        return self.own_block(worker).read() if has_own else self.model.newest.value
+
+    def may_save(self, worker: int, iteration: int, accumulated: PendingIteration | None) -> None:
+        """A worker begins this iteration next, and has nothing but its models and this sum."""
+        if self._saving is None:
+            return
+        if accumulated is None:
+            self._saving.look(worker, iteration, self._all_reduces.ended)
+        else:
+            self._saving.gather(worker, iteration, self._all_reduces.ended, accumulated)
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the run has checkpoints."""
+        return self._saving is not None
 
     def run(self) -> None:
         with checkpoint_on_signal(self._save_soon):
@@ -298,14 +321,33 @@ class SimulatedPeer(Computing):
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
 
-    def may_save(self, iteration: int) -> None:
-        self._simulation.may_save(self.worker, iteration)
+    def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
+        simulation = self._simulation
+        if not simulation.is_saved:
+            return
+        kept: PendingIteration | None = None
+        if accumulated is not None:
+            assert isinstance(accumulated, AccumulatedInPlace)
+            kept = PendingIteration(
+                iteration=iteration,
+                scale=Scale.SUM,
+                workers=self.workers,
+                count=accumulated.count,
+                parts=tuple(accumulated.parts()),
+                pushes=tuple((self.worker, version) for version in self._versions),
+            )
+        simulation.may_save(self.worker, iteration, kept)
 
     def common(self) -> Common:
         return self._common
 
     def accumulated(self) -> AccumulatedInPlace:
-        return AccumulatedInPlace()
+        found = AccumulatedInPlace()
+        before = self._simulation.accumulated_before.pop(self.worker, None)
+        if before is not None:
+            found.restore(before.parts, before.count)
+            self._versions = [version for _, version in before.pushes]
+        return found
 
     def own(self) -> Own:
         return self._simulation.own(self.worker)

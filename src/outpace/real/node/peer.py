@@ -235,7 +235,7 @@ class PeerWorker(WorkerProcess):
             await self.kernel.sleep(0)  # else a program that never waits would not end
         return gradient
 
-    def may_save(self, iteration: int) -> None:
+    def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
         pass  # real runs without servers have no checkpoints
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:

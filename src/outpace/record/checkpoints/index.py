@@ -30,8 +30,8 @@ class Taken(msgspec.Struct, kw_only=True):
         updates: versions of shard 0, as `evaluate.every_updates` counts them.
         parts: the files of the shards.
         shards: in order. Without servers one: the model that all workers have.
-        own: without servers, what the optimizers of the workers' own models remember; empty if
-            there are none.
+        own: without servers, what each worker has beside the model: what the optimizer of its own
+            model remembers, and gradients that it has accumulated. Empty if they have nothing.
         totals: of the run until now.
         bounds: of the shards' slices of the flat parameters: 0, the end of the first slice, ...
         layers: number of elements of each parameter tensor, in order.

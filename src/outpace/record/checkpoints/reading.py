@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,6 @@ import torch
 
 from outpace.blocks.block import Value
 from outpace.errors import ConfigError
-from outpace.optim import OptimizerState
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
 from outpace.record.checkpoints.shards import read_parameters, read_shard
@@ -97,18 +97,23 @@ class Checkpoint:
             return state_of_slice(self.path, index, shard, slices[shard], workers)
         return read_shard(self.path, index.shards[shard])
 
-    def own_optimizer(self, worker: int) -> OptimizerState:
-        """Return what the optimizer of a worker's own model remembers; {} if there is none.
+    def own_state(self, worker: int, workers: int) -> ShardState | None:
+        """Return what a worker has beside the model, without servers; None if it has nothing.
 
-        If there are more workers than at the checkpoint, they take those of the first ones. Raises
-        OSError.
+        With another number of `workers` than at the checkpoint, accumulated gradients are left out,
+        and new workers take the optimizer's state of one of the first. Raises OSError.
         """
         own = self.index.own
-        return read_shard(self.path, own[worker % len(own)]).optimizer if own else {}
+        if not own:
+            return None
+        state = read_shard(self.path, own[worker % len(own)])
+        return state if workers == self.index.workers else replace(state, pending=())
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""
-        return lost(self.index, self._is_divided(slices, workers))
+        accumulated = [each.count for own in self.index.own for each in own.pending]
+        left_out = 0 if workers == self.index.workers else sum(accumulated)
+        return left_out + lost(self.index, self._is_divided(slices, workers))
 
     def _is_divided(self, slices: Sequence[slice], workers: int) -> bool:
         """True if the states do not fit these servers and workers as they are."""

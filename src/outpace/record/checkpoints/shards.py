@@ -144,9 +144,10 @@ def read_shard(folder: Path, record: ShardRecord) -> ShardState:
     phantom = None if record.phantom_bytes is None else Phantom(record.phantom_bytes)
 
     def sum_of(pending: PendingRecord, part: PartialSum) -> Value:
-        if phantom is not None:
+        tensor = found.get(pending.key(part.node))
+        if tensor is None:
+            assert phantom is not None
             return phantom
-        tensor = found[pending.key(part.node)]
         return Pieces(torch.split(tensor, part.lengths)) if part.lengths else tensor
 
     optimizer: dict[int, dict[str, Any]] = {}

@@ -28,11 +28,15 @@ class PeerContext(Protocol):
     def first_iteration(self) -> int:
         """The iteration to begin with; above 0 if a run goes on from a checkpoint."""
 
-    def may_save(self, iteration: int) -> None:
+    def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
         """Say that this worker begins `iteration` next and has nothing but its models.
 
-        All workers say so at the same iterations, after the same all-reduce, and each has the
-        parameters that are its result. Only for strategies with `can_be_saved`.
+        All workers say so after the same all-reduces, before they join another one, and each has
+        the parameters that are the result. Only for strategies with `can_be_saved`.
+
+        Args:
+            accumulated: a sum that the worker has beside its models. Then workers say so at
+                different times and iterations; without one, at the same iterations.
         """
 
     def common(self) -> CommonParameters:
@@ -42,7 +46,7 @@ class PeerContext(Protocol):
         """Return a model with the same initial parameters that this worker alone changes."""
 
     def accumulated(self) -> AccumulatedGradient:
-        """Return an empty sum of this worker's gradients."""
+        """Return an empty sum of this worker's gradients; with those of a checkpoint, not empty."""
 
     def must_stop(self, iteration: int) -> bool:
         """True if this worker leaves instead of running that iteration.

@@ -79,6 +79,10 @@ class Hpsgd(BufferAveragingStrategy):
 
     uses_replica: ClassVar[bool] = True
 
+    @property
+    def can_be_saved(self) -> bool:
+        return self.commit == "immediate" and not self.start_together
+
     def __post_init__(self) -> None:
         BufferAveragingStrategy.__post_init__(self)
         fits = self.window is None or 0 < self.window < MOST_ITERATIONS
@@ -131,6 +135,7 @@ class Hpsgd(BufferAveragingStrategy):
                     iteration.note_wait(joined, reduction.began)
                 reduction = begin_reduction()
 
+        reduction = begin_reduction()  # of what a checkpoint had
         async for iteration in iterations(me, replica, before=commit_late):
             meeting = me.meet() if self.start_together else None
             if late is not None:
@@ -152,6 +157,8 @@ class Hpsgd(BufferAveragingStrategy):
                 if reduction is not None:
                     replica.step(value, iteration.number)
             if reduction is None:
+                if self.can_be_saved:
+                    me.may_save(iteration.number + 1, accumulated)
                 reduction = begin_reduction()
             if me.must_stop(iteration.number + 1):
                 if late is not None:

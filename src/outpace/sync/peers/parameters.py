@@ -8,7 +8,7 @@ have passed are not kept.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -254,6 +254,14 @@ class AccumulatedInPlace:
 
     def add(self, gradient: Block) -> None:
         self._sum.add(0, value_of(gradient))
+
+    def parts(self) -> list[tuple[int, Value]]:
+        """Return a copy of the sum, for `restore`."""
+        return self._sum.parts()
+
+    def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
+        """Begin with a copy of the `parts` of another sum of `count` gradients."""
+        self._sum.restore(parts, count)
 
     def take(self) -> tuple[Block, int]:
         taken, self._sum = self._sum, ArrivalSum()
