@@ -117,6 +117,8 @@ def test_slow_workers_are_named_while_the_run_goes_on():
         slow.add(table)
     assert slow.line() == "worker 1: 1.3 times as slow as the others, costs about 0.6 s"
     assert "slow: worker 1" in text_of(picture(experiment(), LATE, EARLY, slow.line()))
+    survived = "checkpoint 12, 3 s old"
+    assert survived in text_of(picture(experiment(), LATE, EARLY, "", survived)).splitlines()
     asynchronous = SlowWorkers(experiment(4))
     asynchronous.add(table)
     assert asynchronous.line() == ""

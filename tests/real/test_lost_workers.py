@@ -94,7 +94,8 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
     monkeypatch.chdir(tmp_path)
     config = {**BSP, "task": {"kind": "python", "target": "task.py:make_task"}}
     said: list[str] = []
-    summary = run(config, tmp_path / "run", log=said.append).summary
+    result = run(config, tmp_path / "run", log=said.append)
+    summary = result.summary
     assert said == [f"worker-1 {KILLED}; it is restarted at iteration 19 (generation 1)"]
     assert summary["parameters_digest"] == simulate(config).summary["parameters_digest"]
     assert summary["status"] == "complete"
@@ -110,6 +111,9 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
         ("end", "coordinator", 0),
     ]
     assert logged[4]["fields"] == {"first": 19, "updates_lost": 0}
+    (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
+    assert (lost["worker"], lost["iteration"], lost["version"]) == (1, 19, None)
+    assert lost["start_ns"] < lost["end_ns"]
 
 
 @pytest.mark.slow

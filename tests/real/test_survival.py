@@ -17,6 +17,8 @@ from outpace.record.checkpoints import Checkpoints
 from outpace.record.event_log import LOG
 from outpace.record.folder import read_summary
 from outpace.record.status import read_status
+from outpace.report.read.interruptions import interruptions
+from outpace.report.read.runs import read_run
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP = {
@@ -55,7 +57,8 @@ def once_saved(
 
     def control(control: Control) -> None:
         def look() -> None:
-            if numbers(folder)[-1].isdigit() and int(numbers(folder)[-1]) >= number:
+            whole = [int(name) for name in numbers(folder) if name.isdigit()]
+            if max(whole, default=0) >= number:
                 did.append(action())
             elif not did:
                 control.at(control._now() / 1e9 + 0.02, look)
@@ -124,6 +127,13 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     events = [line["event"] for line in logged if line["event"] != "checkpoint"]
     assert events == ["start", "training", "group-restart", "notice", "training", "end"]
     assert read_status(folder) is None  # the run has ended
+    (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
+    assert (lost["shard"], lost["worker"]) == (1, None)
+    assert lost["start_ns"] < lost["end_ns"]
+    assert lost["held_ns"] > 0
+    (found,) = interruptions(read_run(folder, "run"))
+    assert found.who == "server 1"
+    assert found.checkpoint == lost["version"] >= 2
     assert runs == [runs[0]] * 2  # the live view is attached to the new processes
     assert not runs[0].launcher.pids
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.reports.run_folders import make_run, write_waiting_trace
+from tests.support.reports.run_folders import make_run, write_interrupted_trace, write_waiting_trace
 
 from outpace.record import folder as files
 from outpace.report.findings import findings
@@ -283,3 +283,13 @@ def test_a_reference_that_missed_the_target_is_not_replaced_by_another_run(tmp_p
         make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (7, 0.5), (8, 0.82)], config=goal),
     )
     assert first == "SSP reached 80 % accuracy after 4.00 s of virtual time. BSP did not reach it."
+
+
+def test_interruptions_are_named_with_what_they_cost(tmp_path):
+    run = make_run(tmp_path / "run", restarts=2, updates_lost=3, resumed_from="checkpoints/000004")
+    write_interrupted_trace(run)
+    assert said(run)[1] == (
+        "Interrupted: server 0 was lost at 1.00 s, and all began again from checkpoint 2 after "
+        "0.500 s, to repeat 0.250 s; resumed from checkpoint 4 at 2.00 s; worker 1 was lost at "
+        "3.00 s and back after 0.750 s; 1 more interruption. 3 updates of workers were lost."
+    )

@@ -36,7 +36,7 @@ from outpace.record.segments import SegmentedSink
 from outpace.record.sinks import MemorySink, NoSink, ParquetSink
 from outpace.record.status import remove_status
 from outpace.record.timing import Sampling, read_timing, schema_of
-from outpace.record.trace import SCHEMA, Trace
+from outpace.record.trace import NONE, RESTART, SCHEMA, Trace
 from outpace.record.trackers.feeding import Trackers
 from outpace.report import write_report
 from outpace.simulation.network.links import MessageLog
@@ -275,6 +275,8 @@ class RecordedRun:
                 "first": point.first,
             }
             self.events.add("resume", **known, **at)
+            now, begin = point.now, min(point.first)
+            self.trace.row(RESTART, NONE, NONE, begin, now, now, NONE, NONE, point.number)
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
         """Complete the folder, and then the trackers, which may take long."""

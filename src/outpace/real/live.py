@@ -18,7 +18,6 @@ from rich.text import Text
 
 from outpace.config.experiment import Experiment
 from outpace.real.slow import SlowWorkers
-from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import seconds
 from outpace.sync.messages import server_name, worker_name
@@ -55,12 +54,13 @@ def watch(run: RealRun, console: Console | None = None) -> None:
         live.start()
         slow = SlowWorkers(run.coordinator.experiment)
         run.coordinator.reports.when_traced = slow.add
-        drawing = _draw(run.coordinator, run.metrics, live, slow)
+        drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
 
-async def _draw(coordinator: Coordinator, metrics: Metrics, live: Live, slow: SlowWorkers) -> None:
+async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWorkers) -> None:
     names, reports = coordinator.servers + coordinator.workers, coordinator.reports
+    metrics = run.metrics
     samples = [Sample(0.0, {})]
     try:
         while True:
@@ -69,7 +69,8 @@ async def _draw(coordinator: Coordinator, metrics: Metrics, live: Live, slow: Sl
                 time_s, totals = seconds(coordinator.clock.now), dict(reports.totals_of)
                 samples.append(Sample(time_s, totals, dict(metrics.last)))
                 del samples[: -_WINDOW - 1]
-                drawn = picture(coordinator.experiment, samples[-1], samples[0], slow.line())
+                lines = [slow.line(), _survived(run, time_s)]
+                drawn = picture(coordinator.experiment, samples[-1], samples[0], *lines)
             live.update(drawn, refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
     finally:
@@ -84,17 +85,36 @@ def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:
     return Text(f"{len(joined)} of {len(names)} processes have joined{waiting}")
 
 
-def picture(experiment: Experiment, now: Sample, before: Sample, slow: str = "") -> RenderableType:
+def _survived(run: RealRun, time_s: float) -> str:
+    """Return the line about checkpoints and restarts; empty if there are none."""
+    parts, last, recovery = [], run.events.checkpoint, run.recovery()
+    if last is not None:
+        parts.append(f"checkpoint {last.number}, {max(0.0, time_s - last.time_s):.0f} s old")
+    if run.events.failure is not None:
+        parts.append("the last one could not be written")
+    if recovery.restarts:
+        parts.append(f"{recovery.restarts} restart{'s' if recovery.restarts > 1 else ''}")
+    if recovery.updates_lost:
+        parts.append(f"{recovery.updates_lost} updates lost")
+    return "  ·  ".join(parts)
+
+
+def picture(
+    experiment: Experiment, now: Sample, before: Sample, slow: str = "", survived: str = ""
+) -> RenderableType:
     """Return the picture of the run; rates are averages since `before`.
 
     Args:
         slow: The line about slow workers; empty: there is none.
+        survived: The line about checkpoints and restarts; empty: there is none.
     """
     whole = Table.grid(padding=(0, 1))
     done = share_done(experiment, now)
     if done is not None:
         whole.add_row(ProgressBar(total=1.0, completed=done, width=30), f"{100 * done:.0f} %")
     lines = [Text(overview(experiment, now, before)), *([Text(f"slow: {slow}")] if slow else [])]
+    if survived:
+        lines.append(Text(survived))
     return Group(whole, *lines, _table(experiment, now, before))
 
 

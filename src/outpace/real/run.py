@@ -32,6 +32,7 @@ from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.losses import ServersLost
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.real.interruptions import Interruptions
 from outpace.real.net.messages import ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
@@ -122,6 +123,7 @@ class RealRun:
             None if status is None else StatusOfRun(status, self._recovery, self._generations)
         )
         self.events = EventLog() if events is None else events
+        self._interruptions = Interruptions(trace)
         self.metrics = Metrics()
         if resume is not None:
             self.metrics.take_up(resume.metrics())
@@ -158,9 +160,8 @@ class RealRun:
         coordinator.reports.when_logged = self._add_logged
         coordinator.when_survived = self._note_losses
         coordinator.when_recovered = self._count
-        coordinator.when_started.append(
-            lambda: self.events.add("training", time_s=seconds(coordinator.clock.now))
-        )
+        coordinator.when_began = self._note_begin
+        coordinator.when_started.append(self._note_training)
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
             coordinator.when_started.append(partial(self._control, control))
@@ -243,8 +244,11 @@ class RealRun:
         keeper, coordinator = self._keeper, self.coordinator
         self._require_checkpoint(loss)
         assert keeper is not None
+        lost_at = 0 if self._resume is None else self._resume.now
         if coordinator.started:
             self._origin = coordinator.clock.origin
+        if self._origin is not None:
+            lost_at = time.monotonic_ns() - self._origin
         if self._status is not None:
             self._status.restarting(coordinator, f"all processes to begin again: {loss}")
         self._generations.clear()
@@ -257,6 +261,8 @@ class RealRun:
         self.metrics.take_up(point.metrics())
         self._recovery.restarts += 1
         self._recovery.updates_lost = point.recovery.updates_lost
+        servers = [coordinator.servers.index(name) for name in loss.names]
+        self._interruptions.servers_lost(servers, lost_at, point)
         self.events.add(
             "group-restart",
             "warning",
@@ -270,15 +276,27 @@ class RealRun:
         self._attempt = self._new_attempt()
         self._evaluations.move_to(self.coordinator.clock)
 
+    def _note_training(self) -> None:
+        now = self.coordinator.clock.now
+        self.events.add("training", time_s=seconds(now))
+        self._interruptions.began_again(now)
+
+    def _note_begin(self, worker: int) -> None:
+        self._interruptions.began(worker, self.coordinator.clock.now)
+
     def _note_losses(self, lost: Mapping[str, RunError]) -> None:
+        now, workers = self.coordinator.clock.now, self._attempt.workers
         for name, error in lost.items():
+            self._interruptions.lost(workers.index(name), now)
             generation = self._generations.get(name, 0)
             self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
 
     def _count(self, recovered: Start | Removed) -> None:
         self._recovery.updates_lost += recovered.lost
         if isinstance(recovered, Removed):
+            self._interruptions.removed(recovered.worker, self.coordinator.clock.now)
             return
+        self._interruptions.restarted(recovered.worker, recovered.first)
         self._recovery.restarts += 1
         name, generation = worker_name(recovered.worker), recovered.generation
         self._generations[name] = generation

@@ -19,6 +19,13 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `collective`: in or before this iteration a worker's script joined its own collective number
   `version` at start_ns, such as a barrier of torch.distributed; all had joined at computed_ns, and
   the worker had the result at end_ns.
+- `checkpoint`: a checkpoint with the number `version` has the state of the run at start_ns, which
+  is also end_ns, after `clock` updates. One from which the run was resumed has no row.
+- `restart`: `worker` or `shard` was lost at start_ns, and its successor began at end_ns with this
+  iteration. If all processes began again, they did so from the checkpoint with the number
+  `version`, and what had taken held_ns was repeated. Without worker and shard: the run was ended,
+  and resumed from that checkpoint.
+- `loss`: `worker` was lost at start_ns, which is also end_ns, and the run went on without it.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
@@ -44,8 +51,19 @@ from outpace.sync.observer import Outcome
 
 NONE: Final = -(2**63)  # a null among the integers
 CHUNK: Final = 1 << 15
-EVENTS: Final = ("iteration", "push", "pull", "cut-off", "all-reduce", "collective")
-ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE = range(6)
+# Their numbers are in files and in messages: new ones come at the end.
+EVENTS: Final = (
+    "iteration",
+    "push",
+    "pull",
+    "cut-off",
+    "all-reduce",
+    "collective",
+    "checkpoint",
+    "restart",
+    "loss",
+)
+ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS = range(9)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())

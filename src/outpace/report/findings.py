@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from outpace.report.comparing import comparison, counted_gradients
+from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import TraceTotals
 from outpace.report.target import ReportTarget
 from outpace.report.words import number, percent, plural, seconds
 
 MOST: Final = 3
+_MOST_LOSSES: Final = 3  # that are named
 _NOTABLE: Final = 0.05  # share of the time from which the script's own collectives are named
 
 
@@ -32,6 +34,7 @@ def findings(
         (run,) = runs
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         if run.complete:
+            said += [_interrupted(run)]
             said += [_abstained(run), _skipped(run)]
             said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
@@ -65,6 +68,34 @@ def _outcome(run: Run) -> str:
             f"and {rate}."
         )
     return f"Applied {rate} in {seconds(time_s)} of {clock([run])}."
+
+
+def _interrupted(run: Run) -> str:
+    """Say which processes were lost, when, and what that cost."""
+    found = interruptions(run)
+    if not found:
+        return ""
+    parts = []
+    for each in found[:_MOST_LOSSES]:
+        if not each.who:
+            parts.append(f"resumed from checkpoint {each.checkpoint} at {seconds(each.at_s)}")
+            continue
+        part = f"{each.who} was lost at {seconds(each.at_s)}"
+        if each.away_s is None:
+            part += " for good"
+        elif each.checkpoint is None:
+            part += f" and back after {seconds(each.away_s)}"
+        else:
+            part += (
+                f", and all began again from checkpoint {each.checkpoint} after "
+                f"{seconds(each.away_s)}, to repeat {seconds(each.repeated_s)}"
+            )
+        parts.append(part)
+    more = len(found) - _MOST_LOSSES
+    rest = f"; {plural(more, 'more interruption')}" if more > 0 else ""
+    lost = int(run.number("updates_lost") or 0)
+    cost = f" {plural(lost, 'update')} of workers {'was' if lost == 1 else 'were'} lost."
+    return f"Interrupted: {'; '.join(parts)}{rest}.{cost if lost else ''}"
 
 
 def _abstained(run: Run) -> str:

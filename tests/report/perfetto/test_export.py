@@ -10,7 +10,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.support.reports.perfetto import read
-from tests.support.reports.run_folders import MS, make_run, write_waiting_trace
+from tests.support.reports.run_folders import (
+    MS,
+    make_run,
+    write_interrupted_trace,
+    write_waiting_trace,
+)
 from typer.testing import CliRunner, Result
 
 from outpace.cli import app
@@ -193,6 +198,19 @@ def test_a_wait_whose_pull_is_missing_is_drawn_at_the_end(waiting, tmp_path):
     assert (before.name, wait.name) == ("communicate", "wait for server-0")
     assert (wait.start, wait.end) == (120 * MS, 310 * MS)
     assert "released by" not in wait.args
+
+
+def test_checkpoints_and_interruptions_have_a_track(tmp_path):
+    run = make_run(tmp_path / "run")
+    write_interrupted_trace(run)
+    write_perfetto(run, tmp_path / "out.gz")
+    drawn = read(tmp_path / "out.gz")
+    assert drawn.spans("servers/run") == [
+        ("server-0 is restarted", 1000 * MS, 1500 * MS),
+        ("worker-1 is restarted", 3000 * MS, 3750 * MS),
+    ]
+    names = [mark.name for mark in drawn.instants["servers/run"]]
+    assert names == ["checkpoint 2", "run resumed", "worker-0 lost"]
 
 
 @pytest.mark.parametrize("name", ["BSP", "SSP", "failed"])

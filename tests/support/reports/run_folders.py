@@ -14,7 +14,7 @@ from outpace.record import folder as files
 from outpace.record.metrics import METRICS
 from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
-from outpace.record.trace import Trace
+from outpace.record.trace import CHECKPOINT, LOSS, NONE, RESTART, Trace
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Push, Reply
 from outpace.sync.observer import NOBODY, Outcome
@@ -68,6 +68,19 @@ def write_waiting_trace(folder: Path) -> None:
     recorder.pull_answered(Reply(0, 1, 3, 1, 4, 190 * MS), 110 * MS, held, 0)
     recorder.iteration_finished(0, 0, 0, 290 * MS, 310 * MS, 0, 0)
     recorder.iteration_finished(1, 3, 0, 100 * MS, 310 * MS, 190 * MS, 0)
+    trace.flush()
+    sink.close()
+
+
+def write_interrupted_trace(folder: Path) -> None:
+    """All begin again after the loss of a server; resumed; worker 1 comes back, 0 does not."""
+    sink = ParquetSink(folder / files.TRACE)
+    trace = Trace(sink)
+    trace.row(CHECKPOINT, NONE, NONE, NONE, 750 * MS, 750 * MS, NONE, NONE, 2, NONE, NONE, 9)
+    trace.row(RESTART, NONE, 0, 7, 1000 * MS, 1500 * MS, NONE, 250 * MS, 2)
+    trace.row(RESTART, NONE, NONE, 9, 2000 * MS, 2000 * MS, NONE, NONE, 4)
+    trace.row(RESTART, 1, NONE, 12, 3000 * MS, 3750 * MS)
+    trace.row(LOSS, 0, NONE, NONE, 4000 * MS, 4000 * MS)
     trace.flush()
     sink.close()
 

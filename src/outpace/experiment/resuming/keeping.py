@@ -14,7 +14,7 @@ from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoints, Index, Taken
 from outpace.record.event_log import EventLog
 from outpace.record.segments import SegmentedSink
-from outpace.record.trace import Trace
+from outpace.record.trace import CHECKPOINT, NONE, Trace
 from outpace.support.processes.signals import uninterrupted
 from outpace.support.units import seconds
 
@@ -58,6 +58,10 @@ class Keeper:
             self._checkpoints.commit(Index.of(taken, segments), metrics)
             self.last, self._has_warned = taken.number, False
             self._tidy()
+        at = taken.now
+        nothing = NONE, NONE
+        row = (*nothing, NONE, at, at, *nothing, taken.number, *nothing, taken.updates)
+        self._trace.row(CHECKPOINT, *row)
         self._events.add_checkpoint(taken.number, seconds(taken.now), taken.updates)
 
     def _tidy(self) -> None:

@@ -119,6 +119,8 @@ class Coordinator:
         self.start_again: Callable[[int, int], None] | None = None
         # Called with each worker that begins again, or without which the run goes on.
         self.when_recovered: Callable[[Start | Removed], None] = lambda recovered: None
+        # Called with each worker whose new process begins with its work.
+        self.when_began: Callable[[int], None] = lambda worker: None
         # Called with processes that are lost, if the run goes on.
         self.when_survived: Callable[[Mapping[str, RunError]], None] = lambda lost: None
         self._replacements: Replacements | None = None  # in a run with servers, once it has begun
@@ -363,6 +365,7 @@ class Coordinator:
             self.when_lost,
             self._has_lost,
             lambda recovered: self.when_recovered(recovered),
+            lambda worker: self.when_began(worker),
         )
         return Replacements(
             self.experiment,

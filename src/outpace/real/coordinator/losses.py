@@ -30,7 +30,11 @@ _ENDED, _SILENT, _REPORTED = range(3)  # how a loss is known, the most direct wa
 
 
 class ServersLost(RunError):
-    """A run has lost servers, without which its workers cannot go on."""
+    """A run has lost servers, without which its workers cannot go on. names: of the servers."""
+
+    def __init__(self, text: str, names: Collection[str]) -> None:
+        super().__init__(text)
+        self.names = names
 
 
 class Losses:
@@ -166,7 +170,8 @@ class Losses:
         else:
             _, error = min(lost.values(), key=lambda known: known[0])
             error = self._with_standstill(error)
-            raise error if lost.keys().isdisjoint(self._servers) else ServersLost(str(error))
+            servers = [name for name in self._servers if name in lost]
+            raise ServersLost(str(error), servers) if servers else error
 
     def _with_standstill(self, error: RunError) -> RunError:
         """Add to the error that this process was stopped, if that was long enough to cause it."""

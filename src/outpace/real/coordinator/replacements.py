@@ -39,13 +39,15 @@ class Processes:
 
     start: starts one of a generation for a worker; None: none can be started. kill: ends one.
     lost: called with a name if the run goes on without this worker. recovered: called with each
-    worker that begins again, or is removed.
+    worker that begins again, or is removed. began: called when its new process begins with its
+    work.
     """
 
     start: Callable[[int, int], None] | None
     kill: Callable[[str], None]
     lost: Callable[[str], None]
     recovered: Callable[[Start | Removed], None]
+    began: Callable[[int], None]
 
 
 class Replacements:
@@ -142,6 +144,7 @@ class Replacements:
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)
+            self._processes.began(worker)
             self._listener.send(name, self._go())
             if (stop := self._ending()) is not None:
                 self._listener.send(name, stop)

@@ -60,6 +60,9 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
             "cut-off": drawing.cut_off,
             "all-reduce": drawing.all_reduce,
             "collective": drawing.collective,
+            "checkpoint": drawing.checkpoint,
+            "restart": drawing.restart,
+            "loss": drawing.restart,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -83,12 +86,15 @@ def _require_sense(of: Columns) -> None:
     event = of["event"]
     if not np.isin(event, EVENTS).all():
         raise ValueError("an event in it is of an unknown kind")
-    of_all = event == "cut-off"  # concerns all workers and servers: its row names none of them
+    of_run = np.isin(event, ("checkpoint", "restart", "loss"))
+    of_all = (
+        event == "cut-off"
+    ) | of_run  # concerns all workers and servers: its row names none of them
     # Without servers, an iteration names no server, and an all-reduce has its own row.
     averages = (event == "all-reduce") | (event == "collective")
     no_server = averages | (event == "iteration") & (of["shard"] == NONE)
     whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
-    what = (of["iteration"], of["start_ns"], of["clock"][of_all])
+    what = (of["iteration"][~of_run], of["start_ns"], of["clock"][event == "cut-off"])
     if min(values.min(initial=0) for values in (*whose, *what)) < 0:
         raise ValueError("an event in it lacks a worker, server, iteration or time")
     start, end, computed, held = (of[n] for n in ("start_ns", "end_ns", "computed_ns", "held_ns"))
@@ -202,6 +208,33 @@ class _Drawing:
         # On its own track, because it may overlap with the worker's computation.
         args = {"iteration": row["iteration"], "members": row["clock"]}
         self._joined("all-reduce", row, args)
+
+    def checkpoint(self, row: Row) -> None:
+        args: dict[str, int | str] = {"updates": row["clock"]}
+        name = f"checkpoint {row['version']}"
+        self._packets.mark(self._run(), row["start_ns"], name, args)
+
+    def restart(self, row: Row) -> None:
+        """Draw from the loss of a process until the run went on as before."""
+        who = "run"
+        if row["worker"] != NONE:
+            who = f"worker-{row['worker']}"
+        elif row["shard"] != NONE:
+            who = self._name(row["shard"])
+        names = {"iteration": "from iteration", "version": "from checkpoint"}
+        args: dict[str, int | str] = {
+            name: row[key] for key, name in names.items() if row[key] != NONE
+        }
+        if row["end_ns"] > row["start_ns"]:
+            self._packets.slice(
+                self._run(), row["start_ns"], row["end_ns"], f"{who} is restarted", args
+            )
+        else:
+            did = "resumed" if who == "run" else "lost"
+            self._packets.mark(self._run(), row["start_ns"], f"{who} {did}", args)
+
+    def _run(self) -> int:
+        return self._packets.track(self._servers, "run", (1 << 16) + 1)  # after the scheduler
 
     def collective(self, row: Row) -> None:
         self._joined("collective", row, {"iteration": row["iteration"]})

@@ -1,0 +1,71 @@
+"""Records in the trace of a real run which processes it lost, and when it went on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from outpace.engine.resuming import ResumePoint
+from outpace.record.trace import LOSS, NONE, RESTART, Trace
+from outpace.support.units import Time
+
+
+class _Servers(NamedTuple):
+    """A loss of servers; all processes begin again. at: when. since: what was done is repeated."""
+
+    numbers: Sequence[int]
+    at: Time
+    number: int  # of the checkpoint
+    since: Time
+    first: int  # iteration
+
+
+class Interruptions:
+    """The rows about losses and restarts. Those of an attempt that is over stay in the trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._rows: list[tuple[int, ...]] = []
+        self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
+        self._first: dict[int, int] = {}  # by worker: the iteration of its new process
+        self._servers: _Servers | None = None
+
+    def lost(self, worker: int, now: Time) -> None:
+        """A worker is lost, and the run goes on."""
+        self._lost[worker] = now
+
+    def removed(self, worker: int, now: Time) -> None:
+        """The run goes on without this worker."""
+        at = self._lost.pop(worker, now)
+        self._add(LOSS, worker, NONE, NONE, at, at)
+
+    def restarted(self, worker: int, first: int) -> None:
+        """Another process is started for this worker."""
+        self._first[worker] = first
+
+    def began(self, worker: int, now: Time) -> None:
+        """The new process of this worker begins with its work."""
+        lost = self._lost.pop(worker, now)
+        self._add(RESTART, worker, NONE, self._first.pop(worker, 0), lost, now)
+
+    def servers_lost(self, servers: Sequence[int], now: Time, point: ResumePoint) -> None:
+        """All processes begin again at a checkpoint, to which the trace was put back."""
+        self._lost.clear()
+        self._first.clear()
+        for row in self._rows:
+            if row[5] > point.now:  # it ended after the checkpoint
+                self._trace.row(*row)
+        self._servers = _Servers(servers, now, point.number, point.now, min(point.first))
+
+    def began_again(self, now: Time) -> None:
+        """The training begins, or goes on after a loss of servers."""
+        loss, self._servers = self._servers, None
+        if loss is not None:
+            for server in loss.numbers:
+                repeated = max(0, loss.at - loss.since)
+                rest = NONE, repeated, loss.number
+                self._add(RESTART, NONE, server, loss.first, loss.at, max(now, loss.at), *rest)
+
+    def _add(self, *row: int) -> None:
+        self._rows.append(row)
+        self._trace.row(*row)

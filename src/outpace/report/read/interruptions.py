@@ -1,0 +1,60 @@
+"""When a run was interrupted, and what that cost, from its trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from outpace.record.reading import Unreadable, batches, chosen_rows, columns_of, reading
+from outpace.record.trace import NONE
+from outpace.report.read.runs import Run
+
+_COLUMNS: Final = ("worker", "shard", "start_ns", "end_ns", "held_ns", "version")
+_EVENTS: Final = ("restart", "loss")
+
+
+class Interruption(NamedTuple):
+    """A process was lost.
+
+    who: such as worker 2; empty: the run was ended and resumed. at_s: of the run. away_s: until
+    its successor began; None if it has none. repeated_s: time of the run whose work was repeated.
+    checkpoint: from which all processes began again; None if only this one did.
+    """
+
+    who: str
+    at_s: float
+    away_s: float | None
+    repeated_s: float
+    checkpoint: int | None
+
+
+def interruptions(run: Run) -> list[Interruption]:
+    """Return the interruptions of a run, in the order of time; [] if it had none."""
+    if not run.complete or not (run.number("restarts") or run.summary.get("resumed_from")):
+        return []
+    try:
+        return _read(run.trace)
+    except Unreadable:
+        return []  # the report says elsewhere that the trace cannot be read
+
+
+def _read(path: Path) -> list[Interruption]:
+    found = []
+    with reading(path):
+        for batch in batches(path, {"event", *_COLUMNS}):
+            for event in _EVENTS:
+                rows = columns_of(batch, _COLUMNS, event)
+                found += [_of(row, event) for row in chosen_rows(rows, slice(None))]
+    return sorted(found, key=lambda each: each.at_s)
+
+
+def _of(row: dict[str, int], event: str) -> Interruption:
+    who = ""
+    if row["worker"] != NONE:
+        who = f"worker {row['worker']}"
+    elif row["shard"] != NONE:
+        who = f"server {row['shard']}"
+    away = None if event == "loss" else (row["end_ns"] - row["start_ns"]) / 1e9
+    repeated = max(0, row["held_ns"]) / 1e9
+    checkpoint = None if row["version"] == NONE else row["version"]
+    return Interruption(who, row["start_ns"] / 1e9, away, repeated, checkpoint)
