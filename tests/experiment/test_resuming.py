@@ -261,6 +261,7 @@ PEERS = {
     "ssgd": {"kind": "ssgd"},
     "local-sgd": {"kind": "local-sgd", "every": 3, "after": 2},
     "diloco": {"kind": "diloco", "every": 3},
+    "psgd": {"kind": "psgd"},
 }
 
 
@@ -271,7 +272,7 @@ def test_a_run_without_servers_that_goes_on_is_bitwise_the_one_without_interrupt
 ):
     changes = {"sync": PEERS[kind], "servers": 1, "optimizer": optimizer}
     expected = outpace.simulate({**CONFIG, **changes})
-    every = {"ssgd": 7, "local-sgd": 7, "diloco": 3}[kind]
+    every = 3 if kind == "diloco" else 7
     out = interrupted(tmp_path / "run", every_updates=every, **changes)
     result = outpace.simulate(resume=out)
     summary = result.summary
@@ -281,7 +282,20 @@ def test_a_run_without_servers_that_goes_on_is_bitwise_the_one_without_interrupt
     assert int(summary["resumed_from"][-6:]) > 1  # the first is of the start
     assert result.metrics["updates"].to_pylist() == expected.metrics["updates"].to_pylist()
     numbers = [row["version"] for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
-    assert sorted(set(numbers)) == list(range(max(numbers) + 1))
+    assert sorted(set(numbers)) == list(range(max(numbers, default=-1) + 1))
+
+
+def test_gossip_goes_on_with_the_same_mean(tmp_path):
+    """Gradients are noise of worker and iteration alone, and averages keep the mean."""
+    task = {"kind": "quadratic", "eigenvalues": [0.0] * 6, "noise": 1.0}
+    optimizer = {"kind": "sgd", "lr": 0.05}
+    changes = {"sync": {"kind": "gossip"}, "servers": 1, "task": task, "optimizer": optimizer}
+    expected = outpace.simulate({**CONFIG, **changes})
+    result = outpace.simulate(resume=interrupted(tmp_path / "run", **changes))
+    assert int(result.summary["resumed_from"][-6:]) > 1
+    assert result.summary["iterations"] == expected.summary["iterations"]
+    for name, found in result.parameters.items():
+        assert found.allclose(expected.parameters[name], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("every", [4, 7])
@@ -300,7 +314,8 @@ def test_gradients_that_hpsgd_has_accumulated_are_in_the_checkpoint(tmp_path, ev
 
 
 def test_what_workers_keep_beside_their_models_cannot_be_saved_yet(tmp_path):
-    for sync in ({"kind": "gossip"}, {"kind": "diloco", "every": 3, "overlap": True}):
+    delayed = {"kind": "hpsgd", "commit": "delayed"}
+    for sync in (delayed, {"kind": "diloco", "every": 3, "overlap": True}):
         with pytest.raises(outpace.ConfigError, match=r"checkpoint: what the workers of .* keep"):
             outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
     saved = {**CONFIG, "servers": 1, "sync": {"kind": "ssgd"}, "checkpoint": {"every_s": 1}}

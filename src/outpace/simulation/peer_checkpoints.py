@@ -27,6 +27,8 @@ class PeerSaving:
     step since it joined, and all will have the same parameters. So one model is saved at once, and
     what the optimizers of the workers' own models remember. Where workers accumulate gradients
     meanwhile, each is saved when it has the result; none can have the next one before all have.
+    Workers with models of their own (`PeerStrategy.saved_apart`) are saved together after any
+    iteration of one of them; what others compute then is computed again.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class PeerSaving:
         self._is_due = False
         self._open: int | None = None  # results after which each worker is saved
         self._saved: dict[int, ShardState] = {}  # by worker
+        first = run.resume.first if run.resume else [0] * run.experiment.workers
+        self._begins = dict(enumerate(first))  # by worker: the iteration that it computes
 
     def begin(self) -> None:
         """Take the first checkpoint of a run that has none; before any event."""
@@ -82,6 +86,14 @@ class PeerSaving:
             iterations = {worker: state.clock for worker, state in saved.items()}
             own = [saved[worker] for worker in sorted(saved)]
             self._write(run.state(iterations, run.parameters_of(worker)), own)
+
+    def apart(self, worker: int, iteration: int) -> None:
+        """Save the run if it is time to: a worker with a model of its own begins an iteration."""
+        self._begins[worker] = iteration
+        if self._is_due:
+            self._is_due = False
+            run, begins = self._run, self._begins
+            self._write(run.state(begins, run.mean()), run.whole_states(begins))
 
     def _is_time(self, results: int) -> bool:
         """True if a checkpoint is due, and no other worker has had so many results."""

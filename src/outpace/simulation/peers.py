@@ -63,7 +63,7 @@ class PeerSimulation(VirtualRun):
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
         self._steps = 0  # of workers on parameters of their own
-        results = 0 if self.resume is None else self._restore(self.resume)  # of all-reduces
+        results = 0 if self.resume is None else self._restore(self.resume)  # of averages
         if self._keeper is not None and (settings := experiment.checkpoint) is not None:
             self._saving = PeerSaving(self, workload, self._keeper, settings)
             self._at_start.append(self._saving.begin)
@@ -89,7 +89,7 @@ class PeerSimulation(VirtualRun):
             results,
         )
         self._exchanges = SimulatedExchanges(
-            self.kernel, route, initial.nbytes, self._average, self._averaged
+            self.kernel, route, initial.nbytes, self._average, self._averaged, results
         )
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self._control = SimulationControl(self, [], [])
@@ -100,7 +100,7 @@ class PeerSimulation(VirtualRun):
     # -- checkpoints --------------------------------------------------------------------
 
     def _restore(self, point: ResumePoint) -> int:
-        """Go on with the models of a checkpoint; return the number of all-reduces until then.
+        """Go on with the models of a checkpoint; return the number of averages until then.
 
         Raises ConfigError if it cannot be read.
         """
@@ -117,8 +117,10 @@ class PeerSimulation(VirtualRun):
             self._steps = state.pushes
         for worker, kept in enumerate(own):
             if self._strategy.has_own:
-                block = self.own_block(worker)
-                block.replace(whole(state.parameters))
+                block, parameters = self.own_block(worker), state.parameters
+                if kept is not None and self._strategy.saved_apart:
+                    parameters = kept.parameters
+                block.replace(whole(parameters))
                 if kept is not None and kept.optimizer:
                     block.load_optimizer_state(kept.optimizer)
             if kept is not None and kept.pending:
@@ -137,7 +139,7 @@ class PeerSimulation(VirtualRun):
         return ShardState(
             shard=0,
             clock=min(iterations.values()),
-            version=self._all_reduces.ended,
+            version=max(self._all_reduces.ended, self._exchanges.count),
             watermarks=tuple(iterations[worker] - 1 for worker in sorted(iterations)),
             gone=(),
             pushes=pushes,
@@ -155,6 +157,21 @@ class PeerSimulation(VirtualRun):
             for worker in workers
         ]
 
+    def whole_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
+        """Return the workers' own models, when they begin these iterations."""
+        blocks = [self.own_block(worker) for worker in sorted(iterations)]
+        return [
+            replace(
+                of_worker(worker, iterations[worker], block.optimizer_state()),
+                parameters=block.read(),
+            )
+            for worker, block in enumerate(blocks)
+        ]
+
+    def mean(self) -> Value:
+        """Return the mean of the workers' own models."""
+        return average([block for _, block in sorted(self._own.items())])
+
     def parameters_of(self, worker: int) -> Value:
         """Return the parameters of a worker's own model; of the common one if it has none."""
         has_own = self._strategy.has_own
@@ -164,7 +181,9 @@ class PeerSimulation(VirtualRun):
         """A worker begins this iteration next, and has nothing but its models and this sum."""
         if self._saving is None:
             return
-        if accumulated is None:
+        if self._strategy.saved_apart:
+            self._saving.apart(worker, iteration)
+        elif accumulated is None:
             self._saving.look(worker, iteration, self._all_reduces.ended)
         else:
             self._saving.gather(worker, iteration, self._all_reduces.ended, accumulated)
@@ -224,7 +243,7 @@ class PeerSimulation(VirtualRun):
     def parameters(self) -> list[Block]:
         if self._strategy.has_common or not self._own:
             return [self.model.newest.value]
-        return [average([block for _, block in sorted(self._own.items())])]
+        return [self.mean()]
 
     @property
     def updates(self) -> int:

@@ -50,6 +50,7 @@ class SimulatedExchanges:
     """The averages of a run.
 
     `average` gives two workers their mean; `ended` is called with each average that is over.
+    `first` is the number of the first one.
     """
 
     def __init__(
@@ -59,13 +60,14 @@ class SimulatedExchanges:
         size_bytes: int,
         average: Callable[[int, int], None],
         ended: Callable[[SimulatedExchange], None],
+        first: int = 0,
     ) -> None:
         self._kernel, self._route, self._size_bytes = kernel, route, size_bytes
         self._average, self._ended = average, ended
         self._waiting: list[SimulatedExchange] = []  # first come, first served, if both are free
         self._busy: set[int] = set()
         self._is_to_start = False  # at the end of this instant
-        self._count = 0
+        self.count = first  # that have started
 
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
         """Begin an average of these two, which starts when both are free.
@@ -101,8 +103,8 @@ class SimulatedExchanges:
                 pair.end(self._kernel.now)
             elif self._busy.isdisjoint(pair.members):
                 self._busy.update(pair.members)
-                pair.number = self._count
-                self._count += 1
+                pair.number = self.count
+                self.count += 1
                 self._send(pair)
             else:
                 self._waiting.append(pair)

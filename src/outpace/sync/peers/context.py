@@ -32,7 +32,8 @@ class PeerContext(Protocol):
         """Say that this worker begins `iteration` next and has nothing but its models.
 
         All workers say so after the same all-reduces, before they join another one, and each has
-        the parameters that are the result. Only for strategies with `can_be_saved`.
+        the parameters that are the result; with `saved_apart`, each after an iteration of its own.
+        Only for strategies with `can_be_saved`.
 
         Args:
             accumulated: a sum that the worker has beside its models. Then workers say so at

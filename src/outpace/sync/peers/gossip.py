@@ -28,6 +28,8 @@ class Gossip(PeerStrategy):
     has_common: ClassVar[bool] = False
     has_own: ClassVar[bool] = True
     exchanges: ClassVar[bool] = True
+    can_be_saved: ClassVar[bool] = True
+    saved_apart: ClassVar[bool] = True
 
     async def train(self, me: PeerContext) -> None:
         mine = me.own()
@@ -42,6 +44,7 @@ class Gossip(PeerStrategy):
             if iteration.gradient is not None:
                 mine.step(value_of(iteration.gradient), iteration.number)
             iteration.note_wait(iteration.computed, exchange.began)
+            me.may_save(iteration.number + 1)
 
 
 def partner_of(worker: int, iteration: int, others: Sequence[int], seed: int) -> int | None:

@@ -22,9 +22,12 @@ class Psgd(PeerStrategy):
 
     has_common: ClassVar[bool] = False
     has_own: ClassVar[bool] = True
+    can_be_saved: ClassVar[bool] = True
+    saved_apart: ClassVar[bool] = True
 
     async def train(self, me: PeerContext) -> None:
         mine = me.own()
         async for iteration in iterations(me, mine):
             if iteration.gradient is not None:
                 mine.step(value_of(iteration.gradient), iteration.number)
+            me.may_save(iteration.number + 1)

@@ -41,6 +41,7 @@ class PeerStrategy(ABC):
     # and asks only for the mean: a runtime can then divide and check gradients while they travel.
     averages_gradients: ClassVar[bool] = False
     exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
+    saved_apart: ClassVar[bool] = False  # a worker's `may_save` says nothing about the others
 
     @property
     def can_be_saved(self) -> bool:
