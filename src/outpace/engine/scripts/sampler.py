@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
 from outpace.support.place import HERE
+
+_MOST_WRAPPERS: Final = 8  # frames between the BatchSampler and the DataLoader's iterator
 
 
 class WorkerSampler(DistributedSampler[Any]):
@@ -63,9 +65,13 @@ class WorkerSampler(DistributedSampler[Any]):
             yield index
 
     def _find_iterator(self) -> None:
-        """Find the DataLoader's iterator, which calls the BatchSampler that asks for an index."""
-        if self._iterator is None:
-            frame = sys._getframe(3)  # of what called the BatchSampler
+        """Find the DataLoader's iterator, which has the BatchSampler draw, perhaps in a wrapper."""
+        frame = sys._getframe(3)  # of what called the BatchSampler
+        for _ in range(_MOST_WRAPPERS if self._iterator is None else 0):
             iterator = frame.f_locals.get("self")
             if hasattr(iterator, "_num_yielded") and hasattr(iterator, "_num_workers"):
                 self._iterator = weakref.ref(iterator)
+                return
+            if frame.f_back is None:
+                return
+            frame = frame.f_back
