@@ -127,6 +127,15 @@ def test_the_run_goes_on_without_a_worker_but_not_without_all(rules):
     assert members.lost(1, KILLED, 3, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
 
 
+def test_a_scheduler_lets_others_through_only_when_no_server_waits_for_the_worker_that_left():
+    members = Membership(2, SERVERS, Rules("continue"), schedulers=["scheduler"])
+    assert members.lost(0, KILLED, 0, has_ended=True) == replaced(0, 1, stays=False)
+    assert members.confirmed("server-0", 0, 1, 3, 2, now=1) == []
+    told = members.confirmed("server-1", 0, 1, 3, 2, now=2)
+    assert told == [Replace("scheduler", 0, 1, stays=False)]
+    assert members.confirmed("scheduler", 0, 1, 3, 2, now=3) == [Removed(0, lost=0)]
+
+
 def test_stop_ends_the_run_with_the_first_loss():
     members = Membership(2, SERVERS, Rules("stop"))
     assert members.lost(1, KILLED, 0, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]

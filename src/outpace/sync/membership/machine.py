@@ -177,9 +177,11 @@ class Membership:
         self._generation += 1
         known.generation = self._generation
         stays = self._restarts
-        replace = [Replace(server, worker, known.generation, stays) for server in self._all]
+        # A scheduler that no longer waits for the worker lets the others pull. If a server still
+        # waited, their pulls would miss an iteration: the scheduler is told after the servers.
+        told = self._servers + self._schedulers if stays else self._servers
+        replace = self._replace(known, told, stays=stays)
         kill = [] if has_ended else [Kill(worker)]
-        known.unconfirmed = set(self._all)
         known.reached.clear()
         if not stays:
             known.phase, known.deadline = _Phase.GONE, None
@@ -219,6 +221,9 @@ class Membership:
         known.unconfirmed.remove(server)
         known.reached[server] = watermark, clock
         if known.phase is _Phase.GONE and not known.unconfirmed:
+            untold = [name for name in self._schedulers if name not in known.reached]
+            if untold:
+                return self._replace(known, untold, stays=False)
             return [Removed(worker, self._lost_of(known))]
         return self._started_if_fenced(known, now)
 
@@ -249,9 +254,10 @@ class Membership:
 
     # ------------------------------------------------------------------------------------
 
-    @property
-    def _all(self) -> tuple[str, ...]:
-        return self._servers + self._schedulers
+    def _replace(self, known: _Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
+        """Have these hear only the worker's new generation, and expect their confirmations."""
+        known.unconfirmed = set(names)
+        return [Replace(name, known.number, known.generation, stays) for name in names]
 
     @property
     def _restarts(self) -> bool:
