@@ -26,7 +26,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.state import ShardState, scheduler_state
-from outpace.sync.messages import SCHEDULER, Lost, Restarted, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, Restarted, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
@@ -161,10 +161,6 @@ class Cluster:
             if isinstance(process, WorkerProcess) and process.alive:
                 process.mailbox.put(Restarted(server, version))
 
-    def tell_gone(self, server: int, worker: int) -> None:
-        """Tell a server that has come back of a worker that has finished meanwhile."""
-        self.processes[server_name(server)].mailbox.put(Lost(worker, stays=False))
-
     # -- faults --------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
@@ -186,7 +182,7 @@ class Cluster:
                 self._later(DETECTED_S, self.coordinator.lost, process)
             case "leave":
                 process.end(drops=not fault.flag)
-                back_s = None if fault.flag else fault.for_s
+                back_s = None if fault.flag and fault.for_s > 0.3 else fault.for_s
                 leaves = partial(self.coordinator.lost, stays=False, back_s=back_s)
                 self._later(DETECTED_S, leaves, process)
             case "server":

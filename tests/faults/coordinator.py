@@ -12,7 +12,7 @@ from tests.faults.processes import Fence, Judge, Process, ServerProcess, WorkerP
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
-from outpace.sync.messages import Lost, Rejoin, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, Lost, Rejoin, server_name, worker_name
 
 if TYPE_CHECKING:
     from tests.faults.cluster import Cluster
@@ -30,6 +30,7 @@ class Replacement:
     stays: bool
     back_s: float | None  # until a worker that has left is back; None: never
     is_back: bool = False  # True when they confirm that the one that had left may be back
+    is_away: bool = False  # True once all judges know that it has left
     heard: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -119,6 +120,8 @@ class Coordinator:
         if self._cluster.processes.get(process.name) is not process:
             return
         if isinstance(process, WorkerProcess):
+            if process.worker in self._away:
+                return
             if process.worker in self._finished:
                 self._let_go(process.worker)
             elif process.worker not in self._replacing:
@@ -144,7 +147,10 @@ class Coordinator:
         replacement = Replacement(process, self._cluster.generation, stays, back_s)
         self._replacing[process.worker] = replacement
         for judge in self._cluster.judges:
-            self._order(judge, partial(self._fence_off, replacement))
+            # A scheduler that is told that a worker has left may let others through: the servers
+            # must know it first.
+            if stays or judge.name != SCHEDULER:
+                self._order(judge, partial(self._fence_off, replacement))
 
     def _let_go(self, worker: int) -> None:
         """A worker has finished, and its last message may not have arrived everywhere."""
@@ -172,16 +178,24 @@ class Coordinator:
         if self._replacing.get(worker) is not replacement:
             return
         replacement.heard[judge.name] = progress
+        if not (replacement.stays or replacement.is_back):
+            names = {each.name for each in self._cluster.judges}
+            if SCHEDULER in names and replacement.heard.keys() == names - {SCHEDULER}:
+                scheduler = self._cluster.judges[-1]
+                self._order(scheduler, partial(self._fence_off, replacement))
         if len(replacement.heard) < len(self._cluster.judges) or self._down:
             return
         servers = map(server_name, range(self._scenario.servers))
         arrived = min(replacement.heard[name][0] for name in servers)
         first = max(max(1 + mark, clock) for mark, clock in replacement.heard.values())
         oracle = self._cluster.oracle
+        if replacement.is_away:
+            return
         if replacement.stays:
             oracle.lost_worker(worker, arrived, replacement.old.computed)
         elif not replacement.is_back:
             oracle.gone(worker, arrived)
+            replacement.is_away = True
             if replacement.back_s is None:
                 del self._replacing[worker]
                 self._end_if_over()
@@ -223,8 +237,11 @@ class Coordinator:
             last = max(present.computed, cluster.oracle.computed.get(worker, -1))
             cluster.oracle.came_back(worker, state.watermarks[worker] + 1, last)
             process.fences[worker_name(worker)] = Fence(present.generation)
+            # What has changed since the checkpoint.
             if worker in self._finished or worker in self._away:
-                cluster.tell_gone(server, worker)
+                process.mailbox.put(Lost(worker, stays=False))
+            elif worker in state.gone:
+                process.mailbox.put(Rejoin(worker, 0))
         for replacement in self._replacing.values():
             replacement.heard.pop(process.name, None)
             self._order(process, partial(self._fence_off, replacement))

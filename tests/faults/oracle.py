@@ -50,8 +50,10 @@ class Oracle:
 
     def lost_worker(self, worker: int, arrived: int, sent: int) -> None:
         """A worker is lost. All shards have its iterations up to `arrived`; it sent `sent`."""
-        if sent - arrived > self._most_on_the_way and self.is_strict:
-            raise Violation(f"worker {worker} lost {sent - arrived} pushes, up to iteration {sent}")
+        pushes = {(worker, iteration) for iteration in range(arrived + 1, sent + 1)}
+        lost = len(pushes - self.may_miss)
+        if lost > self._most_on_the_way and self.is_strict:
+            raise Violation(f"worker {worker} lost {lost} pushes, up to iteration {sent}")
         self.note(worker, arrived + 1, sent)
 
     def note(self, worker: int, first: int, last: int) -> None:

@@ -110,6 +110,7 @@ class Network:
         self._cluster, self._draw = cluster, draw
         self._sent: dict[tuple[Process, Process], int] = {}
         self._arrives: dict[tuple[Process, Process], int] = {}
+        self._latency_s = cluster.scenario.latency_s
         self.slow_until = 0
         self.partitions: dict[Process, int] = {}  # process -> until
         self.tampers: dict[str, str] = {}  # name -> lose or repeat its next message
@@ -132,7 +133,7 @@ class Network:
     def _due(self, link: tuple[Process, Process]) -> int:
         now = self._cluster.kernel.now
         factor = 20.0 if now < self.slow_until else 1.0
-        due = now + nanoseconds(factor * self._draw.uniform(0.001, 0.015))
+        due = now + nanoseconds(factor * self._draw.uniform(0.001, self._latency_s))
         due = max(due, self._arrives.get(link, 0) + 1)
         for process in link:
             due = max(due, self.partitions.get(process, 0))

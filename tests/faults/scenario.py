@@ -98,6 +98,7 @@ class Fault:
     kind:
         crash: worker `node` is killed. `flag`: what it has sent still arrives.
         leave: worker `node` is killed, and the run goes on without it; `for_s` later it is back.
+            `flag`, and `for_s` is long: it never is.
         freeze: worker `node` stands still; `flag`: nobody can kill it, so it wakes up again.
         server: server `node` is killed. `flag`: the others go on, where the strategy allows it.
         freeze server: server `node` stands still.
@@ -115,14 +116,24 @@ class Fault:
     flag: bool = False
 
 
-_WORKER: Final = ("crash", "crash", "leave", "freeze", "partition", "lose", "repeat")
+_WORKER: Final = (
+    "crash",
+    "crash",
+    "leave",
+    "leave",
+    "leave",
+    "freeze",
+    "partition",
+    "lose",
+    "repeat",
+)
 _SERVER: Final = ("server", "server", "freeze server")
 _ALL: Final = ("launcher", "slow")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster, what it runs, and its faults."""
+    """A cluster, what it runs, and its faults. latency_s: the longest, of a message."""
 
     seed: int
     strategy: str
@@ -130,30 +141,31 @@ class Scenario:
     servers: int
     iterations: int
     checkpoint_s: float
+    latency_s: float
     faults: tuple[Fault, ...]
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
         """Return the scenario of a seed."""
         draw = random.Random(seed)
-        names = list(STRATEGIES)
+        names = [*STRATEGIES, "ssptable", "global barrier, ssp", "cutoff"]  # more of the special
         strategy = names[seed % len(names)]  # so that a few seeds try them all
         workers, servers = draw.randint(2, 5), draw.randint(1, 3)
-        iterations = draw.randint(3, 9)
+        iterations = draw.randint(4, 16)
         until_s = 0.15 * iterations
         kinds: tuple[str, ...] = _SERVER + _ALL
         if not STRATEGIES[strategy].momentum:  # there every gradient counts by its place
             kinds += _WORKER
         faults = []
-        for _ in range(draw.choice((1, 2, 3, 3, 4, 5))):
+        for _ in range(draw.choice((1, 2, 4, 8, 12, 16))):
             kind = draw.choice(kinds)
             node = draw.randrange(servers if kind in _SERVER else workers)
             for_s = draw.choice((0.0, 0.05, 0.2, 0.4, 0.8))
             at_s, flag = round(draw.uniform(0, until_s), 3), draw.random() < 0.5
             faults.append(Fault(kind, at_s, node, for_s, flag))
         faults.sort(key=lambda fault: fault.at_s)
-        every_s = draw.choice((0.1, 0.2, 0.4))
-        return cls(seed, strategy, workers, servers, iterations, every_s, tuple(faults))
+        every_s, latency_s = draw.choice((0.1, 0.2, 0.4)), draw.choice((0.01, 0.03, 0.1))
+        return cls(seed, strategy, workers, servers, iterations, every_s, latency_s, tuple(faults))
 
     def simpler(self) -> Iterator[Scenario]:
         """Yield scenarios with less in them: faults, iterations, workers, servers."""

@@ -19,6 +19,7 @@ FOUND = {
         servers=2,
         iterations=7,
         checkpoint_s=0.2,
+        latency_s=0.015,
         faults=(
             Fault("server", 0.659, node=1, for_s=0.0),
             Fault("leave", 0.792, node=3, for_s=0.0),
@@ -31,6 +32,7 @@ FOUND = {
         servers=2,
         iterations=6,
         checkpoint_s=10.0,
+        latency_s=0.015,
         faults=(
             Fault("partition", 0.427, node=0, for_s=0.2, flag=True),
             Fault("leave", 0.688, node=3, for_s=0.0),
@@ -44,6 +46,7 @@ FOUND = {
             servers=1,
             iterations=1,
             checkpoint_s=10.0,
+            latency_s=0.015,
             faults=(Fault("leave", 0.002, node=4, for_s=0.05),),
         )
     ),
@@ -54,10 +57,21 @@ FOUND = {
         servers=1,
         iterations=5,
         checkpoint_s=10.0,
+        latency_s=0.015,
         faults=(
             Fault("crash", 0.332, node=0, for_s=0.0),
             Fault("lose", 0.512, node=0, for_s=0.0, flag=True),
         ),
+    ),
+    "a scheduler knew of a worker that was back before a server did": Scenario(
+        seed=2027,
+        strategy="global barrier",
+        workers=2,
+        servers=2,
+        iterations=5,
+        checkpoint_s=10.0,
+        latency_s=0.01,
+        faults=(Fault("lose", 0.469, node=1, for_s=0.0),),
     ),
     "all workers had left when a server came back with unfinished iterations": Scenario(
         seed=4649,
@@ -66,6 +80,7 @@ FOUND = {
         servers=2,
         iterations=7,
         checkpoint_s=0.4,
+        latency_s=0.015,
         faults=(Fault("server", 0.773, node=1, for_s=0.0, flag=True),),
     ),
 }

@@ -160,7 +160,10 @@ class Abort(WireMessage, tag="abort"):
 
 
 class Ack(WireMessage, tag="ack"):
-    """Confirms that a shard has received a push, and has applied or stored it."""
+    """Confirms that a shard has received a push, and has applied or stored it.
+
+    It also confirms a `Rejoin`; `iteration` is then its `first`.
+    """
 
     shard: Index
     worker: Index

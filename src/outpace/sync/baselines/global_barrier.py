@@ -89,6 +89,12 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
     parameters = me.initial_parameters()
     versions = [0] * scheduler
 
+    async def confirmations() -> None:
+        """Wait until all servers have processed what was sent last."""
+        for _ in servers:
+            ack = await me.recv()
+            assert isinstance(ack, Ack)
+
     async def pull(iteration: int, *report: Push) -> tuple[int, Time]:
         """Wait for the scheduler, then pull; return the highest clock, and how long it held."""
         me.send(SCHEDULER, *report, Pull(worker, iteration, me.coin(iteration)))
@@ -108,8 +114,11 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
 
     iteration = me.first_iteration or 0
     if me.first_iteration is not None:
-        for name in (*servers, SCHEDULER):
+        # With it, the scheduler may let others through: the servers must have it first.
+        for name in servers:
             me.send(name, Rejoin(worker, iteration))
+        await confirmations()
+        me.send(SCHEDULER, Rejoin(worker, iteration))
     if iteration > 0:
         clock, _ = await pull(iteration - 1)
         iteration = max(iteration, clock)
@@ -119,9 +128,7 @@ async def _global_barrier_worker(me: WorkerContext) -> None:
         computed = me.now
         for server, name in enumerate(servers):
             me.send(name, Push(worker, iteration, versions[server], gradient[server]))
-        for _ in servers:
-            ack = await me.recv()
-            assert isinstance(ack, Ack)
+        await confirmations()
         # No gradient: the scheduler needs only the worker's progress.
         clock, held = await pull(iteration, Push(worker, iteration, 0))
         me.iteration_finished(iteration, started, computed, me.now, held, scheduler)

@@ -21,6 +21,7 @@ from outpace.sync.messages import (
     Message,
     Pull,
     Push,
+    Rejoin,
     Reply,
     worker_name,
 )
@@ -86,7 +87,8 @@ async def parameter_server(
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
-    acknowledge: True to confirm each push. cuts: the requests for the state of the shard.
+    acknowledge: True to confirm each push, and each Rejoin. cuts: the requests for the state of
+    the shard.
     """
     shard = me.shard
     while True:
@@ -105,8 +107,9 @@ async def parameter_server(
                 continue
         if cuts is not None:  # before any worker knows that its message has been processed
             cuts.look()
-        if acknowledge and isinstance(message, Push):
-            ack = Ack(shard.index, message.worker, message.iteration)
+        if acknowledge and isinstance(message, Push | Rejoin):
+            iteration = message.iteration if isinstance(message, Push) else message.first
+            ack = Ack(shard.index, message.worker, iteration)
             me.send(worker_name(message.worker), ack)
         for reply in _one_each(replies):
             reply.parameters = shard.read()

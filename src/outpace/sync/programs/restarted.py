@@ -61,7 +61,7 @@ class RestartedServers:
                 message.version = max(0, message.version - server.ahead)
                 server.pushed, server.unconfirmed = message.iteration, self._acknowledges
             elif isinstance(message, Rejoin):
-                server.pushed = message.first - 1
+                server.pushed, server.unconfirmed = message.first - 1, self._acknowledges
             elif isinstance(message, Pull):
                 server.owed = message
         self._me.send(to, *messages)
@@ -107,7 +107,10 @@ class RestartedServers:
             message.version += server.ahead
             server.shown = max(server.shown, message.version)
         elif isinstance(message, Ack):
-            self._servers[self.servers[message.shard]].unconfirmed = False
+            server = self._servers[self.servers[message.shard]]
+            if not server.unconfirmed:
+                return  # of a Rejoin that the program knows nothing of
+            server.unconfirmed = False
         self._read.append(message)
 
     def _go_on(self, restarted: Restarted) -> None:
@@ -115,8 +118,5 @@ class RestartedServers:
         server = self._servers[name]
         server.ahead = server.shown + 1 - restarted.version
         self._me.send(name, Rejoin(self.worker, server.pushed + 1))
-        if server.unconfirmed:
-            server.unconfirmed = False
-            self._read.append(Ack(restarted.shard, self.worker, server.pushed))
         if server.owed is not None:
             self._me.send(name, server.owed)

@@ -1,0 +1,233 @@
+"""Bugs that can be planted: each changes one function. The search must find every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+from unittest.mock import PropertyMock, patch
+
+from tests.faults import coordinator
+from tests.faults.coordinator import Coordinator
+from tests.faults.processes import Fence, Judge, WorkerProcess
+
+from outpace.sync import shard as shards
+from outpace.sync.bookkeeping.pull_queue import PullQueue
+from outpace.sync.bookkeeping.updates import Updates
+from outpace.sync.bookkeeping.view import View
+from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.checkpoint.planner import CutPlanner
+from outpace.sync.messages import Lost, Rejoin, Restarted
+from outpace.sync.programs.cutoff import _Scheduler
+from outpace.sync.programs.partial_pull import Puller
+from outpace.sync.programs.restarted import RestartedServers
+from outpace.sync.shard import Shard
+
+Planted: TypeAlias = Callable[[], AbstractContextManager[Any]]
+
+
+def _restored_without(**lost: Any) -> Planted:
+    """Shards are restored from states that lack something."""
+    restore = Shard.restore
+
+    def wrong(self: Shard, state: Any, now: int, *, everyone: bool = True) -> None:
+        changes = {name: made(state) for name, made in lost.items()}
+        restore(self, replace(state, **changes), now, everyone=everyone)
+
+    return lambda: patch.object(Shard, "restore", wrong)
+
+
+def _instead(where: Any, name: str, made: Callable[[Any], Any]) -> Planted:
+    """A function is replaced by one that is made from it."""
+    return lambda: patch.object(where, name, made(getattr(where, name)))
+
+
+def _dropping(kind: type, but: str = "") -> Planted:
+    """Workers do not send these messages, except to one node."""
+    send = WorkerProcess.send
+
+    def wrong(self: WorkerProcess, to: str, *messages: Any) -> None:
+        kept = [each for each in messages if to == but or not isinstance(each, kind)]
+        if kept:
+            send(self, to, *kept)
+
+    return lambda: patch.object(WorkerProcess, "send", wrong)
+
+
+def _forgets_only_at_rejoin(on_lost: Any) -> Any:
+    def wrong(self: Shard, lost: Lost, now: int) -> Any:
+        with patch.object(PullQueue, "take_worker", lambda *_: ()):
+            return on_lost(self, lost, now)
+
+    return wrong
+
+
+async def _unfenced(self: Coordinator, replacement: Any, judge: Judge) -> None:
+    """Tell a judge of the loss, and let the old process be heard."""
+    worker = replacement.old.worker
+    judge.mailbox.put(Lost(worker, replacement.stays))
+    await judge.settled()
+    self.hears(judge, lambda: self._confirmed(replacement, judge, judge.progress(worker)))
+
+
+async def _lost_in_one(self: Coordinator, replacement: Any, judge: Judge) -> None:
+    """Fence the old process off, and do not tell server 0 of the loss."""
+    worker = replacement.old.worker
+    judge.fences[replacement.old.name] = Fence(replacement.generation)
+    if judge.name != "server-0":
+        judge.mailbox.put(Lost(worker, replacement.stays))
+    await judge.settled()
+    self.hears(judge, lambda: self._confirmed(replacement, judge, judge.progress(worker)))
+
+
+async def _back_at_once(self: Coordinator, replacement: Any, judge: Judge) -> None:
+    """Let a worker that had left come back without being waited for."""
+    worker = replacement.old.worker
+    judge.fences[replacement.old.name] = Fence(replacement.generation)
+    judge.mailbox.put(Lost(worker, replacement.stays))
+    await judge.settled()
+    self.hears(judge, lambda: self._confirmed(replacement, judge, judge.progress(worker)))
+
+
+def _hears_everybody(self: Fence, generation: int, serial: int) -> str:
+    return "ok"
+
+
+def _hears_the_last_again(self: Fence, generation: int, serial: int) -> str:
+    if (generation, serial + 1) == (self.generation, self.serial):
+        return "ok"
+    return _VERDICT(self, generation, serial)
+
+
+def _both(one: Planted, two: Planted) -> Planted:
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with one(), two():
+            yield
+
+    return planted
+
+
+def _shift_nothing(go_on: Any) -> Any:
+    def wrong(self: RestartedServers, restarted: Restarted) -> None:
+        go_on(self, restarted)
+        self._servers[self.servers[restarted.shard]].ahead = 0
+
+    return wrong
+
+
+def _repeat_no_pull(go_on: Any) -> Any:
+    def wrong(self: RestartedServers, restarted: Restarted) -> None:
+        self._servers[self.servers[restarted.shard]].owed = None
+        go_on(self, restarted)
+
+    return wrong
+
+
+def _confirm_nothing(go_on: Any) -> Any:
+    def wrong(self: RestartedServers, restarted: Restarted) -> None:
+        self._servers[self.servers[restarted.shard]].unconfirmed = False
+        go_on(self, restarted)
+
+    return wrong
+
+
+def _cut_anywhere(self: Cuts) -> None:
+    for number, clock in list(self._clocks.items()):
+        if self._shard().clock >= clock:
+            del self._clocks[number]
+            self._saved(number, self._shard().state())
+
+
+def _lowest(worker: int, states: Any) -> int:
+    return min(max(1 + state.watermarks[worker], state.clock) for state in states)
+
+
+async def _begin_without_parameters(self: Puller) -> int:
+    first = self._me.first_iteration
+    for name in self._me.servers if first is not None else ():
+        self._me.send(name, Rejoin(self._me.worker, first))
+    return first or 0
+
+
+def _counts_twice(restore: Any) -> Any:
+    """Restore the parameters with the sums of unfinished iterations in them, and the sums."""
+
+    def wrong(self: Updates, state: Any, now: int) -> None:
+        parameters = state.parameters
+        for pending in state.pending:
+            for _, part in pending.parts:
+                parameters = parameters - part
+        restore(self, replace(state, parameters=parameters), now)
+
+    return wrong
+
+
+_VERDICT: Final = Fence.verdict
+
+PLANTED: Final[dict[str, Planted]] = {
+    "a repeated push is applied": _both(
+        lambda: patch.object(shards, "is_repeated", lambda *_: False),
+        lambda: patch.object(Fence, "verdict", _hears_the_last_again),
+    ),
+    "watermarks are not restored": _restored_without(
+        watermarks=lambda state: (-1,) * len(state.watermarks)
+    ),
+    "the clock is restored one too high": _restored_without(clock=lambda state: state.clock + 1),
+    "pending sums are not restored": _restored_without(pending=lambda state: ()),
+    "pending sums are restored twice": _instead(Updates, "restore", _counts_twice),
+    "the optimizer's state is not restored": _restored_without(optimizer=lambda state: {}),
+    "an exact checkpoint is cut within an iteration": lambda: patch.object(
+        Shard, "is_between_iterations", PropertyMock(return_value=True)
+    ),
+    "a shard that is past the clock saves itself all the same": lambda: patch.object(
+        Cuts, "look", _cut_anywhere
+    ),
+    "an exact checkpoint is taken at once": _instead(
+        CutPlanner,
+        "begin",
+        lambda begin: (
+            lambda self, clock=None: [replace(order, clock=None) for order in begin(self, clock)]
+        ),
+    ),
+    "the first iteration is the lowest over the shards": lambda: patch.object(
+        coordinator, "first_iteration", _lowest
+    ),
+    "no worker sends Rejoin": _dropping(Rejoin),
+    "Rejoin goes to one server only": _dropping(Rejoin, but="server-0"),
+    "Rejoin closes no gap": _instead(
+        View, "rejoin", lambda rejoin: lambda self, worker, first, now: self.resume(worker)
+    ),
+    "a worker that is back does not pull": lambda: patch.object(
+        Puller, "begin", _begin_without_parameters
+    ),
+    "an unanswered pull is not repeated": _instead(RestartedServers, "_go_on", _repeat_no_pull),
+    "an acknowledgement is not repeated": _instead(RestartedServers, "_go_on", _confirm_nothing),
+    "versions of a server that is back are not shifted": _instead(
+        RestartedServers, "_go_on", _shift_nothing
+    ),
+    "shards ignore that a worker is lost": lambda: patch.object(Shard, "_on_lost", lambda *_: []),
+    "one server is not told that a worker is lost": lambda: patch.object(
+        Coordinator, "_fence_off", _lost_in_one
+    ),
+    "pulls of a lost worker are forgotten only when it is back": _instead(
+        Shard, "_on_lost", _forgets_only_at_rejoin
+    ),
+    "a worker that had left is not waited for while it starts": lambda: patch.object(
+        Coordinator, "_fence_off", _back_at_once
+    ),
+    "a process of an old generation is heard": lambda: patch.object(
+        Coordinator, "_fence_off", _unfenced
+    ),
+    "every message is heard, also again": lambda: patch.object(Fence, "verdict", _hears_everybody),
+    "the loss of a worker that has finished is told to nobody": lambda: patch.object(
+        Coordinator, "_let_go", lambda *_: None
+    ),
+    "the loss of a process is not noticed": lambda: patch.object(
+        Coordinator, "lost", lambda *_, **__: None
+    ),
+    "a scheduler ignores that a worker is back": lambda: patch.object(
+        _Scheduler, "_take_rejoin", lambda *_: None
+    ),
+}

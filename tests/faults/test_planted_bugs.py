@@ -1,0 +1,14 @@
+"""The search finds bugs: each of these is planted, and found within 200 seeds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.faults.planted import PLANTED
+from tests.faults.scenario import Scenario
+from tests.faults.search import problem_of
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found_within_200_seeds(bug):
+    with PLANTED[bug]():
+        assert any(problem_of(Scenario.of(seed)) for seed in range(200))
