@@ -12,7 +12,8 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo      set up, compare strategies on the demo, name the report"
 	@echo "make test      set up, run all tests"
-	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times"
+	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times, and FAULTS=5000"
+	@echo "               random clusters with random failures"
 	@echo "make recipes   set up with Hugging Face and Lightning, test their examples"
 	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
@@ -31,9 +32,13 @@ demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
 
 # Hypothesis with new seeds: ROUNDS times, each seed printed. A failure prints what reproduces it.
+# Before that, FAULTS clusters with random failures in virtual time (tests/faults).
 ROUNDS ?= 5
+FAULTS ?= 5000
 
 soak: $(READY)
+	$(BIN)/python -m tests.faults.search --seeds $(FAULTS) --first \
+		$$($(PYTHON) -c 'import secrets; print(secrets.randbits(40))')
 	@for seed in $$($(PYTHON) -c 'import secrets; [print(secrets.randbits(32)) for _ in range($(ROUNDS))]'); do \
 		echo "Hypothesis seed $$seed"; \
 		$(BIN)/python -m pytest -m "hypothesis or stateful" --numprocesses $(JOBS) --dist loadfile \
