@@ -1,19 +1,24 @@
-"""Checkpoints of a run without servers in virtual time, after an all-reduce."""
+"""Checkpoints of a run without servers in virtual time: when, what, and how a run goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outpace.blocks.block import Phantom
+from outpace.blocks.block import Phantom, Value, whole
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper
+from outpace.engine.resuming import CheckpointKeeper, ResumePoint
+from outpace.errors import ConfigError
 from outpace.optim import OptimizerState
 from outpace.record.checkpoints import write_shard
 from outpace.simulation.checkpoints import Written, write
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import worker_name
+from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.parameters import SharedModel
+from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
@@ -69,7 +74,7 @@ class PeerSaving:
             return
         run = self._run
         iterations = dict.fromkeys(range(run.experiment.workers), iteration)
-        self._write(run.state(iterations, run.parameters_of(worker)), run.own_states(iteration))
+        self._write(run.state(iterations, run.parameters_of(worker)), run.own_states(iterations))
 
     def gather(
         self, worker: int, iteration: int, results: int, accumulated: PendingIteration
@@ -79,7 +84,7 @@ class PeerSaving:
             self._open, self._saved = results, {}
         if results != self._open:
             return
-        self._saved[worker] = of_worker(worker, iteration, {}, (accumulated,))
+        self._saved[worker] = state_of_worker(worker, iteration, {}, (accumulated,))
         run, saved = self._run, self._saved
         if len(saved) == run.experiment.workers:
             self._open = None
@@ -93,7 +98,7 @@ class PeerSaving:
         if self._is_due:
             self._is_due = False
             run, begins = self._run, self._begins
-            self._write(run.state(begins, run.mean()), run.whole_states(begins))
+            self._write(run.state(begins, run.mean()), run.own_states(begins))
 
     def _is_time(self, results: int) -> bool:
         """True if a checkpoint is due, and no other worker has had so many results."""
@@ -115,13 +120,96 @@ class PeerSaving:
         write(self._run, self._workload, self._keeper, self._number, put, iterations)
 
 
-def of_worker(
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a run had before it goes on.
+
+    Attributes:
+        averages: all-reduces, or averages of two workers.
+        steps: of workers on parameters of their own.
+        accumulated: gradients that a worker had accumulated, by worker.
+    """
+
+    averages: int = 0
+    steps: int = 0
+    accumulated: dict[int, PendingIteration] = field(default_factory=dict)
+
+
+def take_up(
+    point: ResumePoint,
+    strategy: PeerStrategy,
+    model: SharedModel,
+    own_block: Callable[[int], ParameterBlock],
+) -> Before:
+    """Put the models of a checkpoint into the models of a new run.
+
+    own_block: returns the block of a worker's own model. Raises ConfigError if the checkpoint
+    cannot be read.
+    """
+    workers = len(point.first)
+    try:
+        state = point.state(0)
+        own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
+    except OSError as error:
+        raise ConfigError(f"{point.path}: {error}") from error
+    if strategy.has_common:
+        model.restore(state.parameters, state.optimizer, state.pushes, state.version)
+    accumulated: dict[int, PendingIteration] = {}
+    for worker, kept in enumerate(own):
+        if strategy.has_own:
+            block, parameters = own_block(worker), state.parameters
+            if kept is not None and strategy.saved_apart:
+                parameters = kept.parameters
+            block.replace(whole(parameters))
+            if kept is not None and kept.optimizer:
+                block.load_optimizer_state(kept.optimizer)
+        if kept is not None and kept.pending:
+            (accumulated[worker],) = kept.pending
+            if isinstance(state.parameters, Phantom):
+                parts = ((0, state.parameters),)
+                accumulated[worker] = replace(accumulated[worker], parts=parts)
+    steps = 0 if strategy.has_common else state.pushes
+    return Before(state.version, steps, accumulated)
+
+
+def common_state(
+    iterations: Mapping[int, int],
+    averages: int,
+    pushes: int,
+    parameters: Value,
+    optimizer: OptimizerState,
+) -> ShardState:
+    """Return the state of the model that workers have in common when they begin these iterations.
+
+    Args:
+        averages: as in `Before`.
+        pushes: gradients in the model.
+    """
+    return ShardState(
+        shard=0,
+        clock=min(iterations.values()),
+        version=averages,
+        watermarks=tuple(iterations[worker] - 1 for worker in sorted(iterations)),
+        gone=(),
+        pushes=pushes,
+        furthest=float(min(iterations.values())),
+        mixed=-1,
+        parameters=parameters,
+        optimizer=optimizer,
+    )
+
+
+def state_of_worker(
     worker: int,
     iteration: int,
     optimizer: OptimizerState,
     pending: tuple[PendingIteration, ...] = (),
+    parameters: Value | None = None,
 ) -> ShardState:
-    """Return what a worker has beside the model when it begins this iteration."""
+    """Return what a worker has when it begins this iteration.
+
+    parameters: of its own model; None: those that all workers have in common.
+    """
     return ShardState(
         shard=worker,
         clock=iteration,
@@ -131,7 +219,25 @@ def of_worker(
         pushes=0,
         furthest=0.0,
         mixed=-1,
-        parameters=Phantom(0),
+        parameters=Phantom(0) if parameters is None else parameters,
         optimizer=optimizer,
         pending=pending,
     )
+
+
+def states_of_workers(
+    blocks: Sequence[ParameterBlock], iterations: Mapping[int, int], *, apart: bool
+) -> list[ShardState]:
+    """Return the states of workers with models of their own, when they begin these iterations.
+
+    apart: True if their parameters differ.
+    """
+    return [
+        state_of_worker(
+            worker,
+            iterations[worker],
+            block.optimizer_state(),
+            parameters=block.read() if apart else None,
+        )
+        for worker, block in enumerate(blocks)
+    ]

@@ -7,14 +7,11 @@ version of the common model is evaluated; if there is none, the mean of the work
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
-from outpace.blocks.block import Block, Phantom, Value, value_of, whole
+from outpace.blocks.block import Block, Value, value_of
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
-from outpace.errors import ConfigError
 from outpace.kernel import Future
 from outpace.optim import Optimizer, OptimizerState
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
@@ -23,7 +20,13 @@ from outpace.simulation.collective.meetings import SimulatedMeeting, SimulatedMe
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import Computing
-from outpace.simulation.peer_checkpoints import PeerSaving, of_worker
+from outpace.simulation.peer_checkpoints import (
+    Before,
+    PeerSaving,
+    common_state,
+    states_of_workers,
+    take_up,
+)
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
@@ -59,11 +62,13 @@ class PeerSimulation(VirtualRun):
         self.model = SharedModel(block, experiment.workers, self._committed, self._replicas())
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self._saving: PeerSaving | None = None
-        self.accumulated_before: dict[int, PendingIteration] = {}  # of a checkpoint, by worker
         # By all-reduce: the versions of the common model at which its gradients were computed.
         self._computed_at: dict[int, list[int]] = {}
-        self._steps = 0  # of workers on parameters of their own
-        results = 0 if self.resume is None else self._restore(self.resume)  # of averages
+        before = Before()
+        if self.resume is not None:
+            before = take_up(self.resume, sync, self.model, self.own_block)
+        self.accumulated_before = before.accumulated
+        self._steps = before.steps  # of workers on parameters of their own
         if self._keeper is not None and (settings := experiment.checkpoint) is not None:
             self._saving = PeerSaving(self, workload, self._keeper, settings)
             self._at_start.append(self._saving.begin)
@@ -86,10 +91,10 @@ class PeerSimulation(VirtualRun):
             partial(block.new_sum, experiment.workers),
             self._averaged,
             self._exact,
-            results,
+            before.averages,
         )
         self._exchanges = SimulatedExchanges(
-            self.kernel, route, initial.nbytes, self._average, self._averaged, results
+            self.kernel, route, initial.nbytes, self._average, self._averaged, before.averages
         )
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
         self._control = SimulationControl(self, [], [])
@@ -99,74 +104,20 @@ class PeerSimulation(VirtualRun):
 
     # -- checkpoints --------------------------------------------------------------------
 
-    def _restore(self, point: ResumePoint) -> int:
-        """Go on with the models of a checkpoint; return the number of averages until then.
-
-        Raises ConfigError if it cannot be read.
-        """
-        try:
-            state = point.state(0)
-            workers = self.experiment.workers
-            own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
-        except OSError as error:
-            raise ConfigError(f"{point.path}: {error}") from error
-        if self._strategy.has_common:
-            parameters, optimizer = state.parameters, state.optimizer
-            self.model.restore(parameters, optimizer, state.pushes, state.version)
-        else:
-            self._steps = state.pushes
-        for worker, kept in enumerate(own):
-            if self._strategy.has_own:
-                block, parameters = self.own_block(worker), state.parameters
-                if kept is not None and self._strategy.saved_apart:
-                    parameters = kept.parameters
-                block.replace(whole(parameters))
-                if kept is not None and kept.optimizer:
-                    block.load_optimizer_state(kept.optimizer)
-            if kept is not None and kept.pending:
-                (sum_before,) = kept.pending
-                if isinstance(state.parameters, Phantom):
-                    sum_before = replace(sum_before, parts=((0, state.parameters),))
-                self.accumulated_before[worker] = sum_before
-        return state.version
-
     def state(self, iterations: Mapping[int, int], parameters: Value) -> ShardState:
         """Return the state of the model that all workers have when they begin these iterations."""
         optimizer: OptimizerState = {}
         pushes = self._steps
         if self._strategy.has_common:
             parameters, optimizer, pushes = self.model.state()
-        return ShardState(
-            shard=0,
-            clock=min(iterations.values()),
-            version=max(self._all_reduces.ended, self._exchanges.count),
-            watermarks=tuple(iterations[worker] - 1 for worker in sorted(iterations)),
-            gone=(),
-            pushes=pushes,
-            furthest=float(min(iterations.values())),
-            mixed=-1,
-            parameters=parameters,
-            optimizer=optimizer,
-        )
+        averages = max(self._all_reduces.ended, self._exchanges.count)
+        return common_state(iterations, averages, pushes, parameters, optimizer)
 
-    def own_states(self, iteration: int) -> list[ShardState]:
-        """Return what workers have beside the model when they begin this iteration; copies."""
-        workers = range(self.experiment.workers if self._strategy.has_own else 0)
-        return [
-            of_worker(worker, iteration, self.own_block(worker).optimizer_state())
-            for worker in workers
-        ]
-
-    def whole_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
-        """Return the workers' own models, when they begin these iterations."""
-        blocks = [self.own_block(worker) for worker in sorted(iterations)]
-        return [
-            replace(
-                of_worker(worker, iterations[worker], block.optimizer_state()),
-                parameters=block.read(),
-            )
-            for worker, block in enumerate(blocks)
-        ]
+    def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
+        """Return what workers have beside the model when they begin these iterations; copies."""
+        workers = sorted(iterations) if self._strategy.has_own else ()
+        blocks = [self.own_block(worker) for worker in workers]
+        return states_of_workers(blocks, iterations, apart=self._strategy.saved_apart)
 
     def mean(self) -> Value:
         """Return the mean of the workers' own models."""
