@@ -225,6 +225,10 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     segment = run / "trace" / "000001.parquet"
     segment.rename(tmp_path / "elsewhere")
     assert "000001.parquet is missing: without the records until checkpoints/" in problem("run")
+    results = sorted(path.name for path in run.iterdir())
+    segment.write_bytes(b"PAR1 and then nothing that belongs there")
+    assert "the records of the run in run are damaged" in problem("run")
+    assert sorted(path.name for path in run.iterdir()) == results
     (tmp_path / "elsewhere").rename(segment)
     summary = files.read_summary(run)
     times = {"wall_time_s": summary.pop("virtual_time_s")}

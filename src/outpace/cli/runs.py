@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -212,7 +213,9 @@ def _said_on_failure(output: Output, folder: Path, command: str) -> Iterator[Non
             output.where(folder)
             if numbers := Checkpoints(folder).numbers():
                 last = f"checkpoint {numbers[-1]}"
-                output.note(f"to go on from {last}: outpace {command} --resume {folder}")
+                output.note(
+                    f"to go on from {last}: outpace {command} --resume {shlex.quote(str(folder))}"
+                )
         raise
 
 

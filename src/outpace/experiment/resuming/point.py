@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.resuming import ResumePoint
@@ -51,18 +53,28 @@ class Resumption(NamedTuple):
     lock: RunLock
 
     def take_up(self, trace: Trace, *sinks: object) -> None:
-        """Put the folder back to the checkpoint. Raises OSError.
+        """Put the folder back to the checkpoint.
 
         sinks: of the trace, and of the times of messages of a real run.
+
+        Raises:
+            ConfigError: if a segment is damaged; the results in the folder are still there.
+            OSError: if a file cannot be read or removed.
         """
+        segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
+        try:
+            for sink in segmented:
+                sink.drop_after(self.point.now)
+            for sink in segmented[:1]:
+                trace.take_up(sink.batches())
+        except pa.ArrowException as error:
+            raise ConfigError(
+                f"the records of the run in {self.folder} are damaged ({error}); without them it "
+                "cannot go on: restore the file, or start the run again"
+            ) from error
         Checkpoints(self.folder).clean(after=self.point.number)
         for name in _RESULTS:
             (self.folder / name).unlink(missing_ok=True)
-        segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
-        for sink in segmented:
-            sink.drop_after(self.point.now)
-        for sink in segmented[:1]:
-            trace.take_up(sink.batches())
 
 
 def resumption(
