@@ -18,10 +18,12 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
+from outpace.engine.interruptions import Interruptions
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
+from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
@@ -32,7 +34,6 @@ from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.losses import ServersLost
 from outpace.real.coordinator.status import StatusOfRun
-from outpace.real.interruptions import Interruptions
 from outpace.real.net.messages import ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
@@ -57,11 +58,6 @@ from outpace.tasks import Evaluation, Script
 __all__ = ["LEASE_S", "Outside", "RealRun"]
 
 LEASE_S: Final = 10.0
-_MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
-_SET_CHECKPOINT: Final = (
-    "set checkpoint, for example checkpoint: {every_s: 30}, and such a run goes on from the last "
-    "one"
-)
 
 
 class RealRun:
@@ -128,7 +124,12 @@ class RealRun:
         if resume is not None:
             self.metrics.take_up(resume.metrics())
         self._origin: int | None = None  # of the time of the run, once it has begun
-        self._losses: list[int] = []  # the last checkpoint at each loss, while it is the last
+        self._server_losses = ServerLosses(
+            experiment.on_server_loss,
+            can_restart=outside is None,
+            advises_checkpoint=experiment.checkpoint is None
+            and not isinstance(experiment.task, Script),
+        )
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
         self._closed = False
@@ -242,7 +243,7 @@ class RealRun:
         nothing is missing, because the workers repeat what came after it.
         """
         keeper, coordinator = self._keeper, self.coordinator
-        self._require_checkpoint(loss)
+        self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
         lost_at = 0 if self._resume is None else self._resume.now
         if coordinator.started:
@@ -307,22 +308,6 @@ class RealRun:
             first=recovered.first,
             updates_lost=recovered.lost,
         )
-
-    def _require_checkpoint(self, loss: ServersLost) -> None:
-        """Raise an error that says what to do if there is nothing to go on from."""
-        experiment, keeper = self._experiment, self._keeper
-        if keeper is None or keeper.last == 0:
-            if experiment.checkpoint is None and not isinstance(experiment.task, Script):
-                raise RunError(f"{loss}; {_SET_CHECKPOINT}")
-            raise loss
-        if experiment.on_server_loss == "stop" or self._setting.outside is not None:
-            raise loss
-        self._losses = [number for number in self._losses if number == keeper.last]
-        self._losses.append(keeper.last)
-        if len(self._losses) == _MOST_LOSSES:
-            raise RunError(
-                f"{loss}: the {_MOST_LOSSES}th loss since checkpoint {keeper.last}; the run ends"
-            )
 
     def close(self) -> None:
         if self._closed:

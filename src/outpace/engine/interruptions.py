@@ -1,4 +1,4 @@
-"""Records in the trace of a real run which processes it lost, and when it went on."""
+"""Records in the trace of a run which processes it lost, and when it went on."""
 
 from __future__ import annotations
 

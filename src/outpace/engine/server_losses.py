@@ -1,0 +1,56 @@
+"""Decides whether a run goes on after the loss of a server, in every runtime.
+
+A run that lost servers begins again from its last checkpoint, with all processes started anew: the
+servers are as they were at the checkpoint, so nothing is applied twice, and the workers repeat what
+came after it, so nothing is missing.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from outpace.errors import RunError
+
+OnServerLoss: TypeAlias = Literal["restart", "stop"]
+
+MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
+_SET_CHECKPOINT: Final = (
+    "set checkpoint, for example checkpoint: {every_s: 30}, and such a run goes on from the last "
+    "one"
+)
+
+
+class ServerLosses:
+    """The losses of servers in one run.
+
+    Args:
+        on_loss: what the configuration says.
+        can_restart: False if processes cannot be started again.
+        advises_checkpoint: True if the configuration has no `checkpoint`, and could have one.
+    """
+
+    def __init__(
+        self, on_loss: OnServerLoss, *, can_restart: bool, advises_checkpoint: bool
+    ) -> None:
+        self._restarts = on_loss == "restart" and can_restart
+        self._advises = advises_checkpoint
+        self._since: list[int] = []  # the last checkpoint at each loss, while it is the last
+
+    def require_way_on(self, loss: RunError, last: int) -> None:
+        """Count a loss; return if the run begins again from its last checkpoint.
+
+        Args:
+            last: number of the last checkpoint; 0: there is none.
+
+        Raises:
+            RunError: if there is none, if the run is to stop, or if it was lost too often since.
+        """
+        if last == 0:
+            raise RunError(f"{loss}; {_SET_CHECKPOINT}") if self._advises else loss
+        if not self._restarts:
+            raise loss
+        self._since = [number for number in self._since if number == last]
+        self._since.append(last)
+        if len(self._since) == MOST_LOSSES:
+            since = f"the {MOST_LOSSES}th loss since checkpoint {last}"
+            raise RunError(f"{loss}: {since}; the run ends")
