@@ -31,11 +31,11 @@ def test_a_run_that_is_lost_five_times_without_a_new_checkpoint_ends():
 def test_without_a_checkpoint_the_error_says_what_to_set():
     with pytest.raises(RunError, match="killed; set checkpoint, for example"):
         losses(advises=True).require_way_on(LOSS, 0)
-    with pytest.raises(RunError, match="^server-0 was killed$"):
+    with pytest.raises(RunError, match=r"^server-0 was killed$"):
         losses().require_way_on(LOSS, 0)
 
 
 @pytest.mark.parametrize("rules", [losses("stop"), losses(can_restart=False)])
 def test_a_run_that_is_not_to_begin_again_ends_with_the_loss(rules):
-    with pytest.raises(RunError, match="^server-0 was killed$"):
+    with pytest.raises(RunError, match=r"^server-0 was killed$"):
         rules.require_way_on(LOSS, 1)
