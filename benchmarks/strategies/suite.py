@@ -142,12 +142,14 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _cell(suite: Mapping[str, Any], task: str, cluster: str) -> Cell:
     tuning = suite["tuning"]
+    own = dict(suite["tasks"][task])
+    most = own.pop("most", suite["most"])
     data = {
         **read_yaml(HERE / "clusters" / f"{cluster}.yaml"),
-        **suite["tasks"][task],
         "workers": suite["workers"],
         "servers": suite["servers"],
         "executor": {"kind": "serial"},  # one core for each run
+        **own,
     }
     return Cell(
         task,
@@ -156,7 +158,7 @@ def _cell(suite: Mapping[str, Any], task: str, cluster: str) -> Cell:
         tuple(suite["seeds"]),
         Tuning(tuning["runs"], tuning["finalists"], tuple(tuning["seeds"])),
         suite["limit_s"],
-        suite["most"],
+        most,
         suite["patience_s"],
     )
 

@@ -85,6 +85,16 @@ def test_every_strategy_can_be_run_on_every_cluster():
             assert (run.seed, run.optimizer.lr, run.stop.virtual_time_s) == (3, 0.1, 9.0)
 
 
+def test_a_task_may_have_a_longest_run_and_an_executor_of_its_own():
+    found = {cell.task: (cell.most, cell.data["executor"]["kind"]) for cell in cells(["even"])}
+    assert found == {
+        "digits-cnn": (3.0, "serial"),
+        "fashion-mnist-cnn": (2.0, "serial"),
+        "char-gpt": (2.0, "batched"),
+    }
+    assert all("most" not in cell.data for cell in cells(["even"]))
+
+
 def test_cells_are_chosen_by_task_by_cluster_or_by_both():
     assert len(cells()) == 18
     assert [cell.cluster for cell in cells(["digits-cnn"])] == list(CLUSTERS)
