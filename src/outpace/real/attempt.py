@@ -15,10 +15,10 @@ from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
 from outpace.predict.rules.history import History
-from outpace.real.coordinator.checkpoints import Saving
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.fitting import FittingBeside
+from outpace.real.coordinator.saving.base import Saving
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import FIRST, Keys, Session, new_keys
 from outpace.real.node.member import COORDINATOR, CoordinatorLink

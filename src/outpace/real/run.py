@@ -29,10 +29,10 @@ from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Outside, Setting
 from outpace.real.control import RealControl
-from outpace.real.coordinator.checkpoints import Saving
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.losses import ServersLost
+from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.messages import ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log

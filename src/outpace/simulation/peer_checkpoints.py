@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outpace.blocks.block import Phantom, Value, whole
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper, ResumePoint
-from outpace.errors import ConfigError
-from outpace.optim import OptimizerState
+from outpace.engine.resuming import CheckpointKeeper
 from outpace.record.checkpoints import write_shard
 from outpace.simulation.checkpoints import Written, write
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.checkpoint.workers import state_of_worker
 from outpace.sync.messages import worker_name
-from outpace.sync.parameter_block import ParameterBlock
-from outpace.sync.peers.parameters import SharedModel
-from outpace.sync.peers.strategy import PeerStrategy
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
@@ -118,126 +112,3 @@ class PeerSaving:
 
         iterations = {worker: 1 + mark for worker, mark in enumerate(state.watermarks)}
         write(self._run, self._workload, self._keeper, self._number, put, iterations)
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """What a run had before it goes on.
-
-    Attributes:
-        averages: all-reduces, or averages of two workers.
-        steps: of workers on parameters of their own.
-        accumulated: gradients that a worker had accumulated, by worker.
-    """
-
-    averages: int = 0
-    steps: int = 0
-    accumulated: dict[int, PendingIteration] = field(default_factory=dict)
-
-
-def take_up(
-    point: ResumePoint,
-    strategy: PeerStrategy,
-    model: SharedModel,
-    own_block: Callable[[int], ParameterBlock],
-) -> Before:
-    """Put the models of a checkpoint into the models of a new run.
-
-    own_block: returns the block of a worker's own model. Raises ConfigError if the checkpoint
-    cannot be read.
-    """
-    workers = len(point.first)
-    try:
-        state = point.state(0)
-        own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
-    except OSError as error:
-        raise ConfigError(f"{point.path}: {error}") from error
-    if strategy.has_common:
-        model.restore(state.parameters, state.optimizer, state.pushes, state.version)
-    accumulated: dict[int, PendingIteration] = {}
-    for worker, kept in enumerate(own):
-        if strategy.has_own:
-            block, parameters = own_block(worker), state.parameters
-            if kept is not None and strategy.saved_apart:
-                parameters = kept.parameters
-            block.replace(whole(parameters))
-            if kept is not None and kept.optimizer:
-                block.load_optimizer_state(kept.optimizer)
-        if kept is not None and kept.pending:
-            (accumulated[worker],) = kept.pending
-            if isinstance(state.parameters, Phantom):
-                parts = ((0, state.parameters),)
-                accumulated[worker] = replace(accumulated[worker], parts=parts)
-    steps = 0 if strategy.has_common else state.pushes
-    return Before(state.version, steps, accumulated)
-
-
-def common_state(
-    iterations: Mapping[int, int],
-    averages: int,
-    pushes: int,
-    parameters: Value,
-    optimizer: OptimizerState,
-) -> ShardState:
-    """Return the state of the model that workers have in common when they begin these iterations.
-
-    Args:
-        averages: as in `Before`.
-        pushes: gradients in the model.
-    """
-    return ShardState(
-        shard=0,
-        clock=min(iterations.values()),
-        version=averages,
-        watermarks=tuple(iterations[worker] - 1 for worker in sorted(iterations)),
-        gone=(),
-        pushes=pushes,
-        furthest=float(min(iterations.values())),
-        mixed=-1,
-        parameters=parameters,
-        optimizer=optimizer,
-    )
-
-
-def state_of_worker(
-    worker: int,
-    iteration: int,
-    optimizer: OptimizerState,
-    pending: tuple[PendingIteration, ...] = (),
-    parameters: Value | None = None,
-) -> ShardState:
-    """Return what a worker has when it begins this iteration.
-
-    parameters: of its own model; None: those that all workers have in common.
-    """
-    return ShardState(
-        shard=worker,
-        clock=iteration,
-        version=0,
-        watermarks=(),
-        gone=(),
-        pushes=0,
-        furthest=0.0,
-        mixed=-1,
-        parameters=Phantom(0) if parameters is None else parameters,
-        optimizer=optimizer,
-        pending=pending,
-    )
-
-
-def states_of_workers(
-    blocks: Sequence[ParameterBlock], iterations: Mapping[int, int], *, apart: bool
-) -> list[ShardState]:
-    """Return the states of workers with models of their own, when they begin these iterations.
-
-    apart: True if their parameters differ.
-    """
-    return [
-        state_of_worker(
-            worker,
-            iterations[worker],
-            block.optimizer_state(),
-            parameters=block.read() if apart else None,
-        )
-        for worker, block in enumerate(blocks)
-    ]

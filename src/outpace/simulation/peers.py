@@ -20,18 +20,14 @@ from outpace.simulation.collective.meetings import SimulatedMeeting, SimulatedMe
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import Computing
-from outpace.simulation.peer_checkpoints import (
-    Before,
-    PeerSaving,
-    common_state,
-    states_of_workers,
-    take_up,
-)
+from outpace.simulation.peer_checkpoints import PeerSaving
+from outpace.simulation.peer_resuming import Before, take_up
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.checkpoint.workers import common_state, states_of_workers
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import AccumulatedGradient, Parameters

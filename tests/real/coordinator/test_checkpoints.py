@@ -9,7 +9,8 @@ from tests.support.checkpoints import METRICS, shard_state
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.checkpoints import CheckpointsOfServers, Saving
+from outpace.real.coordinator.checkpoints import CheckpointsOfServers
+from outpace.real.coordinator.saving.base import Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,

@@ -28,12 +28,13 @@ from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.predict.interface import Rule
-from outpace.real.coordinator.checkpoints import CheckpointsOfServers, Saving
+from outpace.real.coordinator.checkpoints import CheckpointsOfServers
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.base import Checkpoints, Saving
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -124,7 +125,7 @@ class Coordinator:
         # Called with processes that are lost, if the run goes on.
         self.when_survived: Callable[[Mapping[str, RunError]], None] = lambda lost: None
         self._replacements: Replacements | None = None  # in a run with servers, once it has begun
-        self.checkpoints: CheckpointsOfServers | None = None
+        self.checkpoints: Checkpoints | None = None
         self._join_s, self._keys, self._log = join_s, keys, log
         self._resume, self._origin = resume, origin
         self._first_gradients = SameGradients(self.workers, warn or log)

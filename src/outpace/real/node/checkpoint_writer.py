@@ -6,20 +6,16 @@ tensors do not change meanwhile.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
-import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
 from outpace.errors import OutpaceError, RunError
-from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
@@ -30,6 +26,7 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.clock import RealClock
+from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.totals import Totals
@@ -47,9 +44,6 @@ class SavedShard(msgspec.Struct):
 
     record: ShardRecord
     part: Part
-
-
-_Job: TypeAlias = tuple[int, Path, ShardState, Time, Totals]
 
 
 class CheckpointWriter:
@@ -72,8 +66,7 @@ class CheckpointWriter:
         self._clock, self._shard, self._totals, self._send = clock, shard, totals, send
         self._folders: dict[int, Path] = {}  # number of a checkpoint -> where it is written
         self._tell_at: int | None = None  # the version that the coordinator waits for
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._waker: Waker | None = None
+        self._thread = WritingThread(clock, send)
 
     def take(self, message: WireMessage) -> bool:
         """Follow an order of the coordinator; False if it is another message."""
@@ -103,16 +96,8 @@ class CheckpointWriter:
     def _saved(self, number: int, state: ShardState) -> None:
         totals = Totals()
         totals.add(self._totals())
-        self._jobs.put((number, self._folders.pop(number), state, self._clock.now, totals))
-        if self._waker is None:
-            self._waker = Waker(self._clock)
-            work = partial(self._work, self._waker)
-            threading.Thread(target=work, name="checkpoints", daemon=True).start()
-
-    def _work(self, waker: Waker) -> None:
-        torch.set_num_threads(1)  # a new thread would have one per core
-        while True:
-            waker.call(partial(self._send, _written(*self._jobs.get())))
+        folder = self._folders.pop(number)
+        self._thread.do(partial(_written, number, folder, state, self._clock.now, totals))
 
 
 def saved_state(path: Path, shard: int, experiment: Experiment) -> ShardState:

@@ -1,0 +1,283 @@
+"""From the order to save the parts of a checkpoint to the complete one, with and without servers.
+
+Nobody waits for a checkpoint. Each process that has a part takes its state between two steps of its
+work and writes it beside it. `sync.checkpoint` says when.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from outpace.config.checkpoint import Checkpoint
+from outpace.engine.resuming import CheckpointKeeper
+from outpace.errors import ProtocolError
+from outpace.kernel import Kernel
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    GiveUpCheckpoint,
+    TellVersion,
+    VersionReached,
+)
+from outpace.real.net.messages import Plan
+from outpace.real.net.transport import Listener
+from outpace.real.node.member import REPORT_EVERY_S
+from outpace.record.checkpoints import Taken
+from outpace.support.units import nanoseconds
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.messages import WireMessage
+
+LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first process
+# What workers did before a part was saved has been reported by then.
+REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
+
+Answer = CheckpointPart | CheckpointMissed | CheckpointFailed | VersionReached
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Where the checkpoints of a run go.
+
+    complete: called with a checkpoint whose parts are on the disk, and their folder; it adds
+        what the processes do not know. Raises OSError.
+    """
+
+    keeper: CheckpointKeeper
+    complete: Callable[[Taken, Path], None]
+
+
+@dataclass(eq=False)
+class Open:
+    """A checkpoint that is being taken.
+
+    at_start: before the time of the run began. parts: what each process has sent and encoded, by
+    its number.
+    """
+
+    number: int
+    folder: Path
+    at_start: bool
+    parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
+
+
+class Checkpoints(ABC):
+    """The checkpoints of a run. `settings` say when they are due.
+
+    Args:
+        names: the processes that save the parts; their numbers.
+        planner: chooses when they do.
+        who: these processes, in words.
+    """
+
+    def __init__(
+        self,
+        settings: Checkpoint,
+        kernel: Kernel,
+        listener: Listener,
+        saving: Saving,
+        names: Mapping[str, int],
+        planner: CutPlanner,
+        who: str,
+    ) -> None:
+        self._settings, self._kernel, self._listener = settings, kernel, listener
+        self._keeper, self._complete = saving.keeper, saving.complete
+        self._names, self._planner, self._who = names, planner, who
+        self._plan: Plan | None = None
+        self._open: Open | None = None
+        self._version = 0  # the last one that is known
+        self._has_begun = self._is_due = self._is_over = False
+
+    # -- when --------------------------------------------------------------------
+
+    def prepare(self, plan: Plan, *, first: bool) -> None:
+        """Take up the plan; before the order to start, which must follow at once.
+
+        first: save the processes as they begin, so that there is always a checkpoint.
+        """
+        self._plan = plan
+        if first:
+            self._order(self._planner.begin(0))
+
+    def start(self) -> None:
+        """The time of the run has begun."""
+        self._has_begun = True
+        if self._settings.every_s is not None:
+            self._kernel.spawn(self._every(self._settings.every_s), "checkpoints", daemon=True)
+        else:
+            self._await_version()
+
+    def save_now(self) -> None:
+        """Take a checkpoint now, or when the present one is complete."""
+        if self._has_begun and not self._is_over:
+            self._is_due = True
+            self._begin_if_due()
+
+    def relax(self) -> None:
+        """From now on save each part at once: the policy may be another than the configured."""
+        self._planner.exact = False
+
+    def end(self) -> None:
+        """The training is over: complete the open checkpoint, or give it up."""
+        self._is_over = True
+        if self._open is not None and self._planner.is_open:
+            self._give_up(self._open, self._planner.abandon())
+        elif self._open is not None:
+            self._finish(self._open)
+
+    def close(self) -> None:
+        """Remove what is not complete; the processes have ended, or are about to."""
+        self._is_over = True
+        if self._open is not None:
+            self._keeper.abandon(self._open.number)
+            self._open = None
+
+    async def _every(self, period_s: float) -> None:
+        while True:
+            await self._kernel.sleep(period_s)
+            self.save_now()
+
+    def _await_version(self) -> None:
+        """Have a process tell when it has the next version after which a checkpoint is due."""
+        every = self._settings.every_updates
+        if every is not None:
+            self._tell(self._teller, TellVersion((self._version // every + 1) * every))
+
+    # -- what is different with and without servers ----------------------------------
+
+    @property
+    def _teller(self) -> int:
+        """The process that counts the versions."""
+        return 0
+
+    @abstractmethod
+    def _target(self, clock: int) -> int:
+        """Return the clock at which to take an exact checkpoint.
+
+        clock: of a process, if one is known; else 0.
+        """
+
+    @abstractmethod
+    def _saved_of(self, number: int, message: CheckpointPart) -> tuple[Any, int]:
+        """Return what a process has encoded, and its clock. Raises ProtocolError."""
+
+    @abstractmethod
+    def _ask(self, order: Order, folder: Path) -> None:
+        """Have a process save its part."""
+
+    @abstractmethod
+    def _taken(self, present: Open) -> Taken:
+        """Return what is known of a checkpoint that has all its parts."""
+
+    # -- messages of the processes -------------------------------------------------
+
+    def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a process; False if it is not about checkpoints."""
+        if not isinstance(message, Answer):
+            return False
+        number = self._names.get(name)
+        if number is None:
+            self._listener.refuse(name, f"only {self._who} save checkpoints")
+            return True
+        try:
+            self._take(number, message)
+        except (ProtocolError, msgspec.DecodeError) as error:
+            self._listener.refuse(name, str(error))
+        return True
+
+    def _take(self, process: int, message: Answer) -> None:
+        if isinstance(message, VersionReached):
+            self._version = message.version
+            self._is_due = True
+            self._begin_if_due(message.clock)
+            return
+        present = self._open
+        if present is None or message.number < present.number:
+            return  # it was given up
+        if isinstance(message, CheckpointMissed):
+            orders = self._planner.missed(message.number, process, message.clock)
+            self._give_up(present, [each for each in orders if isinstance(each, GiveUp)])
+            self._order([each for each in orders if isinstance(each, Order)])
+        elif isinstance(message, CheckpointFailed):
+            self._give_up(present, self._planner.abandon(), message.why)
+            self._await_version()
+        else:
+            self._take_part(present, process, message)
+
+    def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
+        saved, clock = self._saved_of(process, message)
+        is_whole = self._planner.saved(message.number, process, clock)
+        present.parts[process] = message, saved
+        now = self._kernel.now
+        if len(present.parts) == 1:  # the others save at the same clock, or at once
+            self._kernel.call_at(now + nanoseconds(LONGEST_S), self._require_parts, present)
+        if is_whole:
+            self._has_all_parts(present)
+
+    def _has_all_parts(self, present: Open) -> None:
+        now, last = self._kernel.now, max(part.now for part, _ in present.parts.values())
+        self._kernel.call_at(
+            now if present.at_start else max(now, last + REPORTED), self._finish, present
+        )
+
+    def _require_parts(self, present: Open) -> None:
+        """Give up a checkpoint that still lacks a part: a disk may not answer."""
+        if self._open is not present or not self._planner.is_open:
+            return
+        missing = [name for name, number in self._names.items() if number not in present.parts]
+        why = f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s"
+        self._give_up(present, self._planner.abandon(), why)
+        self._await_version()
+
+    # -- from the order to the complete checkpoint -------------------------------------
+
+    def _begin_if_due(self, clock: int = 0) -> None:
+        """clock: of a process, if one is known."""
+        if self._is_due and self._open is None and not self._is_over:
+            self._is_due = False
+            self._order(self._planner.begin(self._target(clock)))
+
+    def _order(self, orders: Sequence[Order]) -> None:
+        """Have the processes save their parts for a new checkpoint."""
+        number = orders[0].number
+        try:
+            folder = self._keeper.begin(number)
+        except OSError as error:
+            self._planner.abandon()
+            self._keeper.abandon(number, str(error))
+            self._await_version()
+            return
+        self._open = Open(number, folder, at_start=not self._has_begun)
+        for order in orders:
+            self._ask(order, folder)
+
+    def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
+        for order in orders:
+            self._tell(order.shard, GiveUpCheckpoint(order.number))
+        self._keeper.abandon(present.number, why)
+        self._open = None
+
+    def _finish(self, present: Open) -> None:
+        """Complete a checkpoint that has all its parts."""
+        if self._open is not present:  # the run has ended meanwhile
+            return
+        self._open = None
+        taken = self._taken(present)
+        self._version = max(self._version, taken.updates)
+        try:
+            self._complete(taken, present.folder)
+        except OSError as error:
+            self._keeper.abandon(present.number, str(error))
+        if not self._is_over:
+            self._await_version()
+            self._begin_if_due()
+
+    def _tell(self, process: int, message: WireMessage) -> None:
+        name = next(name for name, number in self._names.items() if number == process)
+        self._listener.send(name, message)

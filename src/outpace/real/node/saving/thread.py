@@ -1,0 +1,44 @@
+"""A thread that writes parts of checkpoints beside the work of a process."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import torch
+
+from outpace.real.collective.communication_thread import Waker
+from outpace.real.net.clock import RealClock
+from outpace.sync.messages import WireMessage
+
+Job: TypeAlias = Callable[[], WireMessage]
+
+
+class WritingThread:
+    """Runs one job after another; what each returns is sent in the thread of the clock.
+
+    send: sends a message to the coordinator.
+    """
+
+    def __init__(self, clock: RealClock, send: Callable[[WireMessage], None]) -> None:
+        self._clock, self._send = clock, send
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._waker: Waker | None = None
+
+    def do(self, job: Job) -> None:
+        """Run a job after the earlier ones. The first one starts the thread."""
+        self._jobs.put(job)
+        if self._waker is None:
+            self._waker = Waker(self._clock)
+            work = partial(self._work, self._waker)
+            threading.Thread(target=work, name="checkpoints", daemon=True).start()
+
+    def _work(self, waker: Waker) -> None:
+        torch.set_num_threads(1)  # a new thread would have one per core
+        while True:
+            job = self._jobs.get()
+            waker.call(partial(self._send, job()))
+            del job  # frees what the job refers to

@@ -1,0 +1,66 @@
+"""How a run without servers in virtual time goes on from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from outpace.blocks.block import Phantom, whole
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import ConfigError
+from outpace.sync.checkpoint.state import PendingIteration
+from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.parameters import SharedModel
+from outpace.sync.peers.strategy import PeerStrategy
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a run had before it goes on.
+
+    Attributes:
+        averages: all-reduces, or averages of two workers.
+        steps: of workers on parameters of their own.
+        accumulated: gradients that a worker had accumulated, by worker.
+    """
+
+    averages: int = 0
+    steps: int = 0
+    accumulated: dict[int, PendingIteration] = field(default_factory=dict)
+
+
+def take_up(
+    point: ResumePoint,
+    strategy: PeerStrategy,
+    model: SharedModel,
+    own_block: Callable[[int], ParameterBlock],
+) -> Before:
+    """Put the models of a checkpoint into the models of a new run.
+
+    own_block: returns the block of a worker's own model. Raises ConfigError if the checkpoint
+    cannot be read.
+    """
+    workers = len(point.first)
+    try:
+        state = point.state(0)
+        own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
+    except OSError as error:
+        raise ConfigError(f"{point.path}: {error}") from error
+    if strategy.has_common:
+        model.restore(state.parameters, state.optimizer, state.pushes, state.version)
+    accumulated: dict[int, PendingIteration] = {}
+    for worker, kept in enumerate(own):
+        if strategy.has_own:
+            block, parameters = own_block(worker), state.parameters
+            if kept is not None and strategy.saved_apart:
+                parameters = kept.parameters
+            block.replace(whole(parameters))
+            if kept is not None and kept.optimizer:
+                block.load_optimizer_state(kept.optimizer)
+        if kept is not None and kept.pending:
+            (accumulated[worker],) = kept.pending
+            if isinstance(state.parameters, Phantom):
+                parts = ((0, state.parameters),)
+                accumulated[worker] = replace(accumulated[worker], parts=parts)
+    steps = 0 if strategy.has_common else state.pushes
+    return Before(state.version, steps, accumulated)
