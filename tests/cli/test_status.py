@@ -101,7 +101,9 @@ def test_a_run_that_failed_can_be_resumed_with_the_command_that_is_named(tmp_pat
         f"resume: outpace simulate --resume {run}",
     ]
     outpace.simulate(resume=run)
-    assert lines(capsys, run) == [
+    *said, best = lines(capsys, run)
+    assert best.startswith("best: training loss 0.")
+    assert said == [
         f"{run}: complete",
         "progress: iteration 20 of the slowest worker, 2.0 s of virtual time, 40 gradients",
         "failures: 0 restarts, 0 updates lost, resumed from checkpoints/000003",
@@ -161,7 +163,9 @@ def test_a_run_that_was_killed(tmp_path, capsys):
     write_status(run, status_of(at=time.time() - 60, command="simulate"))
     said = lines(capsys, run)
     assert said[0] == f"{run}: killed: {files.KILLED}"
-    assert "checkpoints: number 2, at 70.0 s, 10 s old (every 5 updates)" in said
+    progress = "progress: 50 %, iteration 10 of 20 of the slowest worker, 80.2 s of virtual time, "
+    assert said[1].startswith(progress)
+    assert "checkpoint: checkpoints/000003, at 1.0 s of the run" in said
     assert f"resume: outpace simulate --resume {run}" in said
     (run / files.SUMMARY).unlink()  # killed when it began
     assert lines(capsys, run)[0] == f"{run}: killed"

@@ -6,7 +6,9 @@ import contextlib
 import json
 import multiprocessing.forkserver
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -221,7 +223,7 @@ def start(tmp_path: Path, warm: Warm) -> Iterator[Start]:
 
 
 @linux
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_an_interrupted_run_ends_in_order(start, how):
     command = start(cold=how == "Ctrl-C")
     command.going()
@@ -237,6 +239,36 @@ def test_an_interrupted_run_ends_in_order(start, how):
     assert min(summary["iterations"]) > 0
     times = pq.read_table(command.out / "timing.parquet").column("what").to_pylist()
     assert {"probe", "push", "compute"} <= set(times)
+
+
+@linux
+def test_a_run_whose_terminal_is_closed_ends_in_order(tmp_path):
+    """It gets SIGHUP then, and whatever it prints is an error."""
+    write_task(tmp_path)
+    (tmp_path / "config.yaml").write_text(json.dumps(BASE))
+    command = [sys.executable, "-m", "outpace", "run", "config.yaml", "--out", "out"]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        os.execv(sys.executable, command)
+
+    def is_computing() -> bool:
+        while select.select([terminal], [], [], 0)[0]:  # else the live view waits to be read
+            os.read(terminal, 1 << 16)
+        calls = tmp_path / "worker-0.calls"
+        return calls.exists() and calls.stat().st_size >= 5
+
+    try:
+        until(is_computing, "worker-0 computes")
+        os.close(terminal)
+        ended = until(lambda: os.waitpid(process, os.WNOHANG)[1], "it ends", 20.0)
+    except BaseException:
+        os.kill(process, signal.SIGKILL)
+        raise
+    assert os.waitstatus_to_exitcode(ended) == 130
+    summary = files.read_summary(tmp_path / "out")
+    assert (summary["status"], summary["error"]) == ("partial", "interrupted")
+    assert pq.read_table(tmp_path / "out" / files.TRACE).num_rows > 0
 
 
 @linux

@@ -76,6 +76,11 @@ def test_every_point_is_a_row_and_the_lowest_worker_makes_the_curve():
         "test_loss": None,
         "accuracy": 0.8,
         "time_to_target_s": 5.0,
+        "best": {
+            "train_loss": {"value": 2.0, "time_s": 3.0},
+            "test_loss": None,
+            "accuracy": {"value": 0.8, "time_s": 5.0},
+        },
     }
     assert metrics.summary(0.8, 2.0)["time_to_target_s"] == 3.0  # the loss goes before
     assert metrics.summary(None, 1.9)["time_to_target_s"] is None

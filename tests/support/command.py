@@ -9,13 +9,14 @@ from outpace.cli import main
 
 def outpace(*arguments: str) -> int:
     """The exit code; the process's signal handling is left as it was."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         main(arguments)
     except SystemExit as end:
         return int(end.code or 0)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0
 
 

@@ -2,12 +2,15 @@
 calibrate | explain | status | report | export | runtimes | examples.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
-130 after Ctrl-C; the folder is then complete and marked partial.
+130 after Ctrl-C, SIGTERM or SIGHUP; the folder is then complete and marked partial.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import stat
 import sys
 from collections.abc import Sequence
 from types import FrameType
@@ -46,6 +49,8 @@ __all__ = [
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. Arguments after -- are passed on to a user's script."""
     signal.signal(signal.SIGTERM, _as_interrupt)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _hung_up)
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
     if given[cut + 1 :] and given[:1] not in (
@@ -66,6 +71,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     with warnings_to(warn):
         app(args=given[:cut], prog_name="outpace", obj=given[cut + 1 :])
+
+
+def _hung_up(number: int, frame: FrameType | None) -> None:
+    """Interrupt the command; what it still prints is dropped if its terminal is gone."""
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):
+            if stat.S_ISCHR(os.fstat(stream).st_mode):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
+    _as_interrupt(number, frame)
 
 
 def _as_interrupt(_: int, __: FrameType | None) -> None:

@@ -45,6 +45,7 @@ def explain(
     import json
 
     from outpace.experiment.explaining import explain as explain_run
+    from outpace.experiment.resuming.gathering import gather
     from outpace.record.folder import EXPLANATION, write_json
     from outpace.support.yaml_files import with_overrides
 
@@ -53,6 +54,7 @@ def explain(
         raise ConfigError(f"--out {path}: an explanation is written as .json; name such a file")
     if out is not None and not path.parent.is_dir():
         raise ConfigError(f"{path}: there is no folder {path.parent}")
+    say("note", gather(run))
     found = explain_run(run, with_overrides({}, overrides or []), gains=gains)
     data = found.to_plain()
     try:

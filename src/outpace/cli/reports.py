@@ -30,6 +30,7 @@ def report(
     ] = None,
 ) -> None:
     """Make the report of one run, one report over several, or the page of a sweep or an advice."""
+    from outpace.experiment.resuming.gathering import gather
     from outpace.record.folder import JOURNAL, REPORT
     from outpace.report import distinct, is_study, runs_in, write_report, write_study_page
 
@@ -53,6 +54,7 @@ def report(
     say("warning", left_out)
     runs, repeated = distinct(runs)
     say("note", repeated)
+    say("note", gather(*runs))
     if out is None:
         out = folders[0] / REPORT if len(folders) == 1 else Path(REPORT)
         require_page(out)
@@ -75,12 +77,14 @@ def export(
     ] = None,
 ) -> None:
     """Write the trace of a run for a tool that shows traces."""
+    from outpace.experiment.resuming.gathering import gather
     from outpace.report.perfetto.export import PERFETTO, write_perfetto
     from outpace.report.words import SPACE, size
 
     if not perfetto:
         raise ConfigError("outpace export: the format is missing; add --perfetto")
     out = out or run / PERFETTO
+    say("note", gather(run))
     write_perfetto(run, out)
     written = size(out.stat().st_size).replace(SPACE, " ")
     echo(f"{out} ({written}): open it at https://ui.perfetto.dev")

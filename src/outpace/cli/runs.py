@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from outpace.errors import RunError
 
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
+    from outpace.experiment.resuming.command import Began
 
 _Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.")]
 _Insecure = Annotated[
@@ -200,8 +200,9 @@ def _run(
 
 
 @contextmanager
-def _said_on_failure(output: Output, folder: Path, command: str) -> Iterator[None]:
+def _said_on_failure(output: Output, folder: Path, command: Began) -> Iterator[None]:
     """If the run in this block fails or is interrupted, say where it is and how it can go on."""
+    from outpace.experiment.resuming.command import resume_command
     from outpace.record.checkpoints import Checkpoints
     from outpace.record.folder import SUMMARY, read_summary
 
@@ -213,9 +214,7 @@ def _said_on_failure(output: Output, folder: Path, command: str) -> Iterator[Non
             output.where(folder)
             if numbers := Checkpoints(folder).numbers():
                 last = f"checkpoint {numbers[-1]}"
-                output.note(
-                    f"to go on from {last}: outpace {command} --resume {shlex.quote(str(folder))}"
-                )
+                output.note(f"to go on from {last}: {resume_command(command, folder)}")
         raise
 
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from outpace.record.status import CheckpointStatus, Status
 
 _MOST_ROWS: Final = 32  # processes
+_QUANTITIES: Final = {
+    "accuracy": "accuracy",
+    "train_loss": "training loss",
+    "test_loss": "test loss",
+}
 
 
 @app.command()
@@ -46,12 +51,13 @@ def status(
 def _lines(found: RunState) -> Iterator[str]:
     yield f"{found.folder}: {_headline(found)}"
     if found.status is not None:
-        now = time.time() if found.state == "running" else found.status.at
-        yield from _progress(found.status, now)
-    elif found.summary is not None:
+        yield from _progress(found.status, is_running=found.state == "running")
+    elif found.summary:
         yield from _ended(found.summary)
     if found.state == "running":
         return
+    if best := _best(found.summary or {}):
+        yield best
     if found.checkpoint is not None and found.resume is not None:
         yield f"checkpoint: {found.checkpoint}, at {found.checkpoint_s:.1f} s of the run"
         yield f"resume: {found.resume}"
@@ -74,8 +80,7 @@ def _headline(found: RunState) -> str:
     return line
 
 
-def _progress(known: Status, now: float) -> Iterator[str]:
-    """now: in seconds since the epoch, for the age of the checkpoint."""
+def _progress(known: Status, *, is_running: bool) -> Iterator[str]:
     parts = [] if known.share is None else [f"{100 * known.share:.0f} %"]
     of = "" if known.most_iterations is None else f" of {known.most_iterations:,}"
     parts.append(f"iteration {known.iterations:,}{of} of the slowest worker")
@@ -85,7 +90,8 @@ def _progress(known: Status, now: float) -> Iterator[str]:
     yield f"progress: {', '.join(parts)}"
     if known.waits_for:
         yield f"waits for: {known.waits_for}"
-    yield f"checkpoints: {_checkpoints(known.checkpoints, now)}"
+    if is_running:
+        yield f"checkpoints: {_checkpoints(known.checkpoints)}"
     if known.checkpoints is not None and known.checkpoints.failure is not None:
         yield f"not written: {known.checkpoints.failure}"
     survived = _survived(known.restarts, known.updates_lost, known.resumed_from)
@@ -108,7 +114,18 @@ def _ended(summary: dict[str, Any]) -> Iterator[str]:
         yield survived
 
 
-def _checkpoints(known: CheckpointStatus | None, now: float) -> str:
+def _best(summary: dict[str, Any]) -> str:
+    """Return a line about the best values so far; empty if there are none."""
+    best = summary.get("best") or {}
+    parts = [
+        f"{words} {known['value']:.4g} at {known['time_s']:.1f} s"
+        for name, words in _QUANTITIES.items()
+        if (known := best.get(name)) is not None
+    ]
+    return f"best: {', '.join(parts)}" if parts else ""
+
+
+def _checkpoints(known: CheckpointStatus | None) -> str:
     if known is None:
         return "none are taken"
     every = f"every {known.every['every_s']:g} s" if "every_s" in known.every else ""
@@ -120,7 +137,7 @@ def _checkpoints(known: CheckpointStatus | None, now: float) -> str:
     if known.time_s is not None:
         parts.append(f"at {known.time_s:.1f} s")
     if known.written is not None:
-        parts.append(f"{_span(now - known.written)} old")
+        parts.append(f"{_span(time.time() - known.written)} old")
     else:
         parts.append("from before the run was resumed")
     return f"{', '.join(parts)} ({every})"

@@ -25,11 +25,14 @@ from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment import display
 from outpace.experiment.end_warnings import warnings_at_end
+from outpace.experiment.resuming.command import began_with
+from outpace.experiment.resuming.keeping import Keeper
 from outpace.experiment.resuming.point import Resumption
+from outpace.experiment.resuming.so_far import at_checkpoint, going_on
 from outpace.predict.models import save as save_run_time_model
 from outpace.real.net import probes
 from outpace.record import folder as files
-from outpace.record.checkpoints import RunLock
+from outpace.record.checkpoints import RunLock, Taken
 from outpace.record.curves import curve_of
 from outpace.record.event_log import EventLog, Level
 from outpace.record.segments import SegmentedSink
@@ -185,6 +188,7 @@ class RecordedRun:
         ended: called with the summary of the run, however it ended.
         resumed: the run that goes on, in its folder; None: the run begins.
         events: the log of what happens to the run.
+        keeper: keeps the checkpoints of the run; None: it takes none.
     """
 
     experiment: Experiment
@@ -201,6 +205,7 @@ class RecordedRun:
     ended: Callable[[dict[str, Any]], object] = lambda _: None
     resumed: Resumption | None = None
     events: EventLog = field(default_factory=EventLog)
+    keeper: Keeper | None = None
 
     def drive(self) -> Result:
         """Run the engine once. The folder is complete afterwards, however the run ended."""
@@ -216,6 +221,10 @@ class RecordedRun:
             raise
         status, reason = "complete", None
         started = time.perf_counter()
+        if self.keeper is not None:
+            self.keeper.when_saved = lambda taken, metrics: self._write_so_far(
+                taken, metrics, time.perf_counter() - started
+            )
         try:
             self._begin_tracking()
             self.engine.run()
@@ -254,8 +263,20 @@ class RecordedRun:
         if self.out is not None:
             files.write_config(self.out, to_plain(self.experiment))
             files.write_summary(self.out, self._summary("partial", 0.0, files.KILLED))
+            if self.resumed is not None:
+                point = self.resumed.point
+                self._write_so_far(point.checkpoint.index, point.metrics(), 0.0)
             self.events.open()
         self._log_begin()
+
+    def _write_so_far(self, taken: Taken, metrics: pa.Table, host_s: float) -> None:
+        """Write the summary until a checkpoint, which stays if this process is killed."""
+        assert self.out is not None
+        summary = self._summary("partial", host_s, files.KILLED, digests=False)
+        with contextlib.suppress(OSError):  # the one before stays, and the checkpoint is complete
+            files.write_summary(
+                self.out, at_checkpoint(summary, taken, metrics, self.experiment, self.out)
+            )
 
     def _log_begin(self) -> None:
         known: dict[str, Any] = {
@@ -350,13 +371,17 @@ class RecordedRun:
         except (OSError, ConfigError) as fault:
             warn(f"{fault}; the run is complete: `outpace report {folder}` makes its report")
 
-    def _summary(self, status: str, host_s: float, error: str | None) -> dict[str, Any]:
+    def _summary(
+        self, status: str, host_s: float, error: str | None, *, digests: bool = True
+    ) -> dict[str, Any]:
         engine, without_servers = self.engine, self.experiment.peers is not None
+        times = engine.times(host_s)
+        last = 0 if self.keeper is None else self.keeper.last
         return {
             "status": status,
             "error": error,
             "warnings": list(self.warnings),
-            **engine.times(host_s),
+            **times,
             **engine.totals.summary(self.experiment.workers),
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),
@@ -364,8 +389,9 @@ class RecordedRun:
             **engine.recovery().summary(),
             **engine.metrics.summary(*self.experiment.goal),
             **({} if (used := engine.used_by_script()) is None else {"script": used}),
-            "parameters_digest": parameters_digest(engine.parameters()),
-            "trace_digest": self.trace.digest(),
+            "parameters_digest": parameters_digest(engine.parameters()) if digests else None,
+            "trace_digest": self.trace.digest() if digests else None,
+            **going_on(began_with(times), self.out, 0 if status == "complete" else last),
         }
 
     def _servers(self) -> list[dict[str, Any]]:

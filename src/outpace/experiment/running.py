@@ -203,6 +203,7 @@ def _run(
         sink = sink_for(out, experiment, resumed)
         times = timing_sink_for(experiment, out, resumed)
         trace = Trace(sink)
+        keeper = keeper_of(experiment, out, trace, [sink, times], warn_of, events, resumed)
         engine = RealRun(
             experiment,
             training,
@@ -212,7 +213,7 @@ def _run(
             files=files,
             timing=Timing(times),
             resume=None if resumed is None else resumed.point,
-            keeper=keeper_of(experiment, out, trace, [sink, times], warn_of, events, resumed),
+            keeper=keeper,
             status=None if out is None else StatusFile(out, command, experiment, events),
             events=events,
             **options,
@@ -230,6 +231,7 @@ def _run(
             trackers=trackers,
             resumed=resumed,
             events=events,
+            keeper=keeper,
         ).drive()
 
 

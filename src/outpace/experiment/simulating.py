@@ -89,6 +89,7 @@ def recorded_run(
         events.add("warning", "warning", text=warning)
         warn(warning)
 
+    keeper = keeper_of(experiment, out, trace, [sink], warn_of, events, resumed)
     # Made before the folder, so that an invalid experiment leaves no folder.
     with free, ExitStack() as begun:
         simulation = _simulation(
@@ -101,7 +102,7 @@ def recorded_run(
             else print_line,
             message_log=log,
             resume=None if resumed is None else resumed.point,
-            keeper=keeper_of(experiment, out, trace, [sink], warn_of, events, resumed),
+            keeper=keeper,
             progress=progress if status is None else status,
             **options,
         )
@@ -128,6 +129,7 @@ def recorded_run(
         ended=ended,
         resumed=resumed,
         events=events,
+        keeper=keeper,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from outpace.errors import ConfigError
+from outpace.experiment.resuming.command import resume_command
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoint, Checkpoints
 from outpace.record.checkpoints.index import Damaged
@@ -35,7 +36,8 @@ class RunState(NamedTuple):
         checkpoint: name of the newest checkpoint; None if there is none.
         checkpoint_s: the time of the run at that checkpoint.
         resume: the command with which the run goes on; None if it cannot, or is running.
-        summary: the content of summary.json, once the run has ended.
+        summary: the content of summary.json, unless the run is running. Of a run that was killed
+            it is about the time until its last checkpoint.
     """
 
     folder: Path
@@ -85,7 +87,7 @@ def run_state(folder: Path) -> RunState:
         checkpoint=None if checkpoint is None else checkpoint.name,
         checkpoint_s=None if checkpoint is None else checkpoint.index.now / 1e9,
         resume=_resume(folder, state, summary, checkpoint, status),
-        summary=summary if state not in ("running", "killed") else None,
+        summary=summary if state != "running" else None,
     )
 
 
@@ -150,5 +152,4 @@ def _resume(
     is_simulated = "virtual_time_s" in summary or (
         status is not None and status.command == "simulate"
     )
-    command = "simulate" if is_simulated else "run"
-    return f"outpace {command} --resume {folder}"
+    return resume_command("simulate" if is_simulated else "run", folder)

@@ -6,6 +6,7 @@ workers report, without a thread, and only if standard error is a terminal.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -73,8 +74,11 @@ async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWo
                 drawn = picture(coordinator.experiment, samples[-1], samples[0], *lines)
             live.update(drawn, refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
+    except OSError:  # the terminal is gone, and the run goes on
+        pass
     finally:
-        live.stop()
+        with contextlib.suppress(OSError):
+            live.stop()
 
 
 def gathering(names: Sequence[str], joined: Sequence[str]) -> Text:

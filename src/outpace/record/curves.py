@@ -11,6 +11,7 @@ Rows without a worker are evaluations of a task. They always count.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,27 @@ def curve_of(metrics: pa.Table) -> pa.Table:
         on_curve = pc.if_else(pa.array(counts), column, pa.scalar(None, column.type))
         metrics = metrics.set_column(place, name, on_curve)
     return metrics
+
+
+def best_of(curve: pa.Table) -> dict[str, dict[str, float] | None]:
+    """Return the best value of each of QUANTITIES, and when it was first reached (s).
+
+    The best accuracy is the highest, the best loss the lowest. None: there is no value.
+
+    Args:
+        curve: as returned by `curve_of`.
+    """
+    times = curve["time_s"].to_pylist()
+    found: dict[str, dict[str, float] | None] = {}
+    for name in QUANTITIES:
+        known = [
+            (value if name == "accuracy" else -value, -at, value)
+            for at, value in zip(times, curve[name].to_pylist(), strict=True)
+            if value is not None and math.isfinite(value)
+        ]
+        best = max(known, default=None)
+        found[name] = None if best is None else {"value": best[2], "time_s": -best[1]}
+    return found
 
 
 def time_to_target_s(

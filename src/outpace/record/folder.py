@@ -42,7 +42,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from outpace.errors import ConfigError
-from outpace.support.replacing import replace_file
+from outpace.support.replacing import replace_file, sync
 from outpace.support.yaml_files import read_yaml, write_yaml
 
 CONFIG: Final = "config.yaml"
@@ -144,7 +144,14 @@ def write_config(folder: Path, config: Mapping[str, Any], notes: Sequence[str] =
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    write_json(folder / SUMMARY, summary)
+    """Write the summary, and wait until it is on the disk: without it no run can be resumed."""
+    text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
+
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8")
+        sync(partial)
+
+    replace_file(folder / SUMMARY, write)
 
 
 def correct_summary(folder: Path, summary: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from outpace.record.curves import QUANTITIES, curve_of, time_to_target_s
+from outpace.record.curves import QUANTITIES, best_of, curve_of, time_to_target_s
 from outpace.record.logged import Points
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
@@ -182,6 +182,7 @@ class Metrics:
         return {
             **{name: _finite(values[0] if values else None) for name, values in last.items()},
             "time_to_target_s": time_to_target_s(curve, target_accuracy, target_loss),
+            "best": best_of(curve),
         }
 
 

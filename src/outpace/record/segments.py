@@ -23,6 +23,24 @@ _MOST_SMALL: Final = 64  # small segments before they are joined
 _OF_TIMES: Final = "_ns"  # the end of the names of columns that are times
 
 
+def join(segments: Sequence[Path], path: Path, schema: pa.Schema, what: str) -> None:
+    """Write the rows of these files to one file; what: names the rows in an error.
+
+    Raises RunError and OSError.
+    """
+    whole = ParquetSink(path, schema, what)
+    for segment in segments:
+        for batch in _rows(segment, schema):
+            whole(batch)
+    whole.close()
+
+
+def _rows(segment: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(segment) as file:
+        for group in range(file.num_row_groups):
+            yield from file.read_row_group(group).cast(schema).to_batches()
+
+
 class SegmentedSink:
     """Writes rows to `trace/000001.parquet` and so on, and joins them to `trace.parquet`.
 
@@ -148,9 +166,7 @@ class SegmentedSink:
 
     def _rows_of(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for name in names:
-            with pq.ParquetFile(self._path.parent / name) as file:
-                for group in range(file.num_row_groups):
-                    yield from file.read_row_group(group).cast(self._schema).to_batches()
+            yield from _rows(self._path.parent / name, self._schema)
 
     def drop_after(self, last: Time) -> None:
         """Remove rows of the segments that have a time (ns) after `last`. Raises OSError.
@@ -171,10 +187,7 @@ class SegmentedSink:
                 sync(path)
 
     def _join(self, names: Sequence[str], path: Path) -> None:
-        whole = ParquetSink(path, self._schema, self._what)
-        for batch in self._rows_of(names):
-            whole(batch)
-        whole.close()
+        join([self._path.parent / name for name in names], path, self._schema, self._what)
 
     @property
     def _place(self) -> Path:

@@ -33,8 +33,8 @@ def findings(
     if len(runs) == 1 and not runs[0].seeds:
         (run,) = runs
         said = [f"{_reached(run, target)}{_outcome(run)}"]
+        said += [_interrupted(run)]
         if run.complete:
-            said += [_interrupted(run)]
             said += [_abstained(run), _skipped(run)]
             said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
@@ -57,7 +57,7 @@ def _outcome(run: Run) -> str:
         ended = "failed" if run.status == "failed" else f"did not end: its status is {run.status}"
         done = f" It had applied {plural(int(gradients), 'gradient')}" if gradients else ""
         when = f" by {seconds(time_s)} of {clock([run])}" if done and time_s else ""
-        return f"This run {ended}.{done}{when}{'.' if done else ''}"
+        return f"This run {ended}.{done}{when}{'.' if done else ''}{_resume(run)}"
     if not time_s or not gradients:
         return ""
     rate = f"{plural(int(gradients), 'gradient')} ({number(gradients / time_s)} per second)"
@@ -68,6 +68,12 @@ def _outcome(run: Run) -> str:
             f"and {rate}."
         )
     return f"Applied {rate} in {seconds(time_s)} of {clock([run])}."
+
+
+def _resume(run: Run) -> str:
+    """Say how a run goes on that did not end."""
+    command, name = run.summary.get("resume"), run.summary.get("checkpoint")
+    return "" if not command else f" It goes on from {name} with: {command}"
 
 
 def _interrupted(run: Run) -> str:

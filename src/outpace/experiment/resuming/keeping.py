@@ -47,6 +47,8 @@ class Keeper:
         self._trace, self._sinks, self._warn, self._events = trace, sinks, warn, events
         self.last = last
         self._has_warned = False  # since the last checkpoint that was written
+        # Called with each checkpoint once it is complete, and the metrics until then.
+        self.when_saved: Callable[[Taken, pa.Table], None] = lambda taken, metrics: None
 
     def begin(self, number: int) -> Path:
         return self._checkpoints.begin(number)
@@ -63,6 +65,7 @@ class Keeper:
         row = (*nothing, NONE, at, at, *nothing, taken.number, *nothing, taken.updates)
         self._trace.row(CHECKPOINT, *row)
         self._events.add_checkpoint(taken.number, seconds(taken.now), taken.updates)
+        self.when_saved(taken, metrics)
 
     def _tidy(self) -> None:
         """Remove segments of the records that no checkpoint names any more."""

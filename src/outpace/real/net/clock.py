@@ -25,7 +25,7 @@ Readable: TypeAlias = "zmq.Socket[bytes] | int"
 _MILLISECOND: Final = 1_000_000
 _DELAYED: Final = [
     getattr(signal, name)
-    for name in ("SIGINT", "SIGTERM", "SIGTSTP", "SIGUSR1")
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGUSR1")
     if hasattr(signal, name)
 ]
 _WAITED_NS: Final = 20_000  # a poll that need not wait takes 1 to 3 microseconds

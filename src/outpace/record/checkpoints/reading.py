@@ -22,6 +22,11 @@ from outpace.sync.checkpoint.state import ShardState
 CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
 
+def name_of(number: int) -> str:
+    """Return the folder of a checkpoint below the folder of the run, such as checkpoints/000012."""
+    return f"{CHECKPOINTS}/{number:06d}"
+
+
 class Checkpoint:
     """A checkpoint with its index; the other files are read when they are needed.
 

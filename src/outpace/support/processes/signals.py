@@ -1,4 +1,4 @@
-"""Delays Ctrl-C and SIGTERM where an interruption would leave something half done."""
+"""Delays Ctrl-C, SIGTERM and SIGHUP where an interruption would leave something half done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the block is done, in the main thread.
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the block is done, in the main thread.
 
     If the block raises, they are left out. Blocking the signals in this thread is not enough:
     another thread may take them, and Python still runs the handler here.
@@ -21,7 +21,7 @@ def uninterrupted() -> Iterator[None]:
     late: list[int] = []
     before = {
         number: signal.signal(number, lambda n, _: late.append(n))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not None  # None: not set from Python, so it cannot be kept
     }
     try:
