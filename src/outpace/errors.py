@@ -42,7 +42,7 @@ class ProtocolError(RunError):
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
     """Return the known word that a mistyped one is most like; None if there is none."""
-    return next(iter(difflib.get_close_matches(str(word), sorted(known), n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(str(word), sorted(known), n=1, cutoff=0.6)), None)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

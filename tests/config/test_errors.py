@@ -70,6 +70,15 @@ def test_a_mistyped_key_that_is_required_is_one_problem():
     }
 
 
+def test_a_key_of_a_section_at_the_wrong_place_is_named_with_its_section():
+    assert problems("lr=1", "mean_s=2") == {
+        "lr: unknown key. Did you mean 'optimizer.lr'?",
+        "mean_s: unknown key. Did you mean 'compute.mean_s'?",
+    }
+    (problem,) = problems("latency=1")  # no section has it
+    assert problem.startswith("latency: unknown key. Known: ")
+
+
 def test_what_belongs_to_a_class_is_no_key():
     (problem,) = problems("sync={kind: cutoff, apply: on-arrival}")
     assert problem.startswith("sync.apply: unknown key.")

@@ -202,9 +202,14 @@ def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> t
     return None
 
 
+def _kinds(option: type) -> tuple[str, ...]:
+    """Return the kind of the dataclass; nothing if it has none."""
+    return tuple(str(f.default) for f in dataclasses.fields(option) if f.name == "kind")
+
+
 def _kind(option: type) -> str:
-    (default,) = (f.default for f in dataclasses.fields(option) if f.name == "kind")
-    return str(default)
+    (kind,) = _kinds(option)
+    return kind
 
 
 def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
@@ -220,7 +225,8 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
         if key in usual:  # `hints` also contains class variables, which are not keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
-            problems.append(f"{prefix}{key}: unknown key.{did_you_mean(key, usual)}")
+            advice = _in_a_section(key, hints, data) or did_you_mean(key, usual)
+            problems.append(f"{prefix}{key}: unknown key.{advice}")
     suggested = {nearest(key, usual) for key in data if key not in usual}
     for entry in dataclasses.fields(option):
         if entry.name not in data and _default(entry) is _UNREADABLE:
@@ -244,6 +250,26 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
         separator = "" if not path else ": " if complaint.startswith("needs") else "."
         problems.append(f"{path}{separator}{complaint}")
     return made
+
+
+def _in_a_section(key: str, hints: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Return advice if a section, such as `sync`, has this key; otherwise an empty text.
+
+    Args:
+        hints: the types of the known keys.
+        data: what was written; its kinds decide which keys a section has.
+    """
+    found = []
+    for section, hint in hints.items():
+        written = data.get(section)
+        kind = written.get("kind") if isinstance(written, dict) else None
+        options = _options(hint)
+        options = [each for each in options if kind in _kinds(each)] or options
+        if any(key == entry.name for each in options for entry in dataclasses.fields(each)):
+            found.append(section)
+    found = [section for section in found if section in data] or found
+    names = " or ".join(f"'{section}.{key}'" for section in found)
+    return f" Did you mean {names}?" if 0 < len(found) <= 3 else ""
 
 
 def _check_what_there_is(option: type, values: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ import re
 from itertools import product
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import outpace
@@ -225,3 +227,20 @@ def test_a_script_that_ends_by_itself_loses_what_its_slowest_worker_needs_longer
     path.write_text(write_yaml({**read_yaml(path), "stop": {"iterations": None}}))
     (alone,) = explained(tmp_path / "run").causes
     assert alone.lost_s == limited.lost_s > 0
+
+
+@pytest.mark.parametrize("steps, ends_by_itself", [(38, True), (20, False)])
+def test_workers_of_such_a_script_may_have_slightly_different_numbers_of_steps(
+    tmp_path, steps, ends_by_itself
+):
+    """At half of the others' steps, worker 0 must have ended after a given time."""
+    run(tmp_path / "run", sync={"kind": "asp"})
+    (limited,) = explained(tmp_path / "run").causes
+    path = tmp_path / "run" / files.CONFIG
+    path.write_text(write_yaml({**read_yaml(path), "stop": {"iterations": None}}))
+    rows = pq.read_table(tmp_path / "run" / files.TRACE)
+    late = pc.and_(pc.equal(rows["worker"], 0), pc.greater_equal(rows["iteration"], steps))
+    late = pc.fill_null(pc.and_(late, pc.equal(rows["event"], "iteration")), False)
+    pq.write_table(rows.filter(pc.invert(late)), tmp_path / "run" / files.TRACE)
+    (cause,) = explained(tmp_path / "run").causes
+    assert (cause.lost_s == pytest.approx(limited.lost_s, rel=0.1)) is ends_by_itself
