@@ -229,7 +229,7 @@ def test_a_script_that_ends_by_itself_loses_what_its_slowest_worker_needs_longer
     assert alone.lost_s == limited.lost_s > 0
 
 
-@pytest.mark.parametrize("steps, ends_by_itself", [(38, True), (20, False)])
+@pytest.mark.parametrize(("steps", "ends_by_itself"), [(38, True), (20, False)])
 def test_workers_of_such_a_script_may_have_slightly_different_numbers_of_steps(
     tmp_path, steps, ends_by_itself
 ):
