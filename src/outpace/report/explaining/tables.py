@@ -65,8 +65,8 @@ class Tables:
         """True if the run ended when every worker had done a number of iterations known before.
 
         A script that no `stop` ends takes the steps that it wants, however slow its worker is. The
-        numbers of steps may differ a little (a worker with fewer samples); where they differ by more
-        than a tenth, the workers are taken to have ended after a given time.
+        numbers of steps may differ a little (a worker with fewer samples); where they differ by
+        more than a tenth, the workers are taken to have ended after a given time.
         """
         stop = self.config.get("stop")
         given = (

@@ -198,7 +198,10 @@ def _by_status(data: SweepData, place: Callable[[Shown], Any]) -> list[Plot]:
             and (y := _height(data, each)) is not None
         ]
         if found:
-            dots = _dots(WORDS.get(status, status), [x for x, _, _ in found], symbol, ink)
+            name = WORDS.get(status, status)
+            if data.of_time and status in EARLY:
+                name = f"{name}: would take longer"
+            dots = _dots(name, [x for x, _, _ in found], symbol, ink)
             dots["y"] = rounded([y for _, y, _ in found])
             dots["hovertext"] = [_about(each, data) for _, _, each in found]
             traces.append(dots)

@@ -45,8 +45,13 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
             "slices",
             "Slices",
             [slices(data)],
-            "Each candidate against one of its values; the other values differ, too. A candidate "
-            "without a value is shown where it was ended.",
+            "Each candidate against one of its values; the other values differ, too. "
+            + (
+                "A triangle is at the time at which a candidate was ended early: it had not "
+                "reached the target, and would have taken longer."
+                if data.of_time
+                else "A candidate without a value is shown at the value that it had when it ended."
+            ),
         ),
         Section("search", "The search", [search(data)], f"{escaped(_sentence(data.method))}"),
         Section("all", "Candidates", [_table(data), _errors(data)], escaped(_meanings(data))),
