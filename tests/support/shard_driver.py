@@ -24,7 +24,7 @@ from outpace.sync.messages import (
     Resume,
     SetPolicy,
 )
-from outpace.sync.observer import NOBODY, Outcome
+from outpace.sync.observer import NO_WORKER, Outcome
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
@@ -44,7 +44,7 @@ class Account:
 
     def pull_answered(self, reply, arrived, decision, released_by):
         assert reply.held >= 0
-        assert (decision.release_clock is None) == (released_by == NOBODY)
+        assert (decision.release_clock is None) == (released_by == NO_WORKER)
         self.answered.append((reply.worker, reply.iteration, reply.clock, released_by))
 
     def pull_abandoned(self, shard, pull, arrived, decision):

@@ -54,7 +54,7 @@ from outpace.sync.messages import (
     Resume,
     SetPolicy,
 )
-from outpace.sync.observer import NOBODY, Outcome
+from outpace.sync.observer import NO_WORKER, Outcome
 from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
@@ -182,7 +182,7 @@ class Observer:
         self.settled.append((push.worker, push.iteration, outcome, staleness))
 
     def pull_answered(self, reply, arrived, decision, released_by):
-        assert (decision.release_clock is None) == (released_by == NOBODY)
+        assert (decision.release_clock is None) == (released_by == NO_WORKER)
         self.answered.append((reply.worker, reply.iteration))
 
     def pull_abandoned(self, shard, pull, arrived, decision):

@@ -1,4 +1,4 @@
-"""What an engine needs to save checkpoints, and to go on from one, in every runtime."""
+"""The parts of an engine that save checkpoints and go on from one, in every runtime."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _SEVERAL: Final = (files.COMPARISON, files.SWEEP, files.ADVICE)
 
 
 class RunState(NamedTuple):
-    """What is known of a run.
+    """The state of a run, as its files show it.
 
     Attributes:
         state: killed means that it ended without a word.

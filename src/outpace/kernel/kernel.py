@@ -317,7 +317,7 @@ class Kernel:
         """End one walker where it stands, as if its process were killed; nothing if it is done.
 
         What it waited for goes to others; a message that it was given and has not read is lost. It
-        cleans up (`finally`), and whoever awaits it goes on. The run ends if it was the last
+        cleans up (`finally`), and a walker that awaits it goes on. The run ends if it was the last
         walker that is no daemon. Raises RuntimeError if it is the walker that runs now.
         """
         if walker.done:

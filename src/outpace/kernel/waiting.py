@@ -1,4 +1,6 @@
-"""What a walker waits for: the value of a future, the end of another walker, a message, a call.
+"""The things that a walker can wait for.
+
+The value of a future, the end of another walker, a message, a call.
 
 For speed, these classes and the kernel use each other's private attributes.
 """
@@ -118,7 +120,7 @@ class Mailbox(Generic[T]):
         return message
 
     def clear(self) -> None:
-        """Drop the messages that nobody has received."""
+        """Drop the messages that have not been received."""
         self._messages.clear()
 
     def get_nowait(self) -> T | None:

@@ -1,4 +1,4 @@
-"""What a script logs: `outpace.log(loss=..., accuracy=..., lr=...)`.
+"""The values that a script logs: `outpace.log(loss=..., accuracy=..., lr=...)`.
 
 Both runtimes check the values in the worker's process with `checked`, and give each point to
 `Metrics.log` in the process that keeps the results of the run.

@@ -24,7 +24,7 @@ from outpace.record.trace import (
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
 from outpace.sync.messages import NO_SERVER, Pull, Push, Reply
-from outpace.sync.observer import NOBODY, Outcome
+from outpace.sync.observer import NO_WORKER, Outcome
 
 
 class Average(Protocol):
@@ -194,9 +194,9 @@ class Recorder:
         self, reply: Reply, arrived: Time, decision: Decision, released_by: int
     ) -> None:
         shard = reply.shard
-        if released_by != NOBODY:
+        if released_by != NO_WORKER:
             self._delay(shard)
-        by = NONE if released_by == NOBODY else released_by
+        by = NONE if released_by == NO_WORKER else released_by
         judged = decision.reason, decision.lead, decision.bound
         span = reply.iteration, arrived, arrived + reply.held, NONE
         version, clock = reply.version, reply.clock

@@ -1,4 +1,4 @@
-"""What a run went through to survive failures, for its summary."""
+"""Interruptions and restarts of a run, for its summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in virtual time set in their process, and restore."""
+"""Settings of the process that runs in virtual time change, and restore."""
 
 from __future__ import annotations
 

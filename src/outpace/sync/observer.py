@@ -9,7 +9,7 @@ from outpace.support.units import Time
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull, Push, Reply
 
-NOBODY: Final = -1  # not released by a message: at once, by time-out, or by a change of policy
+NO_WORKER: Final = -1  # not released by a message: at once, by time-out, or by a change of policy
 
 
 class Outcome(enum.IntEnum):
@@ -34,7 +34,11 @@ class ShardObserver(Protocol):
     def pull_answered(
         self, reply: Reply, arrived: Time, decision: Decision, released_by: int
     ) -> None:
-        """Report an answered pull; released_by: the worker whose message released it, or NOBODY."""
+        """Report an answered pull.
+
+        Args:
+            released_by: the worker whose message released it, or NO_WORKER.
+        """
 
     def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:
         """Report a held pull that gets no answer, because the run ended or its worker left."""

@@ -210,7 +210,7 @@ class Policy(ABC):
 
         Such a worker goes on with a later iteration, so workers take different numbers of steps in
         the same time. They then tell the servers when they wait in a collective of their script
-        (`Pause`), so that nobody waits for them. By default, True if `patience_s` is overridden.
+        (`Pause`), so that no worker waits for them. By default, True if `patience_s` is overridden.
         """
         return type(self).patience_s is not Policy.patience_s
 

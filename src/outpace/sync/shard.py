@@ -58,7 +58,7 @@ from outpace.sync.messages import (
     Resume,
     SetPolicy,
 )
-from outpace.sync.observer import NOBODY, Outcome, ShardObserver
+from outpace.sync.observer import NO_WORKER, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Policy
 
@@ -143,7 +143,7 @@ class Shard:
 
     def on_time(self, now: Time) -> list[Reply]:
         """Return the replies due at `next_deadline` or later; raises the errors of `receive`."""
-        return self._advance(NOBODY, now)
+        return self._advance(NO_WORKER, now)
 
     def close(self, now: Time) -> None:
         """End the run: report the pushes never applied and the pulls never answered."""
@@ -192,7 +192,7 @@ class Shard:
         for worker in state.gone if everyone else ():
             view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
-            self._wait, self._deadline = (now, NOBODY), now
+            self._wait, self._deadline = (now, NO_WORKER), now
 
     def describe_waiting(self) -> str:
         """Return which pulls the shard holds and until when, in words; empty if none."""
@@ -233,11 +233,11 @@ class Shard:
             self._queue.add(pull, now, decision)
             return []
         if self._deadline is None or now < self._deadline:
-            return [self._answer(pull, now, now, decision, NOBODY)]
+            return [self._answer(pull, now, now, decision, NO_WORKER)]
         # The deadline has passed but `on_time` has not been called: call it first. (With a global
         # barrier, the scheduler's deadline at the same time may have caused this pull.)
         replies = self.on_time(now)
-        return [*replies, self._answer(pull, now, now, self._judged(pull), NOBODY)]
+        return [*replies, self._answer(pull, now, now, self._judged(pull), NO_WORKER)]
 
     def _on_leave(self, leave: Leave, now: Time) -> list[Reply]:
         worker = leave.worker
@@ -280,8 +280,8 @@ class Shard:
         self._policy = policy
         self._gradients.follow(policy, now)
         self._wait = self._deadline = None
-        self._advance(NOBODY, now)  # returns no replies, because no pull is in the queue now
-        return self._judge_again(held, NOBODY, now)
+        self._advance(NO_WORKER, now)  # returns no replies, because no pull is in the queue now
+        return self._judge_again(held, NO_WORKER, now)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration
@@ -326,7 +326,7 @@ class Shard:
     def _advance(self, mover: int, now: Time, *, at_end: bool = True) -> list[Reply]:
         """Finish the iterations that may be finished and answer the pulls that this releases.
 
-        mover: the worker that pushed, paused, resumed or left, or NOBODY. at_end: True to finish
+        mover: the worker that pushed, paused, resumed or left, or NO_WORKER. at_end: True to finish
         an iteration whose deadline is now; False if more pushes may arrive at this instant.
         """
         view, cause, movers = self._view, mover, [mover]
@@ -364,7 +364,7 @@ class Shard:
         view = self._view
         view.answer(pull.worker, now)
         self._queue.forget(pull)
-        if decision.release_clock is not None and released_by == NOBODY:
+        if decision.release_clock is not None and released_by == NO_WORKER:
             released_by = pull.worker  # released by a change of policy or by a time-out
         version, held = self._updates.version, now - arrived
         reply = Reply(self.index, pull.worker, pull.iteration, version, view.clock, held)

@@ -27,7 +27,7 @@ from outpace.tasks.stacked import Stacked
 from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
 
 _TRAIN_SAMPLES_EVALUATED: Final = 1000
-_NOBODY: Final = (-1, 0)  # worker and iteration of an evaluation's random numbers
+_EVALUATION: Final = (-1, 0)  # worker and iteration of an evaluation's random numbers
 
 
 def supervised(
@@ -248,7 +248,7 @@ class SupervisedWorkload:
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Put the model into `eval` mode, with averages computed for the loaded parameters."""
-        self._seed_generators(*_NOBODY)
+        self._seed_generators(*_EVALUATION)
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:

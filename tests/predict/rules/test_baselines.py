@@ -12,7 +12,7 @@ from scipy.special import log_ndtr
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Elfving, expected_order, normal_scores
 
-NOBODY = np.zeros(100, dtype=bool)
+NO_WORKER = np.zeros(100, dtype=bool)
 
 
 def exact(n: int, j: int) -> float:
@@ -48,7 +48,7 @@ def test_elfving_waits_for_all_in_its_window_and_then_always_for_the_same():
     waits = []
     for _ in range(6):
         waits.append(rule.begin())
-        rule.observe(random.normal(1, 0.1, 100), NOBODY, 2.0)
+        rule.observe(random.normal(1, 0.1, 100), NO_WORKER, 2.0)
     assert waits[:3] == [Wait()] * 3
     assert 50 < waits[3].count < 100
     assert waits[3:] == [waits[3]] * 3
@@ -57,5 +57,5 @@ def test_elfving_waits_for_all_in_its_window_and_then_always_for_the_same():
 def test_times_with_two_modes_do_not_make_elfving_wait_for_one_worker():
     rule = Elfving(1)
     times = np.where(np.arange(100) < 20, 1.0, 0.1)  # μ − 2σ is below zero
-    rule.observe(times, NOBODY, 1.0)
+    rule.observe(times, NO_WORKER, 1.0)
     assert rule.begin().count > 20

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outpace.predict.rules.hedge import Guess
 
-NOBODY = np.zeros(5, dtype=bool)
+NO_WORKER = np.zeros(5, dtype=bool)
 ONE = np.array([False, False, False, False, True])
 FAST = [1.0, 1.0, 1.0, 1.0]
 
@@ -21,7 +21,7 @@ def guessed(*rows):
 
 
 def test_the_middle_of_the_longer_times_of_iterations_seen_whole_by_the_speed_of_this_one():
-    whole = [([*FAST, slow], NOBODY) for slow in (3.0, 5.0, 9.0, 1.5)]
+    whole = [([*FAST, slow], NO_WORKER) for slow in (3.0, 5.0, 9.0, 1.5)]
     # All are twice as slow now, and it was cut off at 4 s: 3, 5, 9 were longer, relatively.
     assert guessed(*whole, ([2.0, 2.0, 2.0, 2.0, 4.0], ONE))[4] == 2 * 5
 
@@ -29,23 +29,23 @@ def test_the_middle_of_the_longer_times_of_iterations_seen_whole_by_the_speed_of
 def test_several_are_spread_over_them_the_last_seen_fastest_first():
     guess = Guess()
     for slow in (3.0, 5.0):
-        guess.observe(np.array([*FAST[:3], slow, 1.1]), NOBODY)
+        guess.observe(np.array([*FAST[:3], slow, 1.1]), NO_WORKER)
     row = guess.observe(np.array([1.0, 1.0, 1.0, 1.05, 1.05]), np.arange(5) >= 3)
     assert row.tolist() == [1.0, 1.0, 1.0, 5.0, 1.1]
 
 
 def test_if_no_time_was_longer_it_was_about_to_come():
-    assert guessed(([*FAST, 1.5], NOBODY), ([*FAST, 4.0], ONE))[4] == 4.0
+    assert guessed(([*FAST, 1.5], NO_WORKER), ([*FAST, 4.0], ONE))[4] == 4.0
     assert guessed(([*FAST, 4.0], ONE))[4] == 4.0
 
 
 def test_its_own_last_time_counts_if_that_is_more():
-    rows = ([*FAST, 3.0], NOBODY), ([0.1, 0.1, 0.1, 0.1, 0.2], ONE)
+    rows = ([*FAST, 3.0], NO_WORKER), ([0.1, 0.1, 0.1, 0.1, 0.2], ONE)
     assert guessed(*rows)[4] == 3.0
 
 
 def test_one_that_was_not_there_stays_away():
-    assert math.isnan(guessed(([*FAST, math.nan], NOBODY))[4])
+    assert math.isnan(guessed(([*FAST, math.nan], NO_WORKER))[4])
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=5, max_size=5), st.floats(0.1, 10))
@@ -53,7 +53,7 @@ def test_a_guess_is_at_least_the_bound_and_who_came_is_left_alone(times, end):
     cut = np.array(times) > end
     seen = np.where(cut, end, times)
     guess = Guess()
-    guess.observe(np.array([*FAST, 4.0]), NOBODY)
+    guess.observe(np.array([*FAST, 4.0]), NO_WORKER)
     row = guess.observe(seen, cut)
     assert (row >= seen).all()
     assert (row[~cut] == seen[~cut]).all()

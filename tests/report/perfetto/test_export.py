@@ -29,7 +29,7 @@ from outpace.record.trace import Trace
 from outpace.report.perfetto.export import PERFETTO, write_perfetto
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Push, Reply
-from outpace.sync.observer import NOBODY, Outcome
+from outpace.sync.observer import NO_WORKER, Outcome
 
 
 def export(*arguments: object) -> Result:
@@ -174,7 +174,7 @@ def test_the_clock_of_a_server_may_differ_from_that_of_its_workers(tmp_path):
         recorder.iteration_finished(worker, 0, 1000 * MS, 1100 * MS, 1200 * MS, 40 * MS, 0)
     recorder.push_settled(0, Push(9, 0, 0), 5, 2**62, Outcome.DROPPED, -1)
     at_once = Decision(None, Reason.UNBOUNDED, lead=-1)
-    recorder.pull_answered(Reply(0, 9, 0, 0, -1, 2**62 - 5), 5, at_once, NOBODY)
+    recorder.pull_answered(Reply(0, 9, 0, 0, -1, 2**62 - 5), 5, at_once, NO_WORKER)
     trace.flush()
     sink.close()
     write_perfetto(run, tmp_path / "out.gz")

@@ -17,7 +17,7 @@ from outpace.record.sinks import ParquetSink
 from outpace.record.trace import CHECKPOINT, LOSS, NONE, RESTART, Trace
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Push, Reply
-from outpace.sync.observer import NOBODY, Outcome
+from outpace.sync.observer import NO_WORKER, Outcome
 
 MS = 1_000_000  # ns
 
@@ -64,7 +64,7 @@ def write_waiting_trace(folder: Path) -> None:
     held = Decision(4, Reason.BEYOND_BOUND, lead=3, bound=3)
     at_once = Decision(None, Reason.WITHIN_BOUND, lead=0, bound=3)
     recorder.push_settled(0, Push(1, 3, 0), 110 * MS, 110 * MS, Outcome.APPLIED, 0)
-    recorder.pull_answered(Reply(0, 0, 0, 1, 1, 0), 300 * MS, at_once, NOBODY)
+    recorder.pull_answered(Reply(0, 0, 0, 1, 1, 0), 300 * MS, at_once, NO_WORKER)
     recorder.pull_answered(Reply(0, 1, 3, 1, 4, 190 * MS), 110 * MS, held, 0)
     recorder.iteration_finished(0, 0, 0, 290 * MS, 310 * MS, 0, 0)
     recorder.iteration_finished(1, 3, 0, 100 * MS, 310 * MS, 190 * MS, 0)

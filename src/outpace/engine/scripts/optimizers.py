@@ -1,4 +1,4 @@
-"""What a script's optimizer must be able to do in a run without servers, in every runtime."""
+"""Requirements on a script's optimizer in a run without servers, in every runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the trials of a search say: times to the target, learning rates, an order of candidates."""
+"""Results of the trials of a search: times to the target, learning rates, order of candidates."""
 
 from __future__ import annotations
 

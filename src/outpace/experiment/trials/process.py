@@ -106,5 +106,5 @@ class _Process:
                 raise Stopped(told.reason)
 
     def _send(self, said: Said) -> None:
-        with contextlib.suppress(OSError):  # the pool is being closed, and nobody reads
+        with contextlib.suppress(OSError):  # the pool is being closed and no longer reads
             self._pipe.send(said)

@@ -1,4 +1,4 @@
-"""What a cut-off rule has observed, so that a rule made anew can go on where another one was."""
+"""The observations of a cut-off rule, from which a new rule can go on where another one was."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def explaining(runs: Sequence[Run]) -> Section | None:
 
 def _rows(found: Explanation) -> list[list[str]]:
     if not found.causes and found.faster is None:
-        return [["nobody", "", ""]]
+        return [["none", "", ""]]
     if not found.causes:
         return [[escaped(sentences(found)[0]), "", ""]]
     rows = [_row(cause) for cause in found.causes[:_CAUSES]]

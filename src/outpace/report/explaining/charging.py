@@ -59,7 +59,7 @@ def shared(arrivals: Floats, excess: Floats, until: Floats | None = None) -> Flo
     Args:
         arrivals: Times when each unit was done, in s, shape (T, N); NaN: it took no part.
         excess: Seconds that each unit needed longer than the others, shape (T, N).
-        until: When the wait was over, whoever was missing, shape (T,). None: when all had arrived.
+        until: End of the wait, though workers were missing, shape (T,). None: when all were there.
     """
     there = ~np.isnan(arrivals)
     late = np.where(there, arrivals, -np.inf)

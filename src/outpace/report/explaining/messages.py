@@ -36,7 +36,7 @@ class Transits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """What requests to servers needed, in s, by server, iteration and worker, shapes (M, T, N).
+    """Durations of requests to servers, in s, by server, iteration and worker, shapes (M, T, N).
 
     NaN: it is unknown.
 

@@ -1,1 +1,1 @@
-"""What a shard keeps account of: progress, sums, pulls and gradients that wait; what is illegal."""
+"""The accounts of a shard: progress, sums, pulls and gradients that wait; what is illegal."""

@@ -1,4 +1,4 @@
-"""What becomes of the gradients of pushes: applied, added to a sum, held back or dropped."""
+"""The treatment of the gradients of pushes: applied, added to a sum, held back or dropped."""
 
 from __future__ import annotations
 

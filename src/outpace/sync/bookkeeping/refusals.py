@@ -1,4 +1,4 @@
-"""What a shard refuses: messages that no correct worker sends. They have changed nothing."""
+"""Messages that a shard refuses, since no correct worker sends them. They change nothing."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class View:
     ) -> None:
         """Take over the progress of another view; a new one only.
 
-        Nobody is paused. Policies that look at times see no step before now.
+        No worker is paused. Policies that look at times see no step before now.
         """
         self.clock, self._progress, self._gone = clock, list(watermarks), set(gone)
         there = [mark for worker, mark in enumerate(self._progress) if worker not in gone]

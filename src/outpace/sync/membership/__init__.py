@@ -1,4 +1,4 @@
-"""Who takes part in a run with servers: the processes behind its workers."""
+"""Membership in a run with servers: the processes behind its workers."""
 
 from outpace.sync.membership.machine import (
     EndRun,

@@ -21,7 +21,7 @@ from outpace.sync.programs.context import AbortableContext, Stopped
 
 
 class _Server:
-    """What a worker must know of one server to go on with it."""
+    """The state of one server from which a worker goes on with it."""
 
     __slots__ = ("ahead", "owed", "pushed", "shown", "unconfirmed")
 

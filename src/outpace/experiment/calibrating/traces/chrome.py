@@ -47,7 +47,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class DistributedInfo(msgspec.Struct, gc=False):
-    """What torch.profiler says about the process group; None where it does not say it."""
+    """The process group as torch.profiler describes it; None where a value is missing."""
 
     backend: str | None = None
     rank: int | None = None

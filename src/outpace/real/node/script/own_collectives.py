@@ -1,4 +1,4 @@
-"""What a script's own collectives, such as barriers and sums of metrics, cost its worker."""
+"""The time that a script's own collectives, such as barriers and sums of metrics, take a worker."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from outpace.tasks.abort_points import Computation
 
 @dataclass(slots=True)
 class StepOutcome:
-    """What is known about a step.
+    """The known times of a step.
 
     Attributes:
         is_abortable: True if the step may be cut off.
