@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.support.saved_runs import give_up, numbers, once_saved
 
 from outpace import RunError, load_checkpoint, run, simulate
 from outpace.engine.control import Control
@@ -40,37 +39,6 @@ SAVED = {**BSP, "checkpoint": {"every_s": 0.1}}
 def uninterrupted() -> str:
     digest: str = simulate(BSP).summary["parameters_digest"]
     return digest
-
-
-def numbers(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "checkpoints").iterdir())
-
-
-def once_saved(
-    folder: Path, action: Callable[[], None], number: int = 2
-) -> Callable[[Control], None]:
-    """Return a control function that acts once, as soon as this checkpoint or a later one is there.
-
-    The first checkpoint is of the start of the run.
-    """
-    did = []
-
-    def control(control: Control) -> None:
-        def look() -> None:
-            whole = [int(name) for name in numbers(folder) if name.isdigit()]
-            if max(whole, default=0) >= number:
-                did.append(action())
-            elif not did:
-                control.at(control._now() / 1e9 + 0.02, look)
-
-        if not did:
-            control.at(0.0, look)
-
-    return control
-
-
-def give_up() -> None:
-    raise RuntimeError("that is enough")
 
 
 def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_path):

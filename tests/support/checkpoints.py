@@ -1,13 +1,14 @@
 """States of shards for tests of checkpoints, and their comparison."""
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.record.checkpoints import Checkpoints, Index, write_shard, write_tensors
+from outpace.record.checkpoints import Checkpoints, Index, Taken, write_shard, write_tensors
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
 
@@ -79,3 +80,27 @@ def save(
     )
     checkpoints.commit(index, METRICS)
     return index
+
+
+class Keeper:
+    """Keeps checkpoints in a folder, and remembers why some were abandoned."""
+
+    def __init__(self, run: Path) -> None:
+        self.files, self.is_full = Checkpoints(run), False
+        self.abandoned: list[tuple[int, str]] = []
+
+    @property
+    def last(self) -> int:
+        return max(self.files.numbers(), default=0)
+
+    def begin(self, number: int) -> Path:
+        if self.is_full:
+            raise OSError("no space")
+        return self.files.begin(number)
+
+    def commit(self, taken: Taken, metrics: pa.Table) -> None:
+        self.files.commit(Index.of(taken), metrics)
+
+    def abandon(self, number: int, why: str = "") -> None:
+        self.abandoned.append((number, why))
+        self.files.abandon(number)

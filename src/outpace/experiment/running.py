@@ -162,11 +162,6 @@ def _run(
             "put it into a file, and name it: "
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
-    if experiment.checkpoint is not None and experiment.peers is not None:
-        raise ConfigError(
-            "checkpoint: a real run without servers cannot be saved yet: leave it out, or simulate "
-            "the run"
-        )
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
     command: Command = "run" if options.get("outside") is None else "serve"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from outpace.blocks.block import Phantom, whole
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError
 from outpace.sync.checkpoint.state import PendingIteration
+from outpace.sync.checkpoint.workers import accumulated_in, restore_own
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.peers.parameters import SharedModel
 from outpace.sync.peers.strategy import PeerStrategy
@@ -51,16 +51,8 @@ def take_up(
     accumulated: dict[int, PendingIteration] = {}
     for worker, kept in enumerate(own):
         if strategy.has_own:
-            block, parameters = own_block(worker), state.parameters
-            if kept is not None and strategy.saved_apart:
-                parameters = kept.parameters
-            block.replace(whole(parameters))
-            if kept is not None and kept.optimizer:
-                block.load_optimizer_state(kept.optimizer)
-        if kept is not None and kept.pending:
-            (accumulated[worker],) = kept.pending
-            if isinstance(state.parameters, Phantom):
-                parts = ((0, state.parameters),)
-                accumulated[worker] = replace(accumulated[worker], parts=parts)
+            restore_own(own_block(worker), state, kept, apart=strategy.saved_apart)
+        if (pending := accumulated_in(state, kept)) is not None:
+            accumulated[worker] = pending
     steps = 0 if strategy.has_common else state.pushes
     return Before(state.version, steps, accumulated)

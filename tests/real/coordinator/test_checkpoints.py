@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import torch
-from tests.support.checkpoints import METRICS, shard_state
+from tests.support.checkpoints import METRICS, Keeper, shard_state
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
@@ -22,33 +22,10 @@ from outpace.real.net.checkpoint_messages import (
 )
 from outpace.real.net.messages import Plan, Ready
 from outpace.real.node.checkpoint_writer import SavedShard
-from outpace.record.checkpoints import Checkpoints, Index, write_shard
+from outpace.record.checkpoints import write_shard
 from outpace.record.totals import Totals
 
 PLAN = Plan([], [], layers=[6], bounds=[0, 3, 6], dtype="float32", digest="")
-
-
-class Keeper:
-    """Keeps checkpoints in a folder, and remembers why some were abandoned."""
-
-    def __init__(self, run) -> None:
-        self.files, self.abandoned, self.is_full = Checkpoints(run), [], False
-
-    @property
-    def last(self) -> int:
-        return max(self.files.numbers(), default=0)
-
-    def begin(self, number):
-        if self.is_full:
-            raise OSError("no space")
-        return self.files.begin(number)
-
-    def commit(self, taken, metrics):
-        self.files.commit(Index.of(taken), metrics)
-
-    def abandon(self, number, why=""):
-        self.abandoned.append((number, why))
-        self.files.abandon(number)
 
 
 class Run:

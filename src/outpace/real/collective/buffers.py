@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,6 +32,16 @@ class AccumulatedInBuffer:
         else:
             torch._foreach_copy_(places, list(parts(gradient)))
         self.count += 1
+
+    def parts(self) -> list[tuple[int, Value]]:
+        """Return a copy of the sum, for `restore`."""
+        return [(0, self._buffers[0].clone())] if self.count else []
+
+    def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
+        """Begin with the `parts` of another sum of `count` gradients."""
+        for _, part in parts:
+            self.add(part)
+        self.count = count
 
     def take(self) -> tuple[Block, int]:
         full, other = self._buffers

@@ -135,6 +135,15 @@ class Reductions:
         self._connected.do(take)
         return agreed
 
+    @property
+    def done(self) -> int:
+        """All-reduces whose result has arrived, since the run began."""
+        return self._done
+
+    def go_on_after(self, done: int) -> None:
+        """Count on from so many, before the first one."""
+        self._done = done
+
     def begin(self, value: Block | None, weight: int) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`."""
         assert self._pending is None, "the last one is not over"

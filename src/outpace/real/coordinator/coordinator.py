@@ -35,6 +35,7 @@ from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints, Saving
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -160,9 +161,20 @@ class Coordinator:
                         experiment, self.kernel, self.listener, saving, totals_of, resume
                     )
             else:
-                self._architecture = WithoutServers(
-                    experiment, self.kernel, self.listener, evaluate, self.store
+                peers = self._architecture = WithoutServers(
+                    experiment, self.kernel, self.listener, evaluate, self.store, resume
                 )
+                if saving is not None:
+                    saved = self.checkpoints = CheckpointsOfWorkers(
+                        experiment,
+                        self.kernel,
+                        self.listener,
+                        saving,
+                        totals_of,
+                        peers.groups,
+                        resume,
+                    )
+                    peers.when_left = lambda name, lost: saved.leave(name, lost=lost)
         except ConfigError:
             self._transport.close()
             raise
@@ -213,6 +225,8 @@ class Coordinator:
         """Tell the workers to stop; from now on waiting for them has a limit."""
         if self._ending is None:
             self._ending = reason
+            if self.checkpoints is not None:
+                self.checkpoints.stop()
             stop = StopRun(reason, self.losses.early)
             self._announced.add(COORDINATOR, stop)
             self._tell([name for name in self.workers if name not in self.losses.finished], stop)

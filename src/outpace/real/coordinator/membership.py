@@ -56,18 +56,35 @@ def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
 class Membership:
     """The group of all workers that are still there.
 
-    timeout_s: for all of them to enter an all-reduce. tell: sends a message to a worker.
+    Args:
+        timeout_s: for all of them to enter an all-reduce.
+        tell: sends a message to a worker.
+        first: number of the first all-reduce.
     """
 
     def __init__(
-        self, kernel: Kernel, workers: Iterable[str], timeout_s: float, tell: Tell
+        self,
+        kernel: Kernel,
+        workers: Iterable[str],
+        timeout_s: float,
+        tell: Tell,
+        first: int = 0,
     ) -> None:
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
         self.roster = Roster(workers)
-        self._entered = dict.fromkeys(self.roster.numbers, 0)  # all-reduces
+        self._entered = dict.fromkeys(self.roster.numbers, first)  # all-reduces
         self._generation, self._broken = 0, -1  # of groups: the newest, and the last that broke
         self._group = self.roster.here
         self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
+
+    @property
+    def averages(self) -> int:
+        """All-reduces that a worker has entered since the run began."""
+        return max(self._entered.values())
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Call this when no average of two is under way: at once."""
+        action()
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a worker; False if it is not about groups."""

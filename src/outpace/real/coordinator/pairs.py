@@ -13,7 +13,7 @@ is lost, besides what the lost worker had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from outpace.kernel import Kernel
 from outpace.real.coordinator.membership import Roster, Tell, end_if_still
@@ -31,15 +31,35 @@ from outpace.sync.peers.gossip import partner_of
 
 
 class Pairs:
-    """The averages of two. tell: sends a message to a worker."""
+    """The averages of two.
 
-    def __init__(self, kernel: Kernel, workers: Iterable[str], seed: int, tell: Tell) -> None:
+    tell: sends a message to a worker. first: number of the first average.
+    """
+
+    def __init__(
+        self, kernel: Kernel, workers: Iterable[str], seed: int, tell: Tell, first: int = 0
+    ) -> None:
         self._kernel, self._seed, self._tell = kernel, seed, tell
         self._roster = Roster(workers)
         self._names = list(self._roster.numbers)
         self._waiting: dict[str, tuple[int, str]] = {}  # seeker: its iteration, its partner
         self._busy: dict[str, int] = {}  # worker: its average
-        self._count = 0
+        self._count = first
+        self._when_idle: list[Callable[[], None]] = []
+
+    @property
+    def averages(self) -> int:
+        """Averages that have begun since the run began."""
+        return self._count
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Call this as soon as no average is under way; until then none begins.
+
+        What is sent to workers in `action` reaches them after an average that has changed both
+        models, and before the next one.
+        """
+        self._when_idle.append(action)
+        self._start()
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a worker; False if it is not about averages."""
@@ -89,6 +109,12 @@ class Pairs:
 
     def _start(self) -> None:
         """Start the averages whose two workers are free."""
+        if self._when_idle:
+            if self._busy:
+                return
+            actions, self._when_idle = self._when_idle, []
+            for action in actions:
+                action()
         for seeker, (_, partner) in list(self._waiting.items()):
             if not self._busy.keys().isdisjoint((seeker, partner)):
                 continue

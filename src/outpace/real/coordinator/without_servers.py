@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
 from outpace.real.coordinator.meetings import HostedMeetings
 from outpace.real.coordinator.membership import Membership
 from outpace.real.coordinator.pairs import Pairs
 from outpace.real.net.transport import Listener
-from outpace.sync.messages import WireMessage, worker_name
+from outpace.sync.messages import Leave, WireMessage, worker_name
 
 
 class WithoutServers:
     """Has the same methods as `WithServers`.
 
-    store: endpoint of the store through which workers form groups.
+    Args:
+        store: endpoint of the store through which workers form groups.
+        resume: where the run goes on; None: it begins.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class WithoutServers:
         listener: Listener,
         evaluate: Evaluate,
         store: str,
+        resume: ResumePoint | None = None,
     ) -> None:
         strategy = experiment.peers
         assert strategy is not None
@@ -35,11 +39,14 @@ class WithoutServers:
         self._present = set(self._workers)
         averages, send = not strategy.has_common, listener.send
         self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
-        self._groups: Membership | Pairs
+        # Called with each worker that leaves in order, or is lost (True).
+        self.when_left: Callable[[str, bool], None] = lambda name, lost: None
+        self.groups: Membership | Pairs
+        first = 0 if resume is None else resume.checkpoint.index.shards[0].version
         if strategy.exchanges:
-            self._groups = Pairs(kernel, self._workers, experiment.seed, send)
+            self.groups = Pairs(kernel, self._workers, experiment.seed, send, first)
         else:
-            self._groups = Membership(kernel, self._workers, strategy.timeout_s, send)
+            self.groups = Membership(kernel, self._workers, strategy.timeout_s, send, first)
         self._meetings = HostedMeetings(kernel, self._workers, strategy.timeout_s, send)
         self.store = store
 
@@ -51,7 +58,10 @@ class WithoutServers:
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""
-        return self._meetings.take(name, message) or self._groups.take(name, message)
+        taken = self._meetings.take(name, message) or self.groups.take(name, message)
+        if isinstance(message, Leave):
+            self.when_left(name, False)
+        return taken
 
     def source(self, shard: int) -> tuple[str, int]:
         """Return which process sends snapshots as `shard`, and the slice that it owns."""
@@ -63,6 +73,7 @@ class WithoutServers:
 
     def lose(self, name: str) -> None:
         self._present.remove(name)
-        self._groups.lose(name)
+        self.groups.lose(name)
         self._meetings.lose(name)
         self.snapshots.lose(self._workers.index(name))
+        self.when_left(name, True)

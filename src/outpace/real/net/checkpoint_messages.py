@@ -16,16 +16,32 @@ Encoded: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 21)]
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     """The coordinator to a server: save the shard when its clock becomes `clock`; None: at once.
 
-    number: of the checkpoint. folder: for the file.
+    Without servers it goes to the workers, whose clock is the number of their all-reduces; it is 0
+    only when the run begins.
+
+    number: of the checkpoint. folder: for the file. common: save the model that all workers have,
+    too.
     """
 
     number: Count
     clock: Count | None
     folder: Text
+    common: bool = False
+
+
+class WriteMean(WireMessage, tag="write mean"):
+    """The coordinator to a worker: save the mean of the workers' models, which are on the disk.
+
+    files: of the workers, in the folder of this checkpoint.
+    """
+
+    number: Count
+    folder: Text
+    files: list[Text]
 
 
 class GiveUpCheckpoint(WireMessage, tag="give up checkpoint"):
-    """The coordinator to a server: another server has missed the moment of this checkpoint."""
+    """The coordinator to a server or worker: another one has missed the moment of a checkpoint."""
 
     number: Count
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import torch
@@ -21,6 +22,7 @@ from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     Fetch,
+    Plan,
     Snapshot,
     TakeSnapshot,
     TrainingDone,
@@ -35,12 +37,15 @@ from outpace.real.net.peer_messages import (
 from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
+from outpace.real.node.saving.of_worker import WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import ALL_REDUCE, EXCHANGE, PROBE
 from outpace.support.units import Time
+from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters
 from outpace.sync.peers.parameters import AccumulatedInPlace
+from outpace.sync.policy import Scale
 
 _LONGEST_S: Final = 86_400.0  # for others to join a group
 _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
@@ -63,6 +68,8 @@ class PeerWorker(WorkerProcess):
         assert experiment.peers is not None
         self.strategy = experiment.peers
         self.first_iteration = 0
+        self.saver: WorkerSaver | None = None
+        self._accumulated_before: PendingIteration | None = None  # that a checkpoint had
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
@@ -122,6 +129,7 @@ class PeerWorker(WorkerProcess):
             models.start_from(parameters)
         await self.agree_on_buffers()
         models.prepare()
+        self._go_on(plan)
         self.common, self.own = models.common, models.own
         if self.strategy.exchanges:
             self._exchanges = PairwiseExchanges(
@@ -140,6 +148,27 @@ class PeerWorker(WorkerProcess):
         await self.start_run()
         await self.strategy.train(self)
         self.send_result()
+
+    def _go_on(self, plan: Plan) -> None:
+        """Go on from a checkpoint, if the run does."""
+        self.first_iteration = plan.first[self.worker] if plan.first else 0
+        if self.saver is not None:
+            before = self.saver.restore(self.first_iteration)
+            self._accumulated_before, self.version = before.accumulated, before.updates
+            assert self._reductions is not None
+            self._reductions.go_on_after(before.averages)
+
+    @property
+    def view(self) -> WorkerView:
+        """What is asked for to save this worker."""
+        return WorkerView(
+            self.worker,
+            self.clock,
+            lambda: self.recorder.totals,
+            lambda: 0 if self._reductions is None else self._reductions.done,
+            lambda: self.version,
+            self.coordinator.send,
+        )
 
     async def probe(self, budget: Time) -> None:
         """Time all-reduces of several sizes, all workers together."""
@@ -217,9 +246,14 @@ class PeerWorker(WorkerProcess):
     # -- the context of the program ----------------------------------------------------
 
     def accumulated(self) -> AccumulatedGradient:
-        if self._like is None:
-            return AccumulatedInPlace()
-        return AccumulatedInBuffer(self._like, self._sent_elements)
+        found: AccumulatedInPlace | AccumulatedInBuffer = AccumulatedInPlace()
+        if self._like is not None:
+            found = AccumulatedInBuffer(self._like, self._sent_elements)
+        before, self._accumulated_before = self._accumulated_before, None
+        if before is not None:
+            found.restore(before.parts, before.count)
+            self._versions = [version for _, version in before.pushes]
+        return found
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
         self._busy_since = started = self.now
@@ -236,7 +270,24 @@ class PeerWorker(WorkerProcess):
         return gradient
 
     def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
-        pass  # real runs without servers have no checkpoints
+        if self.saver is not None:
+            self.saver.look(iteration, partial(self._pending, iteration, accumulated))
+
+    def _pending(
+        self, iteration: int, accumulated: AccumulatedGradient | None
+    ) -> PendingIteration | None:
+        """Return a copy of what this worker has accumulated."""
+        if accumulated is None:
+            return None
+        assert isinstance(accumulated, AccumulatedInPlace | AccumulatedInBuffer)
+        return PendingIteration(
+            iteration=iteration,
+            scale=Scale.SUM,
+            workers=self.workers,
+            count=accumulated.count,
+            parts=tuple(accumulated.parts()),
+            pushes=tuple((self.worker, version) for version in self._versions),
+        )
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         assert self._reductions is not None
@@ -297,6 +348,8 @@ class PeerWorker(WorkerProcess):
         self._applied += gradients
         if self.version in self._asked:
             self._send_snapshot(self._asked.pop(self.version))
+        if self.saver is not None:
+            self.saver.updated(self.version)
 
     def stepped(self) -> None:
         """Count a step on the worker's own parameters."""
@@ -329,6 +382,8 @@ class PeerWorker(WorkerProcess):
                 self._exchanges.take(message)
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
+        elif self.saver is not None and self.saver.take(message):
+            pass
         elif isinstance(message, TakeSnapshot):
             if self.version >= message.version:
                 self._send_snapshot(message.request)

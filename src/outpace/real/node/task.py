@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -20,6 +21,7 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.peer import PeerWorker
+from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
@@ -108,7 +110,8 @@ class TaskModels:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
         (initial,) = trainer.cut([slice(0, sum(trainer.layers))])
         self._initial = whole(initial)
-        self._model: SharedModel
+        self.shared: SharedModel | None = None
+        self.own_block: ParameterBlock | None = None
         self._own: Own
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor | Phantom:
@@ -124,12 +127,14 @@ class TaskModels:
         if strategy.has_common:
             block = self._block(strategy.common_optimizer(self._optimizer))
             made = replicas(strategy, self._optimizer, partial(self._block, self._optimizer))
-            self._model = SharedModel(block, process.workers, process.changed, made)
+            self.shared = SharedModel(block, process.workers, process.changed, made)
         if strategy.has_own:
-            self._own = Own(self._block(self._optimizer), process.worker, process.stepped)
+            self.own_block = self._block(self._optimizer)
+            self._own = Own(self.own_block, process.worker, process.stepped)
 
     def common(self) -> Common:
-        return Common(self._model)
+        assert self.shared is not None
+        return Common(self.shared)
 
     def own(self) -> Own:
         return self._own
@@ -149,8 +154,7 @@ class TaskModels:
         )
 
     def now_trained(self) -> Value:
-        has_common = self._process.strategy.has_common
-        return self._model.newest.value if has_common else self._own.read()
+        return self._own.read() if self.shared is None else self.shared.newest.value
 
     def version_of(self, at: Parameters) -> int | None:
         return at.version if isinstance(at, Common | Replica) else None
@@ -167,8 +171,13 @@ class TaskModels:
         )
 
 
-def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
-    """Train a configuration's task as worker `number`; report errors to the coordinator."""
+def run_task(
+    link: CoordinatorLink, number: int, experiment: Experiment, resume: Path | None = None
+) -> None:
+    """Train a configuration's task as worker `number`; report errors to the coordinator.
+
+    resume: without servers, the folder of the checkpoint from which the run goes on.
+    """
     try:
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
@@ -182,4 +191,7 @@ def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None
     else:
         peer = PeerWorker(link, number, experiment)
         trainer = TaskTrainer(peer, experiment, workload)
-        peer.run(peer.work(TaskModels(peer, experiment, trainer)))
+        models = TaskModels(peer, experiment, trainer)
+        if experiment.checkpoint is not None or resume is not None:
+            peer.saver = WorkerSaver(peer.view, models, experiment, resume)
+        peer.run(peer.work(models))

@@ -105,14 +105,17 @@ class Checkpoint:
     def own_state(self, worker: int, workers: int) -> ShardState | None:
         """Return what a worker has beside the model, without servers; None if it has nothing.
 
-        With another number of `workers` than at the checkpoint, accumulated gradients are left out,
-        and new workers take the optimizer's state of one of the first. Raises OSError.
+        A worker that is not in the checkpoint takes the model and the optimizer's state of one of
+        the others. Accumulated gradients are left out then, and with another number of `workers`
+        than at the checkpoint. Raises OSError.
         """
         own = self.index.own
         if not own:
             return None
-        state = read_shard(self.path, own[worker % len(own)])
-        return state if workers == self.index.workers else replace(state, pending=())
+        found = next((record for record in own if record.shard == worker), None)
+        state = read_shard(self.path, found or own[worker % len(own)])
+        is_same = found is not None and workers == self.index.workers
+        return state if is_same else replace(state, pending=())
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""

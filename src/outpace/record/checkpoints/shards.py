@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Phantom, Pieces, StepSettings, Value, whole
+from outpace.blocks.sums import TreeSum
 from outpace.errors import ConfigError
 from outpace.optim import OptimizerState
 from outpace.record.checkpoints.tensors import Part, read_tensor, read_tensors, write_tensors
@@ -174,6 +175,14 @@ def read_parameters(folder: Path, record: ShardRecord) -> Value:
     if record.phantom_bytes is not None:
         return Phantom(record.phantom_bytes)
     return read_tensor(folder / record.file, _PARAMETERS)
+
+
+def mean_parameters(folder: Path, files: Sequence[str]) -> Value:
+    """Return the mean of the parameters in these files of `write_shard`. Raises OSError."""
+    total = TreeSum(len(files))
+    for number, file in enumerate(files):
+        total.add(number, read_tensor(folder / file, _PARAMETERS))
+    return total.mean()
 
 
 def without_tensors(record: ShardRecord) -> ShardState:

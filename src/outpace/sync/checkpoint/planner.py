@@ -1,5 +1,8 @@
 """Chooses the clocks at which shards are saved, without stopping anybody.
 
+Without servers the workers take the place of shards, and the results of all-reduces that of the
+clock.
+
 Whoever asks for an exact checkpoint does not know the clocks of the shards now. It asks for a clock
 a little ahead of the last that it knows. A shard that is past it says so; then the number of the
 checkpoint is given up at all shards, and a new one is asked for, twice as far ahead.
@@ -46,11 +49,13 @@ class CutPlanner:
         shards: their number.
         exact: True to save all shards at the same clock. May be changed between two checkpoints.
         number: of the last checkpoint.
+        tries: attempts after which shards are saved at once; infinite for workers, which come to
+            every number of results.
     """
 
-    def __init__(self, shards: int, exact: bool, number: int = 0) -> None:
+    def __init__(self, shards: int, exact: bool, number: int = 0, tries: float = _TRIES) -> None:
         self.exact, self.number = exact, number
-        self._shards = shards
+        self._shards, self._most_tries = set(range(shards)), tries
         self._missing: set[int] = set()  # shards that the open checkpoint lacks
         self._lead, self._clock = _LEAD, 0  # _clock: the last clock known
         self._target: int | None = None  # the clock asked for
@@ -62,18 +67,18 @@ class CutPlanner:
         return bool(self._missing)
 
     def begin(self, clock: int | None = None) -> list[Order]:
-        """Ask for the next checkpoint; returns no orders while one is open.
+        """Ask for the next checkpoint; returns no orders while one is open, or if all have left.
 
         clock: at which to take an exact one; None: soon after the last clock known.
         """
-        if self._missing:
+        if self._missing or not self._shards:
             return []
         self.number += 1
-        self._missing = set(range(self._shards))
+        self._missing = set(self._shards)
         self._target = None
-        if self.exact and self._tries < _TRIES:
+        if self.exact and self._tries < self._most_tries:
             self._target = self._clock + self._lead if clock is None else clock
-        return [Order(shard, self.number, self._target) for shard in range(self._shards)]
+        return [Order(shard, self.number, self._target) for shard in sorted(self._shards)]
 
     def saved(self, number: int, shard: int, clock: int = 0) -> bool:
         """Note that a shard is saved, at this clock; True if the checkpoint is whole now.
@@ -109,7 +114,12 @@ class CutPlanner:
         if not self._missing:
             return []
         self._missing.clear()
-        return [GiveUp(shard, self.number) for shard in range(self._shards)]
+        return [GiveUp(shard, self.number) for shard in sorted(self._shards)]
+
+    def leave(self, shard: int) -> list[GiveUp]:
+        """Ask this one no more: it has ended. Gives the open checkpoint up."""
+        self._shards.discard(shard)
+        return self.abandon()
 
     def _require_asked(self, number: int, shard: int) -> None:
         if number != self.number or shard not in self._missing:

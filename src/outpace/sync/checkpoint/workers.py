@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from outpace.blocks.block import Phantom, Value
+from outpace.blocks.block import Phantom, Value, whole
 from outpace.optim import OptimizerState
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.parameter_block import ParameterBlock
@@ -43,15 +44,18 @@ def state_of_worker(
     optimizer: OptimizerState,
     pending: tuple[PendingIteration, ...] = (),
     parameters: Value | None = None,
+    steps: int = 0,
 ) -> ShardState:
     """Return what a worker has when it begins this iteration.
 
-    parameters: of its own model; None: those that all workers have in common.
+    Args:
+        parameters: of its own model; None: those that all workers have in common.
+        steps: that it has taken on a model of its own, where there is no common one.
     """
     return ShardState(
         shard=worker,
         clock=iteration,
-        version=0,
+        version=steps,
         watermarks=(),
         gone=(),
         pushes=0,
@@ -79,3 +83,28 @@ def states_of_workers(
         )
         for worker, block in enumerate(blocks)
     ]
+
+
+def restore_own(
+    block: ParameterBlock, state: ShardState, kept: ShardState | None, *, apart: bool
+) -> None:
+    """Put what a worker had into the block of its own model.
+
+    Args:
+        state: of the model that all workers have.
+        kept: what the worker had beside it, if anything.
+        apart: True if its parameters are its own.
+    """
+    block.replace(whole((kept if apart and kept is not None else state).parameters))
+    if kept is not None and kept.optimizer:
+        block.load_optimizer_state(kept.optimizer)
+
+
+def accumulated_in(state: ShardState, kept: ShardState | None) -> PendingIteration | None:
+    """Return the gradients that a worker had accumulated, if it had any; as `restore_own`."""
+    if kept is None or not kept.pending:
+        return None
+    (pending,) = kept.pending
+    if isinstance(state.parameters, Phantom):
+        return replace(pending, parts=((0, state.parameters),))
+    return pending

@@ -92,7 +92,7 @@ class Checkpoints(ABC):
         self._plan: Plan | None = None
         self._open: Open | None = None
         self._version = 0  # the last one that is known
-        self._has_begun = self._is_due = self._is_over = False
+        self._has_begun = self._is_due = self._stops = self._is_over = False
 
     # -- when --------------------------------------------------------------------
 
@@ -122,6 +122,10 @@ class Checkpoints(ABC):
     def relax(self) -> None:
         """From now on save each part at once: the policy may be another than the configured."""
         self._planner.exact = False
+
+    def stop(self) -> None:
+        """The workers are told to stop, each where it is."""
+        self._stops = True
 
     def end(self) -> None:
         """The training is over: complete the open checkpoint, or give it up."""

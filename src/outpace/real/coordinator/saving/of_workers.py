@@ -1,0 +1,231 @@
+"""Has the workers of a run without servers save their models (`real.node.saving.of_worker`).
+
+Where workers average by all-reduces, all save at the same number of results. One of them saves the
+model that all have, and each what it has beside it. With models that differ
+(`PeerStrategy.saved_apart`) all save at once, when no average of two is under way; then one of them
+reads these models back and saves their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import ProtocolError
+from outpace.kernel import Kernel
+from outpace.real.coordinator.saving.base import LONGEST_S, Checkpoints, Open, Saving
+from outpace.real.net.checkpoint_messages import CheckpointPart, TakeCheckpoint, WriteMean
+from outpace.real.net.transport import Listener
+from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
+from outpace.record.checkpoints import ShardRecord, Taken
+from outpace.record.totals import Totals
+from outpace.support.units import nanoseconds
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.messages import worker_name
+
+_AHEAD: Final = 1  # results of all-reduces
+_Saved: TypeAlias = SavedWorker | SavedMean
+
+
+class Groups(Protocol):
+    """The groups or pairs in which workers average."""
+
+    @property
+    def averages(self) -> int:
+        """Averages that have begun since the run began."""
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Call this when no average of two is under way, before another one begins."""
+
+
+class CheckpointsOfWorkers(Checkpoints):
+    """The checkpoints of a run without servers. `experiment.checkpoint` says when they are due.
+
+    Args:
+        totals_of: the sums that each process has reported.
+        resume: where the run goes on; None: it begins.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        kernel: Kernel,
+        listener: Listener,
+        saving: Saving,
+        totals_of: Mapping[str, Totals],
+        groups: Groups,
+        resume: ResumePoint | None = None,
+    ) -> None:
+        settings, strategy = experiment.checkpoint, experiment.peers
+        assert settings is not None
+        assert strategy is not None
+        self._workers = experiment.workers
+        names = {worker_name(worker): worker for worker in range(self._workers)}
+        self._apart, self._has_common = strategy.saved_apart, strategy.has_common
+        planner = CutPlanner(self._workers, not self._apart, saving.keeper.last, math.inf)
+        super().__init__(settings, kernel, listener, saving, names, planner, "workers")
+        self._totals_of, self._groups = totals_of, groups
+        self._here = list(range(self._workers))
+        self._last = experiment.stop.iterations
+        self._finished: set[int] = set()  # workers that have done all their iterations
+        self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
+        if resume is not None:
+            self._version = resume.updates
+
+    def leave(self, name: str, *, lost: bool) -> None:
+        """Save this worker no more. The open checkpoint is given up, and begun again."""
+        worker = self._names[name]
+        if worker not in self._here:
+            return
+        if not lost:
+            self._finished.add(worker)
+        tells = worker == self._teller
+        self._here.remove(worker)
+        was_open, present = self._planner.is_open, self._open
+        orders = self._planner.leave(worker)
+        if present is not None and (was_open or self._lacks_mean(present)):
+            self._give_up(present, orders)
+            self._is_due = True
+            self._begin_if_due()
+        if tells and self._has_begun and self._can_save:
+            self._await_version()
+
+    @property
+    def _can_save(self) -> bool:
+        """True unless the run ends, or the models of workers that have finished are missing."""
+        goes_on = bool(self._here) and not (self._is_over or self._stops)
+        return goes_on and not (self._apart and self._finished)
+
+    # -- what is different without servers -----------------------------------------------
+
+    @property
+    def _teller(self) -> int:
+        return self._here[0]
+
+    def _target(self, clock: int) -> int:
+        return max(clock, self._groups.averages) + _AHEAD
+
+    def _begin_if_due(self, clock: int = 0) -> None:
+        if self._is_due and self._open is None and self._can_save:
+            self._groups.when_idle(lambda: self._begin_now(clock))
+
+    def _begin_now(self, clock: int) -> None:
+        if self._can_save:
+            super()._begin_if_due(clock)
+
+    def _ask(self, order: Order, folder: Path) -> None:
+        is_first = order.shard == self._here[0]
+        common = is_first and (not self._apart or not self._has_begun)
+        clock = order.clock if self._has_begun else 0
+        self._tell(order.shard, TakeCheckpoint(order.number, clock, str(folder), common))
+
+    def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
+        saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
+        if saved.own is not None and saved.own.shard != number:
+            raise ProtocolError(f"it saved worker {saved.own.shard}")
+        return saved, saved.results
+
+    # -- the mean of models that differ ------------------------------------------------
+
+    def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
+        if not self._lacks_mean(present):
+            super()._take_part(present, process, message)
+            return
+        if process != self._here[0]:
+            raise ProtocolError("it has saved its part before")
+        self._mean = message, msgspec.msgpack.decode(message.saved, type=SavedMean)
+        super()._has_all_parts(present)
+
+    def _lacks_mean(self, present: Open) -> bool:
+        """True if the workers have saved their models, and their mean is not there yet."""
+        awaited = self._apart and not present.at_start and not self._planner.is_open
+        return awaited and self._mean is None
+
+    def _has_all_parts(self, present: Open) -> None:
+        if not self._lacks_mean(present):
+            super()._has_all_parts(present)
+            return
+        found = (saved.own for _, (_, saved) in sorted(present.parts.items()))
+        files = [record.file for record in found if record is not None]
+        self._tell(self._here[0], WriteMean(present.number, str(present.folder), files))
+        due = self._kernel.now + nanoseconds(LONGEST_S)
+        self._kernel.call_at(due, self._require_mean, present)
+
+    def _require_mean(self, present: Open) -> None:
+        if self._open is present and self._lacks_mean(present):
+            why = f"{worker_name(self._here[0])} did not save the mean within {LONGEST_S:.0f} s"
+            self._give_up(present, [], why)
+            self._await_version()
+
+    def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
+        self._mean = None
+        super()._give_up(present, orders, why)
+
+    def _finish(self, present: Open) -> None:
+        if self._open is present and self._lacks_mean(present):  # the run ends
+            self._give_up(present, [])
+            return
+        super()._finish(present)
+        self._mean = None
+
+    # -- the complete checkpoint -----------------------------------------------------------
+
+    def _taken(self, present: Open) -> Taken:
+        assert self._plan is not None
+        parts: dict[int, tuple[CheckpointPart, SavedWorker]] = present.parts
+        saved = {worker: each for worker, (_, each) in parts.items()}
+        files = [part for worker in sorted(saved) for part in saved[worker].parts]
+        common = next((each.common for each in saved.values() if each.common is not None), None)
+        if self._mean is not None:
+            common = self._mean[1].mean
+            files.append(self._mean[1].part)
+        if common is None:
+            raise AssertionError("a worker was asked for the common model")
+        totals = Totals()
+        for name, reported in self._totals_of.items():
+            worker = self._names.get(name)
+            of_part = None if worker is None else parts.get(worker)
+            totals.add(reported if of_part is None else of_part[0].totals)
+        updates = [each.updates for each in saved.values()]
+        return Taken(
+            number=present.number,
+            # No worker has ended a later iteration than its checkpoint's by then.
+            now=0 if present.at_start else min(part.now for part, _ in parts.values()),
+            updates=max(updates) if self._has_common else sum(updates) // self._workers,
+            parts=tuple(files),
+            shards=(self._with_all_workers(common, saved),),
+            own=tuple(each.own for _, each in sorted(saved.items()) if each.own is not None),
+            totals=totals,
+            bounds=tuple(self._plan.bounds),
+            layers=tuple(self._plan.layers),
+        )
+
+    def _with_all_workers(
+        self, common: ShardRecord, saved: Mapping[int, SavedWorker]
+    ) -> ShardRecord:
+        """Return the record of the common model with the progress of all workers.
+
+        A worker that was lost begins with the others again, if the run goes on from here.
+        """
+        furthest = max(each.iteration for each in saved.values())
+        iterations = {worker: each.iteration for worker, each in saved.items()}
+        for worker in range(self._workers):
+            last = self._last if worker in self._finished else None
+            iterations.setdefault(worker, furthest if last is None else last)
+        pushes = common.pushes
+        if not self._has_common:
+            pushes = sum(each.updates for each in saved.values())
+        return msgspec.structs.replace(
+            common,
+            clock=min(iterations.values()),
+            version=max(self._groups.averages if self._apart else 0, common.version),
+            watermarks=tuple(iterations[worker] - 1 for worker in range(self._workers)),
+            pushes=pushes,
+            furthest=float(min(iterations.values())),
+        )

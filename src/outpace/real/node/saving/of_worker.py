@@ -1,0 +1,284 @@
+"""Saves a worker without servers for checkpoints, beside its work, and restores it.
+
+The state is taken in the worker's thread, and written by another thread. Its tensors do not change
+meanwhile. `sync.checkpoint.worker_cuts` says when a state is that of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from outpace.blocks.block import Phantom, Value
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import state_of
+from outpace.errors import OutpaceError, RunError
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    GiveUpCheckpoint,
+    TakeCheckpoint,
+    TellVersion,
+    VersionReached,
+    WriteMean,
+)
+from outpace.real.net.clock import RealClock
+from outpace.real.node.saving.thread import WritingThread
+from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
+from outpace.record.checkpoints.index import Damaged
+from outpace.record.checkpoints.shards import mean_parameters
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.checkpoint.worker_cuts import WorkerCuts
+from outpace.sync.checkpoint.workers import (
+    accumulated_in,
+    common_state,
+    restore_own,
+    state_of_worker,
+)
+from outpace.sync.messages import WireMessage, worker_name
+from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.parameters import SharedModel
+
+_LONGEST: Final = 1000  # characters of an error
+COMMON: Final = "common"  # name of the file of the model that all workers have
+
+
+class SavedModels(Protocol):
+    """The models of one worker; None: the strategy has none of this kind."""
+
+    @property
+    def shared(self) -> SharedModel | None: ...
+
+    @property
+    def own_block(self) -> ParameterBlock | None: ...
+
+
+class SavedWorker(msgspec.Struct):
+    """What a worker's CheckpointPart has encoded.
+
+    Attributes:
+        iteration: that the worker begins next.
+        results: of all-reduces that it has.
+        updates: versions of the model that it evaluates.
+        parts: the files that it wrote.
+        common: the model that all workers have, if it was asked for it.
+        own: what it has beside it, if anything.
+    """
+
+    iteration: int
+    results: int
+    updates: int
+    parts: list[Part]
+    common: ShardRecord | None = None
+    own: ShardRecord | None = None
+
+
+class SavedMean(msgspec.Struct, forbid_unknown_fields=True):
+    """What the answer to WriteMean has encoded."""
+
+    mean: ShardRecord
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a worker goes on with beside its models.
+
+    Attributes:
+        averages: all-reduces of the run before.
+        updates: versions of the model that the worker evaluates.
+        accumulated: gradients that it had accumulated.
+    """
+
+    averages: int
+    updates: int
+    accumulated: PendingIteration | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What a `WorkerSaver` asks its worker for.
+
+    results: of all-reduces so far. updates: versions of the model that it evaluates.
+    """
+
+    worker: int
+    clock: RealClock
+    totals: Callable[[], Totals]
+    results: Callable[[], int]
+    updates: Callable[[], int]
+    send: Callable[[WireMessage], None]
+
+
+class WorkerSaver:
+    """The requests of the coordinator to save one worker.
+
+    Args:
+        models: of the worker, once they are made.
+        resume: folder of the checkpoint from which the run goes on; None: it begins.
+    """
+
+    def __init__(
+        self, view: WorkerView, models: SavedModels, experiment: Experiment, resume: Path | None
+    ) -> None:
+        assert experiment.peers is not None
+        self._view, self._models, self._experiment = view, models, experiment
+        self._strategy, self._resume = experiment.peers, resume
+        self._cuts = WorkerCuts(self._take, self._missed)
+        self._asked: dict[int, TakeCheckpoint] = {}
+        self._tell_at: int | None = None  # the version that the coordinator waits for
+        self._first = self._begins = 0  # iterations: the first one, the present one
+        self._accumulated: Callable[[], PendingIteration | None] = lambda: None
+        self._thread = WritingThread(view.clock, view.send)
+
+    def restore(self, first: int) -> Restored:
+        """Put what a checkpoint has into the models, if the run goes on from one.
+
+        first: the first iteration of this worker.
+        """
+        self._first = self._begins = first
+        if self._resume is None:
+            return Restored(0, 0, None)
+        worker, workers = self._view.worker, self._experiment.workers
+        try:
+            checkpoint = Checkpoint(self._resume)
+            state = state_of(checkpoint, self._experiment, 0)
+            kept = checkpoint.own_state(worker, workers)
+        except (OSError, Damaged) as error:
+            raise RunError(f"{worker_name(worker)} cannot read its checkpoint: {error}") from error
+        shared, own = self._models.shared, self._models.own_block
+        if shared is not None:
+            shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
+        if own is not None:
+            restore_own(own, state, kept, apart=self._strategy.saved_apart)
+        updates = checkpoint.index.updates
+        if shared is None and kept is not None and kept.shard == worker:
+            updates = kept.version
+        return Restored(state.version, updates, accumulated_in(state, kept))
+
+    # -- what the worker does --------------------------------------------------------
+
+    def look(self, iteration: int, accumulated: Callable[[], PendingIteration | None]) -> None:
+        """The worker begins this iteration next; see `PeerContext.may_save`.
+
+        accumulated: returns a copy of the gradients that it has accumulated, if it has any.
+        """
+        self._begins, self._accumulated = iteration, accumulated
+        self._cuts.look(self._view.results())
+
+    def updated(self, version: int) -> None:
+        """The model has this version; tell the coordinator if it waits for it."""
+        if self._tell_at is not None and version >= self._tell_at:
+            self._tell_at = None
+            self._view.send(VersionReached(version, self._view.results()))
+
+    # -- orders of the coordinator ---------------------------------------------------
+
+    def take(self, message: WireMessage) -> bool:
+        """Follow an order of the coordinator; False if it is another message."""
+        if isinstance(message, TakeCheckpoint):
+            self._asked[message.number] = message
+            self._cuts.ask(message.number, message.clock)
+        elif isinstance(message, GiveUpCheckpoint):
+            self._asked.pop(message.number, None)
+            self._cuts.give_up(message.number)
+        elif isinstance(message, WriteMean):
+            self._write_mean(message)
+        elif isinstance(message, TellVersion):
+            self._tell_at = message.version
+            self.updated(self._view.updates())
+        else:
+            return False
+        return True
+
+    def _missed(self, number: int, results: int) -> None:
+        del self._asked[number]
+        self._view.send(CheckpointMissed(number, results))
+
+    def _take(self, number: int) -> None:
+        """Take the state of the worker, and have it written."""
+        order, view = self._asked.pop(number), self._view
+        totals = Totals()
+        totals.add(view.totals())
+        # What is computed now is computed again after a resume.
+        computed = totals.iterations.get(view.worker, 0)
+        totals.iterations[view.worker] = min(computed, self._begins - self._first)
+        saved = SavedWorker(self._begins, view.results(), view.updates(), [])
+        common = self._common_state() if order.common else None
+        own = None if order.clock == 0 else self._own_state()  # 0: the run begins
+        folder = Path(order.folder)
+        write = partial(_write, folder, saved, common, own)
+        self._thread.do(partial(_answer, number, max(0, view.clock.now), totals, write))
+
+    def _common_state(self) -> ShardState:
+        """Return the state of the model that all workers have now."""
+        models, view = self._models, self._view
+        iterations, averages = {view.worker: self._begins}, view.results()
+        if models.shared is not None:
+            parameters, optimizer, gradients = models.shared.state()
+            return common_state(iterations, averages, gradients, parameters, optimizer)
+        own = models.own_block
+        assert own is not None
+        return common_state(iterations, averages, 0, own.read(), {})
+
+    def _own_state(self) -> ShardState | None:
+        """Return what this worker has beside that model; None if it has nothing."""
+        own, view = self._models.own_block, self._view
+        pending = self._accumulated()
+        if own is None and pending is None:
+            return None
+        return state_of_worker(
+            view.worker,
+            self._begins,
+            {} if own is None else own.optimizer_state(),
+            () if pending is None else (pending,),
+            own.read() if own is not None and self._strategy.saved_apart else None,
+            view.updates() if self._models.shared is None else 0,
+        )
+
+    def _write_mean(self, order: WriteMean) -> None:
+        own, view = self._models.own_block, self._view
+        assert own is not None
+
+        def write() -> SavedMean:
+            folder = Path(order.folder)
+            mean: Value = own.read()
+            if not isinstance(mean, Phantom):
+                mean = mean_parameters(folder, order.files)
+            state = common_state({view.worker: 0}, 0, 0, mean, {})
+            return SavedMean(*write_shard(folder, state, name=COMMON))
+
+        now = max(0, view.clock.now)
+        self._thread.do(partial(_answer, order.number, now, Totals(), write))
+
+
+def _write(
+    folder: Path, saved: SavedWorker, common: ShardState | None, own: ShardState | None
+) -> SavedWorker:
+    """Write what there is of a worker; return `saved` with the records."""
+    if common is not None:
+        saved.common, part = write_shard(folder, common, name=COMMON)
+        saved.parts.append(part)
+    if own is not None:
+        saved.own, part = write_shard(folder, own, name=worker_name(own.shard))
+        saved.parts.append(part)
+    return saved
+
+
+def _answer(
+    number: int, now: Time, totals: Totals, write: Callable[[], SavedWorker | SavedMean]
+) -> CheckpointPart | CheckpointFailed:
+    """Write files; return what to tell the coordinator."""
+    try:
+        saved = write()
+    except (OSError, OutpaceError) as error:
+        return CheckpointFailed(number, str(error)[:_LONGEST])
+    return CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved))

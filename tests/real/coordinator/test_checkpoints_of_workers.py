@@ -1,0 +1,264 @@
+"""The coordinator has workers without servers save their models, and completes checkpoints."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+from tests.support.checkpoints import METRICS, Keeper
+
+from outpace.config.reading import experiment_from
+from outpace.kernel import Kernel
+from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
+from outpace.real.net.checkpoint_messages import (
+    CheckpointMissed,
+    CheckpointPart,
+    GiveUpCheckpoint,
+    TakeCheckpoint,
+    TellVersion,
+    WriteMean,
+)
+from outpace.real.net.messages import Plan
+from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
+from outpace.record.checkpoints import write_shard
+from outpace.record.totals import Totals
+from outpace.sync.checkpoint.workers import common_state, state_of_worker
+from outpace.sync.messages import worker_name
+
+PLAN = Plan([], [], layers=[3], bounds=[0, 3], dtype="float32", digest="")
+
+
+class Run:
+    """Three workers, in virtual time; `told` is what they are told. Also their `Groups`."""
+
+    averages = 0
+
+    def __init__(self, run, sync, checkpoint=None, workers=3) -> None:
+        experiment = experiment_from(
+            {
+                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 3},
+                "workers": workers,
+                "sync": sync if isinstance(sync, dict) else {"kind": sync},
+                "stop": {"iterations": 100},
+                "checkpoint": checkpoint or {"every_s": 5},
+            },
+            "the test",
+        )
+        self.apart = experiment.peers.saved_apart
+        self.keeper, self.kernel = Keeper(run), Kernel()
+        self.told, self.refused, self.waiting, self.is_idle = [], [], [], True
+        self.checkpoints = CheckpointsOfWorkers(
+            experiment,
+            self.kernel,
+            self,
+            Saving(self.keeper, lambda taken, _: self.keeper.commit(taken, METRICS)),
+            {worker_name(worker): Totals() for worker in range(workers)},
+            self,
+        )
+        self.checkpoints.prepare(PLAN, first=True)
+        assert [(who, order.clock) for who, order in self.orders()] == [(0, 0), (1, 0), (2, 0)]
+        self.checkpoints.start()
+        for worker in range(workers):
+            self.save(worker, 1, 0, 0, common=worker == 0, own=False)
+        self.wait(0)
+        assert self.keeper.last == 1
+
+    def send(self, name, message):
+        self.told.append((int(name[-1]), message))
+
+    def refuse(self, name, why):
+        self.refused.append((name, why))
+
+    def when_idle(self, action):
+        if self.is_idle:
+            action()
+        else:
+            self.waiting.append(action)
+
+    def orders(self):
+        """Return what the workers were told since the last call."""
+        told, self.told = self.told, []
+        return told
+
+    def hear(self, worker, message):
+        assert self.checkpoints.take(f"worker-{worker}", message)
+
+    def save(self, worker, number, iteration, results, common=False, own=True, now=0, updates=0):
+        """A worker says that it is saved, which it is."""
+        folder = self.keeper.files._partial(number)
+        saved = SavedWorker(iteration, results, updates, [])
+        if common:
+            state = common_state({worker: iteration}, results, 7, torch.ones(3), {})
+            saved.common, part = write_shard(folder, state, name="common")
+            saved.parts.append(part)
+        if own:
+            parameters = torch.full((3,), worker + 0.5)
+            state = state_of_worker(worker, iteration, {}, parameters=parameters)
+            saved.own, part = write_shard(folder, state, name=worker_name(worker))
+            saved.parts.append(part)
+        totals = Totals(iterations={worker: iteration}, applied=10)
+        self.hear(worker, CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved)))
+
+    def save_mean(self, number):
+        folder = self.keeper.files._partial(number)
+        state = common_state({0: 0}, 0, 0, torch.full((3,), 1.5), {})
+        saved = SavedMean(*write_shard(folder, state, name="common"))
+        self.hear(0, CheckpointPart(number, 0, Totals(), msgspec.msgpack.encode(saved)))
+
+    def wait(self, seconds):
+        async def sleeper():
+            await self.kernel.sleep(seconds)
+
+        self.kernel.spawn(sleeper(), "the test")
+        self.kernel.run()
+
+    @property
+    def newest(self):
+        return self.keeper.files.newest().index
+
+
+def test_all_save_at_the_same_results_and_the_first_one_saves_what_they_have_in_common(tmp_path):
+    run = Run(tmp_path, "ssgd")
+    run.averages = 8  # a worker has entered all-reduce 7, so another may have 8 results soon
+    run.wait(5)
+    orders = run.orders()
+    assert [(who, each.number, each.clock) for who, each in orders] == [(n, 2, 9) for n in range(3)]
+    assert [each.common for _, each in orders] == [True, False, False]
+    for worker in (2, 0, 1):
+        assert run.keeper.last == 1
+        now = (5 + worker) * 10**9
+        run.save(worker, 2, 9, 9, common=worker == 0, own=False, now=now, updates=9)
+    run.wait(3)
+    index = run.newest
+    assert (index.number, index.now, index.updates) == (2, 5 * 10**9, 9)
+    (common,) = index.shards
+    assert (common.clock, common.version, common.watermarks) == (9, 9, (8, 8, 8))
+    assert common.pushes == 7  # what worker 0 has saved
+    assert index.totals.iterations == {0: 9, 1: 9, 2: 9}
+    assert index.totals.applied == 30
+    assert index.own == ()
+
+
+def test_workers_that_accumulate_may_be_at_different_iterations(tmp_path):
+    run = Run(tmp_path, "hpsgd")
+    run.checkpoints.save_now()
+    ((_, order), *_) = run.orders()
+    for worker, iteration in enumerate([12, 10, 14]):
+        run.save(worker, 2, iteration, order.clock, common=worker == 0)
+    run.wait(1)
+    (common,) = run.newest.shards
+    assert (common.clock, common.watermarks) == (10, (11, 9, 13))
+    assert [record.shard for record in run.newest.own] == [0, 1, 2]
+
+
+def test_one_that_a_worker_misses_is_given_up_and_asked_for_again_further_ahead(tmp_path):
+    run = Run(tmp_path, "ssgd")
+    run.checkpoints.save_now()
+    ((_, order), *_) = run.orders()
+    run.hear(1, CheckpointMissed(2, order.clock + 3))
+    told = [message for _, message in run.orders()]
+    assert told[:3] == [GiveUpCheckpoint(2)] * 3
+    assert all(each.number == 3 and each.clock > order.clock + 3 for each in told[3:])
+    assert isinstance(told[3], TakeCheckpoint)
+
+
+def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_path):
+    run = Run(tmp_path, "hpsgd", {"every_updates": 10})
+    assert run.orders() == [(0, TellVersion(10))] * 2
+    run.checkpoints.save_now()
+    ((_, order), *_) = run.orders()
+    run.save(0, 2, 99, order.clock, common=True)
+    run.checkpoints.leave("worker-0", lost=False)  # it has done its 100 iterations
+    told = run.orders()
+    assert told[:2] == [(1, GiveUpCheckpoint(2)), (2, GiveUpCheckpoint(2))]
+    assert [(who, each.number, each.common) for who, each in told[2:4]] == [
+        (1, 3, True),
+        (2, 3, False),
+    ]
+    assert told[4:] == [(1, TellVersion(10))]  # another one counts the versions now
+    run.save(1, 3, 40, told[2][1].clock, common=True)
+    run.save(2, 3, 41, told[2][1].clock)
+    run.wait(1)
+    assert run.newest.shards[0].watermarks == (99, 39, 40)
+    run.checkpoints.save_now()
+    run.checkpoints.leave("worker-1", lost=True)
+    order = next(each for who, each in run.orders()[4:] if isinstance(each, TakeCheckpoint))
+    run.save(2, order.number, 60, order.clock, common=True)
+    run.wait(1)
+    assert run.newest.number == 5
+    assert run.newest.shards[0].watermarks == (99, 59, 59)  # the lost one begins with the other
+    run.checkpoints.leave("worker-2", lost=False)
+    run.orders()
+    run.checkpoints.save_now()
+    assert run.orders() == []
+
+
+def test_models_that_differ_are_saved_between_averages_and_then_their_mean(tmp_path):
+    run = Run(tmp_path, "gossip")
+    run.is_idle, run.averages = False, 20
+    run.wait(5)
+    assert run.orders() == []
+    (action,) = run.waiting
+    action()
+    orders = run.orders()
+    assert [(who, each.clock, each.common) for who, each in orders] == [
+        (who, None, False) for who in range(3)
+    ]
+    for worker in range(3):
+        run.save(worker, 2, 6 + worker, 0, updates=6 + worker)
+    files = [f"worker-{worker}.safetensors" for worker in range(3)]
+    folder = str(tmp_path / "checkpoints" / "000002.part")
+    assert run.orders() == [(0, WriteMean(2, folder, files))]
+    assert run.keeper.last == 1
+    run.save_mean(2)
+    run.wait(1)
+    index = run.newest
+    assert (index.number, index.updates) == (2, (6 + 7 + 8) // 3)
+    (common,) = index.shards
+    assert (common.clock, common.watermarks, common.pushes) == (6, (5, 6, 7), 21)
+    assert common.version == 20
+    run.keeper.files.newest().check()
+
+
+@pytest.mark.parametrize("how", ["lost", "end", "never"])
+def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
+    run = Run(tmp_path, "psgd", {"every_s": 1000})
+    run.checkpoints.save_now()
+    for worker in range(3):
+        run.save(worker, 2, 6, 0, updates=6)
+    run.orders()
+    if how == "lost":
+        run.checkpoints.leave("worker-0", lost=True)
+        assert [who for who, each in run.orders() if isinstance(each, TakeCheckpoint)] == [1, 2]
+    elif how == "end":
+        run.checkpoints.end()
+    else:
+        run.wait(301)
+        assert run.keeper.abandoned == [(2, "worker-0 did not save the mean within 300 s")]
+    assert run.keeper.last == 1
+
+
+def test_models_of_workers_that_have_finished_would_be_missing_so_none_is_taken(tmp_path):
+    run = Run(tmp_path, "psgd")
+    run.checkpoints.leave("worker-1", lost=False)
+    run.wait(20)
+    assert run.orders() == []
+
+
+def test_none_is_begun_when_the_workers_have_been_told_to_stop(tmp_path):
+    run = Run(tmp_path, "ssgd")
+    run.checkpoints.stop()
+    run.checkpoints.save_now()
+    assert run.orders() == []
+
+
+def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
+    run = Run(tmp_path, "psgd")
+    run.checkpoints.save_now()
+    saved = SavedWorker(1, 0, 0, [])
+    state = state_of_worker(2, 1, {}, parameters=torch.zeros(3))
+    saved.own, _ = write_shard(tmp_path, state, name="worker-2")
+    encoded = msgspec.msgpack.encode(saved)
+    run.hear(1, CheckpointPart(2, 0, Totals(), encoded))
+    assert run.refused == [("worker-1", "it saved worker 2")]

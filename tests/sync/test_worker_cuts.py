@@ -1,0 +1,79 @@
+"""Checkpoints of workers without servers: when a state is taken, and how long one is asked for."""
+
+from __future__ import annotations
+
+import math
+
+from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.worker_cuts import WorkerCuts
+
+
+class Asked:
+    """One worker, and what its requests have led to."""
+
+    def __init__(self):
+        self.saved, self.missed = [], []
+        self.cuts = WorkerCuts(self.saved.append, lambda *missed: self.missed.append(missed))
+
+
+def test_a_worker_is_saved_when_it_has_the_results_that_were_asked_for():
+    asked = Asked()
+    asked.cuts.ask(1, 2)
+    asked.cuts.look(1)
+    assert asked.saved == []
+    asked.cuts.look(2)
+    asked.cuts.look(3)
+    assert (asked.saved, asked.missed) == ([1], [])
+
+
+def test_a_worker_that_has_gone_on_with_these_results_has_missed_them():
+    asked = Asked()
+    asked.cuts.look(4)
+    asked.cuts.ask(1, 4)  # it has joined the next all-reduce meanwhile
+    asked.cuts.ask(2, 3)
+    assert (asked.saved, asked.missed) == ([], [(1, 4), (2, 4)])
+    asked.cuts.ask(3, 6)
+    asked.cuts.look(7)
+    assert asked.missed[2:] == [(3, 7)]
+
+
+def test_before_its_first_iteration_a_worker_is_saved_at_once():
+    asked = Asked()
+    asked.cuts.ask(1, 0)
+    assert asked.saved == [1]
+    asked.cuts.look(0)  # HPSGD: it has accumulated a gradient, and no result
+    asked.cuts.ask(2, 0)
+    assert asked.missed == [(2, 0)]
+    asked.cuts.ask(3, None)
+    assert asked.saved == [1, 3]
+
+
+def test_a_request_that_is_given_up_is_forgotten():
+    asked = Asked()
+    asked.cuts.ask(1, 2)
+    asked.cuts.give_up(1)
+    asked.cuts.give_up(1)
+    asked.cuts.look(2)
+    assert (asked.saved, asked.missed) == ([], [])
+
+
+def test_a_worker_that_has_ended_is_asked_no_more_and_its_checkpoint_is_given_up():
+    planner = CutPlanner(3, exact=True, tries=math.inf)
+    planner.begin(4)
+    planner.saved(1, 0, 4)
+    assert planner.leave(1) == [GiveUp(0, 1), GiveUp(2, 1)]
+    assert planner.begin(6) == [Order(0, 2, 6), Order(2, 2, 6)]
+    assert not planner.saved(2, 0, 6)
+    assert planner.saved(2, 2, 6)
+    assert planner.leave(0) == []
+    planner.leave(2)
+    assert planner.begin(8) == []
+
+
+def test_workers_are_never_saved_at_different_results_however_often_they_miss_them():
+    planner, clock = CutPlanner(2, exact=True, tries=math.inf), 0
+    orders = planner.begin(1)
+    for _ in range(30):
+        clock = orders[-1].clock + 1
+        orders = [each for each in planner.missed(planner.number, 0, clock) if type(each) is Order]
+        assert orders[-1].clock > clock
