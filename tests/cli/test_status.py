@@ -10,7 +10,7 @@ from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
-from outpace.experiment import results
+from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock
 from outpace.record.event_log import LOG, EventLog
@@ -36,7 +36,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def without_reports(monkeypatch):
-    monkeypatch.setattr(results, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
 
 
 def failed(out, **changes):

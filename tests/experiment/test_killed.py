@@ -10,7 +10,7 @@ import pytest
 from tests.support.command import outpace as command
 
 import outpace
-from outpace.experiment import results
+from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock
 
@@ -33,7 +33,7 @@ def killed(tmp_path, monkeypatch):
 
     An iteration of both workers takes 0.1 s. Checkpoints are due after 5 and 10 updates.
     """
-    monkeypatch.setattr(results, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
     run, copy = tmp_path / "run", tmp_path / "a run"
 
     def control(control):

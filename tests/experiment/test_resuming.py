@@ -17,7 +17,7 @@ from tests.support.command import refused
 
 import outpace
 from outpace.errors import OutpaceWarning
-from outpace.experiment import results, running
+from outpace.experiment import recorded_run, running
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock, folder
 from outpace.record.trace import Trace
@@ -39,7 +39,7 @@ HALF_S = 1.5  # of virtual time; the runs take about 3 s
 
 @pytest.fixture(autouse=True)
 def without_what_takes_most_of_the_time(monkeypatch):
-    monkeypatch.setattr(results, "write_report", lambda *_: None)
+    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 

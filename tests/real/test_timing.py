@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from outpace.config.reading import experiment_from
-from outpace.experiment.results import timing_sink_for
 from outpace.experiment.running import run
+from outpace.experiment.sinks import timing_sink_for
 from outpace.real.net import probes
 from outpace.real.node.server import Server
 from outpace.real.process.local import LocalLauncher

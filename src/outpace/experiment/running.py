@@ -13,10 +13,12 @@ from outpace.config.experiment import FORWARD_SHARE, SERVICE_TIMES, Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
-from outpace.experiment.results import RecordedRun, Result, sink_for, timing_sink_for
+from outpace.experiment.recorded_run import RecordedRun
+from outpace.experiment.results import Result
 from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
+from outpace.experiment.sinks import sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.real.net.zeromq.transport import LOOPBACK

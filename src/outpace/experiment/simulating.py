@@ -9,9 +9,10 @@ from typing import Any
 
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, print_line
-from outpace.experiment.results import RecordedRun, sink_for
+from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption
+from outpace.experiment.sinks import sink_for
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
