@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,9 @@ import pytest
 from tests.support.saved_runs import give_up, numbers, once_saved
 
 from outpace import Result, RunError, load_checkpoint, run, simulate
+from outpace.record.checkpoints import Checkpoints
 
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 RUN: dict[str, Any] = {
     "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0, 2.0], "noise": 0.1},
     "workers": 3,
@@ -90,3 +95,66 @@ def test_a_run_goes_on_with_another_number_of_workers(tmp_path):
     assert len(summary["iterations"]) == 4
     assert summary["iterations"][3] < 120
     assert numbers(tmp_path / "run")
+
+
+def killed(folder: Path, config: dict[str, Any], *names: str) -> tuple[Result, list[str]]:
+    """Return the result of a run whose workers of these names are killed, and what it said."""
+    runs: list[Any] = []
+    said: list[str] = []
+
+    def kill() -> None:
+        for name in names:
+            os.kill(runs[0].launcher.pids[name], signal.SIGKILL)
+
+    control = once_saved(folder, kill)
+    result = run({**config, **SAVED}, folder, watch=runs.append, log=said.append, control=control)
+    assert not runs[0].launcher.pids
+    return result, said
+
+
+@linux
+@pytest.mark.parametrize("kind", ["ssgd", pytest.param("diloco", marks=pytest.mark.slow)])
+def test_after_the_death_of_a_worker_all_begin_again_and_nothing_is_applied_twice(kind, tmp_path):
+    config = {**RUN, "sync": STRATEGIES[kind]}
+    result, said = killed(tmp_path / "run", config, "worker-1")
+    summary, expected = result.summary, simulate(config).summary
+    assert summary["parameters_digest"] == expected["parameters_digest"]
+    assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 1, 0)
+    assert summary["iterations"] == [120] * 3
+    assert summary["gradients_applied"] == 360
+    (line,) = said
+    words = "worker-1 was killed by SIGKILL before it was done; the run goes on from checkpoints/"
+    assert line.startswith(words)
+    (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
+    assert (lost["worker"], lost["shard"]) == (1, None)
+    assert lost["version"] >= 2  # the checkpoint
+    assert lost["start_ns"] < lost["end_ns"]
+
+
+@linux
+@pytest.mark.parametrize("kind", ["gossip", pytest.param("hpsgd", marks=pytest.mark.slow)])
+def test_after_the_death_of_workers_no_gradient_is_lost_or_counts_twice(kind, tmp_path):
+    config = {**RUN, **NOISE, "sync": {"kind": kind}}
+    result, _ = killed(tmp_path / "run", config, "worker-0", "worker-2")
+    expected = simulate(config)
+    assert result.summary["restarts"] == 1
+    for key in ("iterations", "gradients_applied", "updates_lost"):
+        assert result.summary[key] == expected.summary[key]
+    for name, found in result.parameters.items():
+        assert found.allclose(expected.parameters[name], rtol=0, atol=1e-5)
+
+
+@linux
+def test_the_others_go_on_without_a_worker_if_that_is_wanted_and_are_still_saved(tmp_path):
+    folder = tmp_path / "run"
+    config = {**RUN, "sync": {"kind": "ssgd"}, "on_worker_loss": "continue"}
+    result, said = killed(folder, config, "worker-1")
+    (line,) = said
+    assert line.endswith("SIGKILL before it was done; the others go on without it")
+    assert result.summary["restarts"] == 0
+    assert result.summary["iterations"][1] < 120
+    (lost_at,) = (row["end_ns"] for row in result.trace.to_pylist() if row["event"] == "loss")
+    newest = Checkpoints(folder).newest()
+    assert newest is not None
+    assert newest.index.now > lost_at
+    assert newest.index.shards[0].watermarks == (newest.index.shards[0].clock - 1,) * 3

@@ -10,10 +10,14 @@ from outpace.record.trace import LOSS, NONE, RESTART, Trace
 from outpace.support.units import Time
 
 
-class _Servers(NamedTuple):
-    """A loss of servers; all processes begin again. at: when. since: what was done is repeated."""
+class _Group(NamedTuple):
+    """A loss after which all processes begin again.
 
-    numbers: Sequence[int]
+    at: when. since: what was done from this time on is repeated.
+    """
+
+    servers: Sequence[int]
+    workers: Sequence[int]
     at: Time
     number: int  # of the checkpoint
     since: Time
@@ -28,7 +32,7 @@ class Interruptions:
         self._rows: list[tuple[int, ...]] = []
         self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
         self._first: dict[int, int] = {}  # by worker: the iteration of its new process
-        self._servers: _Servers | None = None
+        self._group: _Group | None = None
 
     def lost(self, worker: int, now: Time) -> None:
         """A worker is lost, and the run goes on."""
@@ -48,23 +52,30 @@ class Interruptions:
         lost = self._lost.pop(worker, now)
         self._add(RESTART, worker, NONE, self._first.pop(worker, 0), lost, now)
 
-    def servers_lost(self, servers: Sequence[int], now: Time, point: ResumePoint) -> None:
-        """All processes begin again at a checkpoint, to which the trace was put back."""
+    def group_lost(
+        self, servers: Sequence[int], workers: Sequence[int], now: Time, point: ResumePoint
+    ) -> None:
+        """All processes begin again at a checkpoint, to which the trace was put back.
+
+        servers, workers: the lost ones.
+        """
         self._lost.clear()
         self._first.clear()
         for row in self._rows:
             if row[5] > point.now:  # it ended after the checkpoint
                 self._trace.row(*row)
-        self._servers = _Servers(servers, now, point.number, point.now, min(point.first))
+        self._group = _Group(servers, workers, now, point.number, point.now, min(point.first))
 
     def began_again(self, now: Time) -> None:
-        """The training begins, or goes on after a loss of servers."""
-        loss, self._servers = self._servers, None
+        """The training begins, or goes on after a loss for which all processes begin again."""
+        loss, self._group = self._group, None
         if loss is not None:
-            for server in loss.numbers:
+            lost = [(NONE, server) for server in loss.servers]
+            lost += [(worker, NONE) for worker in loss.workers]
+            for worker, server in lost:
                 repeated = max(0, loss.at - loss.since)
                 rest = NONE, repeated, loss.number
-                self._add(RESTART, NONE, server, loss.first, loss.at, max(now, loss.at), *rest)
+                self._add(RESTART, worker, server, loss.first, loss.at, max(now, loss.at), *rest)
 
     def _add(self, *row: int) -> None:
         self._rows.append(row)

@@ -31,7 +31,7 @@ from outpace.real.attempt import Attempt, Outside, Setting
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
-from outpace.real.coordinator.losses import ServersLost
+from outpace.real.coordinator.losses import GroupLost
 from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.messages import ScriptLog, Snapshot
@@ -233,13 +233,13 @@ class RealRun:
                 with suspended_together(self.launcher, self._log):
                     self.coordinator.run()
                 return
-            except ServersLost as loss:
+            except GroupLost as loss:
                 self._begin_again(loss)
 
-    def _begin_again(self, loss: ServersLost) -> None:
+    def _begin_again(self, loss: GroupLost) -> None:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
 
-        Nothing is applied twice, because the servers are as they were at the checkpoint, and
+        Nothing is applied twice, because servers and models are as they were at the checkpoint, and
         nothing is missing, because the workers repeat what came after it.
         """
         keeper, coordinator = self._keeper, self.coordinator
@@ -262,8 +262,9 @@ class RealRun:
         self.metrics.take_up(point.metrics())
         self._recovery.restarts += 1
         self._recovery.updates_lost = point.recovery.updates_lost
-        servers = [coordinator.servers.index(name) for name in loss.names]
-        self._interruptions.servers_lost(servers, lost_at, point)
+        servers = [n for n, name in enumerate(coordinator.servers) if name in loss.names]
+        workers = [n for n, name in enumerate(coordinator.workers) if name in loss.names]
+        self._interruptions.group_lost(servers, workers, lost_at, point)
         self.events.add(
             "group-restart",
             "warning",

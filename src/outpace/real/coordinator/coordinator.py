@@ -182,6 +182,8 @@ class Coordinator:
         go_on, announce = self._go_on_without, self._announce
         lease_s = session.lease_s
         self.losses = Losses(self.kernel, self.listener, self.servers, lease_s, go_on, announce)
+        if isinstance(self._architecture, WithoutServers):
+            self.losses.begin_again_after = self._begins_again_after
         self.losses.stood_still_s = lambda: self.clock.stood_still_s
         self.reports = Reports(
             self.listener,
@@ -403,6 +405,9 @@ class Coordinator:
         goes_on = self._can_go_on(lost)
         if goes_on:
             self.when_survived(lost)
+            if isinstance(self._architecture, WithoutServers):
+                for name in lost:  # no other process takes its place
+                    self.when_recovered(Removed(self.workers.index(name), 0))
         return goes_on
 
     def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
@@ -413,6 +418,8 @@ class Coordinator:
             return self._replacements.take_losses(lost)
         architecture = self._architecture
         assert isinstance(architecture, WithoutServers)
+        if any(map(self._begins_again_after, lost)):
+            return False
         if self.experiment.on_worker_loss == "stop" or not architecture.can_spare(lost):
             return False
         for name, error in lost.items():
@@ -420,6 +427,19 @@ class Coordinator:
             architecture.lose(name)
             self._has_lost(name)
         return True
+
+    def _begins_again_after(self, name: str) -> bool:
+        """True if all processes begin again after the loss of this worker, without servers.
+
+        A worker that ends itself would do so again.
+        """
+        if self.experiment.on_worker_loss != "restart" or self.start_again is None:
+            return False
+        is_saved = self.checkpoints is not None and self.checkpoints.last > 0
+        architecture = self._architecture
+        assert isinstance(architecture, WithoutServers)
+        over = self._ending is not None or architecture.has_left(name)
+        return is_saved and not over and not self.losses.has_exited(name)
 
     def _has_lost(self, name: str) -> None:
         """The run goes on without this worker."""

@@ -29,8 +29,12 @@ _LOOK_AGAIN_S: Final = 0.02
 _ENDED, _SILENT, _REPORTED = range(3)  # how a loss is known, the most direct way first
 
 
-class ServersLost(RunError):
-    """A run has lost servers, without which its workers cannot go on. names: of the servers."""
+class GroupLost(RunError):
+    """A run has lost processes without which the others cannot go on. names: of the processes.
+
+    They are servers, or workers without servers that are not to be left out. All processes can
+    begin again from a checkpoint.
+    """
 
     def __init__(self, text: str, names: Collection[str]) -> None:
         super().__init__(text)
@@ -59,6 +63,8 @@ class Losses:
         self.stood_still_s: Callable[[], float] = lambda: 0.0
         # True if the launcher is about to report the end of this process.
         self.is_ending: Callable[[str], bool] = lambda name: False
+        # True if all processes begin again after the loss of this one.
+        self.begin_again_after: Callable[[str], bool] = lambda name: name in self._servers
         # Called when a process has ended: True if another one takes its place, so it is no loss.
         self.is_replaced: Callable[[str], bool] = lambda name: False
         self._kernel, self._listener = kernel, listener
@@ -170,8 +176,8 @@ class Losses:
         else:
             _, error = min(lost.values(), key=lambda known: known[0])
             error = self._with_standstill(error)
-            servers = [name for name in self._servers if name in lost]
-            raise ServersLost(str(error), servers) if servers else error
+            needed = [name for name in lost if self.begin_again_after(name)]
+            raise GroupLost(str(error), needed) if needed else error
 
     def _with_standstill(self, error: RunError) -> RunError:
         """Add to the error that this process was stopped, if that was long enough to cause it."""

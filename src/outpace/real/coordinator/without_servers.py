@@ -37,6 +37,7 @@ class WithoutServers:
         assert strategy is not None
         self._workers = [worker_name(worker) for worker in range(experiment.workers)]
         self._present = set(self._workers)
+        self._left: set[str] = set()  # workers whose part in the training is over
         averages, send = not strategy.has_common, listener.send
         self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
         # Called with each worker that leaves in order, or is lost (True).
@@ -60,6 +61,7 @@ class WithoutServers:
         """Handle a message about the training; False if it is about the run as a whole."""
         taken = self._meetings.take(name, message) or self.groups.take(name, message)
         if isinstance(message, Leave):
+            self._left.add(name)
             self.when_left(name, False)
         return taken
 
@@ -70,6 +72,10 @@ class WithoutServers:
     def can_spare(self, names: Collection[str]) -> bool:
         """True if the run can go on without these processes, too."""
         return not self._present <= set(names)
+
+    def has_left(self, name: str) -> bool:
+        """True if the training needs this worker no more."""
+        return name in self._left
 
     def lose(self, name: str) -> None:
         self._present.remove(name)

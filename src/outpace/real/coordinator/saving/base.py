@@ -94,6 +94,11 @@ class Checkpoints(ABC):
         self._version = 0  # the last one that is known
         self._has_begun = self._is_due = self._stops = self._is_over = False
 
+    @property
+    def last(self) -> int:
+        """The number of the last checkpoint; 0: there is none."""
+        return self._keeper.last
+
     # -- when --------------------------------------------------------------------
 
     def prepare(self, plan: Plan, *, first: bool) -> None:
