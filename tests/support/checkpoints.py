@@ -93,6 +93,10 @@ class Keeper:
     def last(self) -> int:
         return max(self.files.numbers(), default=0)
 
+    @property
+    def folder(self) -> Path | None:
+        return self.files.path(self.last) if self.last else None
+
     def begin(self, number: int) -> Path:
         if self.is_full:
             raise OSError("no space")

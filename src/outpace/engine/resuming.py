@@ -9,12 +9,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint, Taken
 from outpace.record.checkpoints.shards import without_tensors
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, scheduler_state
+from outpace.sync.messages import worker_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,28 @@ class ResumePoint:
         return replace(state, shard=shard, watermarks=(state.clock - 1,) * workers, gone=())
 
 
+def kept_in(worker: int) -> str:
+    """Return the name of the file with what a worker's script keeps."""
+    return f"{worker_name(worker)}.safetensors"
+
+
+def script_files(point: ResumePoint) -> dict[int, Path]:
+    """Return the files of what scripts keep, by worker; a script that had ended has none.
+
+    Raises:
+        ConfigError: if the number of workers has changed.
+    """
+    before, workers = point.checkpoint.index.workers, len(point.first)
+    if workers != before:
+        raise ConfigError(
+            f"--resume: workers cannot change for a script ({before} in the checkpoint, "
+            f"{workers} given): each worker goes on in its own share of the data"
+        )
+    known = {part.file for part in point.checkpoint.index.parts}
+    files = {worker: (point.path / kept_in(worker)).absolute() for worker in range(workers)}
+    return {worker: path for worker, path in files.items() if path.name in known}
+
+
 def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> ShardState:
     """Return the state with which a server begins, in whatever process; see `ResumePoint.state`."""
     slices = experiment.slices(checkpoint.index.layers)
@@ -133,6 +157,10 @@ class CheckpointKeeper(Protocol):
     @property
     def last(self) -> int:
         """The number of the last checkpoint of the run; 0: there is none yet."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the last checkpoint; None: there is none yet."""
 
     def begin(self, number: int) -> Path:
         """Make the folder for the parts of a checkpoint (`write_shard`). Raises OSError."""

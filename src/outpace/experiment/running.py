@@ -177,11 +177,6 @@ def _run(
     with one_thread_own_randomness():
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
-        if experiment.checkpoint is not None and isinstance(experiment.task, Script):
-            raise ConfigError(
-                "checkpoint: what a script keeps can be saved in virtual time only, not yet in a "
-                "real run; leave it out"
-            )
         warnings = warnings_of(experiment)
 
         def show(warning: str) -> None:

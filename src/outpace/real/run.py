@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
@@ -127,11 +130,12 @@ class RealRun:
         self._server_losses = ServerLosses(
             experiment.on_server_loss,
             can_restart=outside is None,
-            advises_checkpoint=experiment.checkpoint is None
-            and not isinstance(experiment.task, Script),
+            advises_checkpoint=experiment.checkpoint is None,
         )
         self._known = training.initial  # the parameters evaluated last
         self._evaluated: int | None = None  # and their version
+        # A checkpoint, and the iterations after it that scripts did not repeat as they were.
+        self._lost_since = 0, 0
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
@@ -245,6 +249,7 @@ class RealRun:
         keeper, coordinator = self._keeper, self.coordinator
         self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
+        done = self.totals.iterations
         lost_at = 0 if self._resume is None else self._resume.now
         if coordinator.started:
             self._origin = coordinator.clock.origin
@@ -261,7 +266,7 @@ class RealRun:
         self._resume = point = keeper.go_back()
         self.metrics.take_up(point.metrics())
         self._recovery.restarts += 1
-        self._recovery.updates_lost = point.recovery.updates_lost
+        self._recovery.updates_lost = point.recovery.updates_lost + self._unrepeatable(done, point)
         servers = [n for n, name in enumerate(coordinator.servers) if name in loss.names]
         workers = [n for n, name in enumerate(coordinator.workers) if name in loss.names]
         self._interruptions.group_lost(servers, workers, lost_at, point)
@@ -276,7 +281,28 @@ class RealRun:
         )
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._attempt = self._new_attempt()
+        if self.coordinator.checkpoints is not None:
+            self.coordinator.checkpoints.unrepeatable.update(coordinator.unrepeatable)
         self._evaluations.move_to(self.coordinator.clock)
+
+    def _unrepeatable(self, done: Mapping[int, int], point: ResumePoint) -> int:
+        """Return the iterations since a checkpoint that scripts will not repeat as they were.
+
+        A script that gives `outpace.attach` nothing to keep begins anew.
+        """
+        scripts = self._attempt.coordinator.unrepeatable
+        if not scripts:
+            return 0
+        names = ", ".join(map(worker_name, sorted(scripts)))
+        self._log(
+            f"the scripts of {names} begin anew, with the parameters of the checkpoint: they give "
+            "outpace.attach no objects to keep, and do not use outpace.sampler"
+        )
+        before = point.totals.iterations
+        since = sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in scripts)
+        number, earlier = self._lost_since
+        self._lost_since = point.number, since + (earlier if number == point.number else 0)
+        return self._lost_since[1]
 
     def _note_training(self) -> None:
         now = self.coordinator.clock.now
@@ -336,10 +362,14 @@ class RealRun:
         return self._known
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        coordinator = self.coordinator
-        first = coordinator.reports.joined.get(self._attempt.workers[0])
-        layout = "" if first is None else first.layout
-        return self._training.state_dict(self.parameters(), layout, coordinator.reports.buffers)
+        buffers = self.coordinator.reports.buffers
+        return self._training.state_dict(self.parameters(), self._layout, buffers)
+
+    @property
+    def _layout(self) -> str:
+        """Names and shapes of the parameters, as worker 0 has sent them."""
+        first = self.coordinator.reports.joined.get(self._attempt.workers[0])
+        return "" if first is None else first.layout
 
     # ----------------------------------------------------------------------------------
 
@@ -354,8 +384,12 @@ class RealRun:
         else:
             self.coordinator.checkpoints.save_now()
 
-    def _complete(self, taken: Taken, folder: Path) -> None:
-        """Complete a checkpoint, with all that has been recorded so far."""
+    def _complete(self, taken: Taken, folder: Path, saved: Mapping[int, Time]) -> None:
+        """Complete a checkpoint, with all that has been recorded so far.
+
+        saved: for each worker whose script is saved, when. What it has logged after that comes
+        again.
+        """
         assert self._keeper is not None
         self._trace.flush()
         self._timing.hand_on()
@@ -364,15 +398,15 @@ class RealRun:
         taken = msgspec.structs.replace(
             taken,
             parts=(*taken.parts, *observed),
-            layout=self._training.layout,
+            layout=self._training.layout or self._layout,
             recovery=self._recovery,
         )
         metrics = self.metrics.kept()
-        # The processes without servers are saved at times that differ a little.
-        column, last = (
-            ("updates", taken.updates) if self._experiment.peers else ("time_s", seconds(taken.now))
-        )
-        self._keeper.commit(taken, metrics.filter(pc.less_equal(metrics[column], last)))
+        if self._experiment.peers:  # processes that are saved at times that differ a little
+            metrics = metrics.filter(pc.less_equal(metrics["updates"], taken.updates))
+        else:
+            metrics = _until(metrics, taken, saved)
+        self._keeper.commit(taken, metrics)
 
     def _begin_evaluation(
         self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
@@ -409,6 +443,16 @@ class RealRun:
         target = self._experiment.stop.target_accuracy
         if target is not None and (evaluation.accuracy or 0.0) >= target:
             self.coordinator.end("the target accuracy is reached")
+
+
+def _until(metrics: pa.Table, taken: Taken, saved: Mapping[int, Time]) -> pa.Table:
+    """Return the rows until a checkpoint; those of a script until it was saved."""
+    limits = np.full(1 + taken.workers, seconds(taken.now))  # the last place is for no worker
+    for worker, at in saved.items():
+        limits[worker] = seconds(at)
+    limits[list(taken.ended)] = math.inf
+    workers = pc.fill_null(metrics["worker"], taken.workers).to_numpy()
+    return metrics.filter(pa.array(metrics["time_s"].to_numpy() <= limits[workers]))
 
 
 def _iterations(point: ResumePoint) -> str:

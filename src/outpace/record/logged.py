@@ -131,12 +131,13 @@ class Points:
     def take_up(self, points: pa.Table, known: pa.Schema) -> None:
         """Begin with the points of an earlier session of the run; known: as for `add`."""
         self._names = {name: None for name in points.column_names if name not in known.names}
+        self._rows.clear()
+        self._leader.clear()
         for name in QUANTITIES:
             finite = points.filter(pc.fill_null(pc.is_finite(points[name]), False))
             if len(finite):
                 self._leader[name] = pc.min(finite["worker"]).as_py()
-        if len(points):
-            self._chunks.append(points)
+        self._chunks = [points] if len(points) else []
 
     def on_curve(self, worker: int, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         """Yield the values that are on the curve of the run; see `outpace.record.curves`."""

@@ -40,6 +40,11 @@ class DataPlaces:
         if len(self._samplers) <= len(self._restored):
             self._put(sampler, *self._restored[len(self._samplers) - 1])
 
+    @property
+    def has_samplers(self) -> bool:
+        """True if the script has made a sampler."""
+        return bool(self._samplers)
+
     def places(self) -> list[tuple[int, int]]:
         """Return epoch and samples had of each sampler."""
         alive = [each() for each in self._samplers]

@@ -50,7 +50,7 @@ class Run:
             experiment,
             self.kernel,
             self,
-            Saving(self.keeper, lambda taken, _: self.keeper.commit(taken, METRICS)),
+            Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
             self.totals,
         )
 

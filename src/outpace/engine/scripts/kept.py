@@ -68,6 +68,11 @@ class KeptState:
             packed_tree(each.state_dict(), f"outpace.attach: the state of {name}")
         HERE.data.note = random_states
 
+    @property
+    def is_complete(self) -> bool:
+        """False if nothing says how far the script has come: no objects, and no sampler."""
+        return bool(self._objects) or HERE.data.has_samplers
+
     def state(self) -> dict[str, Any]:
         """Return the present state; at the first forward pass of an iteration."""
         groups = self._script.optimizer.param_groups

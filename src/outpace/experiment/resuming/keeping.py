@@ -50,6 +50,10 @@ class Keeper:
         # Called with each checkpoint once it is complete, and the metrics until then.
         self.when_saved: Callable[[Taken, pa.Table], None] = lambda taken, metrics: None
 
+    @property
+    def folder(self) -> Path | None:
+        return self._checkpoints.path(self.last) if self.last else None
+
     def begin(self, number: int) -> Path:
         return self._checkpoints.begin(number)
 

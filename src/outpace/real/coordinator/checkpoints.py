@@ -59,8 +59,14 @@ class CheckpointsOfServers(Checkpoints):
         self._passes_over = True
 
     def _target(self, clock: int) -> int:
-        known = (totals.iterations.values() for totals in self._totals_of.values())
-        return max(clock, *(max(each, default=0) for each in known), 0) + _AHEAD
+        return max(clock, *self._iterations().values(), 0) + _AHEAD
+
+    def _iterations(self) -> dict[int, int]:
+        """Return how many iterations each worker has reported."""
+        totals = Totals()
+        for reported in self._totals_of.values():
+            totals.add(reported)
+        return totals.iterations
 
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedShard, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedShard)
@@ -71,14 +77,18 @@ class CheckpointsOfServers(Checkpoints):
     def _ask(self, order: Order, folder: Path) -> None:
         self._tell(order.shard, TakeCheckpoint(order.number, order.clock, str(folder)))
 
+    def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
+        """Return the sums of a process at a checkpoint. reported: what it has reported last."""
+        server = self._servers.get(name)
+        return reported if server is None else present.parts[server][0].totals
+
     def _taken(self, present: Open) -> Taken:
         assert self._plan is not None
         parts = [present.parts[server] for server in range(len(self._servers))]
         records = tuple(saved.record for _, saved in parts)
         totals = Totals()
         for name, reported in self._totals_of.items():
-            server = self._servers.get(name)
-            totals.add(reported if server is None else parts[server][0].totals)
+            totals.add(self._sums(present, name, reported))
         for worker, others in enumerate(self._others):
             # What workers have reported may be a little older or newer than the checkpoint.
             most = 1 + max(record.watermarks[worker] for record in records) - others

@@ -18,7 +18,8 @@ Every phase but the training has a time limit. `losses` says what happens when a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 from outpace.blocks.block import Block
@@ -35,7 +36,10 @@ from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints, Saving
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
+from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
+from outpace.real.coordinator.saving.writer import BesideWriter
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -46,6 +50,7 @@ from outpace.real.net.messages import (
     Go,
     JoinRun,
     ModelBuffers,
+    Plan,
     ProbeDone,
     Ready,
     StartProbe,
@@ -150,6 +155,12 @@ class Coordinator:
             totals_of: dict[str, Totals] = {}
             if resume is not None:
                 totals_of[_BEFORE] = resume.totals
+            self._kept = KeptScripts(
+                experiment,
+                self.listener,
+                resume,
+                lambda: None if saving is None else saving.keeper.folder,
+            )
             self._architecture: WithServers | WithoutServers
             if experiment.peers is None:
                 resources = SchedulerResources(
@@ -157,9 +168,12 @@ class Coordinator:
                 )
                 self._architecture = WithServers(resources, totals_of, evaluate, rule, resume)
                 if saving is not None:
-                    self.checkpoints = CheckpointsOfServers(
-                        experiment, self.kernel, self.listener, saving, totals_of, resume
-                    )
+                    given = experiment, self.kernel, self.listener, saving, totals_of, resume
+                    if isinstance(experiment.task, Script):
+                        write = BesideWriter(self.clock)
+                        self.checkpoints = CheckpointsOfScripts(*given, write=write)
+                    else:
+                        self.checkpoints = CheckpointsOfServers(*given)
             else:
                 peers = self._architecture = WithoutServers(
                     experiment, self.kernel, self.listener, evaluate, self.store, resume
@@ -199,6 +213,13 @@ class Coordinator:
         )
         if self.checkpoints is not None:
             self.reports.take_checkpoint = self.checkpoints.take
+            self.reports.expect_checkpoint = self.checkpoints.expected
+            self.reports.when_left = partial(self.checkpoints.left, ended=True)
+
+    @property
+    def unrepeatable(self) -> Collection[int]:
+        """Workers whose scripts begin anew when the run goes on from its last checkpoint."""
+        return () if self.checkpoints is None else self.checkpoints.unrepeatable
 
     @property
     def awaited(self) -> tuple[str, list[str]]:
@@ -257,9 +278,13 @@ class Coordinator:
         await all_say(all_names, JoinRun, "join", join_s)
         first = [] if self._resume is None else self._resume.first
         plan = self.reports.make_plan(self.experiment, self._keys, first)
+        self._require_same_model(plan)
         self._tell(self.servers, plan)
         await all_say(self.servers, Ready, "be ready for the parameters", join_s)
-        self._tell(self.workers, plan)
+        kept = self._kept.all()
+        self._tell(self.workers, self._kept.announced(plan, kept))
+        self._kept.send(kept)
+        del kept  # as large as all that the scripts keep
         if self.reports.joined[self.workers[0]].buffer_bytes:
             await all_say(self.workers[:1], ModelBuffers, "send its buffers", join_s)
             buffers = self.reports.buffers
@@ -382,7 +407,7 @@ class Coordinator:
             self.when_lost,
             self._has_lost,
             lambda recovered: self.when_recovered(recovered),
-            lambda worker: self.when_began(worker),
+            self._has_begun_again,
         )
         return Replacements(
             self.experiment,
@@ -394,9 +419,27 @@ class Coordinator:
             self.reports,
             processes,
             self._log,
+            self._kept,
             self._go,
             lambda: None if self._ending is None else StopRun(self._ending, self.losses.early),
         )
+
+    def _has_begun_again(self, worker: int) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.began(worker)
+        self.when_began(worker)
+
+    def _require_same_model(self, plan: Plan) -> None:
+        """Raise ConfigError if a script trains another model than at the checkpoint."""
+        resume = self._resume
+        if resume is not None and tuple(plan.layers) != resume.checkpoint.index.layers:
+            raise ConfigError(
+                f"--resume: the script trains {sum(plan.layers):,} parameters in "
+                f"{len(plan.layers)} tensors, and {resume.checkpoint.name} has "
+                f"{sum(resume.checkpoint.index.layers):,} in "
+                f"{len(resume.checkpoint.index.layers)}: resume with the script that the run was "
+                "made with"
+            )
 
     def _go(self) -> Go:
         return Go(self.clock.origin, boot_id())
@@ -444,5 +487,7 @@ class Coordinator:
     def _has_lost(self, name: str) -> None:
         """The run goes on without this worker."""
         self.when_lost(name)
+        if self.checkpoints is not None:
+            self.checkpoints.left(name, ended=False)
         self._first_gradients.has_left(name)
         self._announced.add(name, TrainingDone())

@@ -15,6 +15,7 @@ from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready, StopRun
@@ -55,6 +56,7 @@ class Replacements:
 
     Args:
         start_s: for a new process to be ready.
+        kept: what the scripts of new processes go on with.
         go: returns the order to start.
         ending: returns the order to stop, once it was given.
     """
@@ -70,6 +72,7 @@ class Replacements:
         reports: Reports,
         processes: Processes,
         log: Log,
+        kept: KeptScripts,
         go: Callable[[], Go],
         ending: Callable[[], StopRun | None],
     ) -> None:
@@ -83,7 +86,7 @@ class Replacements:
         self._servers = names
         self._kernel, self._listener, self._architecture = kernel, listener, architecture
         self._losses, self._reports, self._processes = losses, reports, processes
-        self._log, self._go, self._ending = log, go, ending
+        self._log, self._kept, self._go, self._ending = log, kept, go, ending
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
         losses.is_replaced = self._was_replaced
@@ -140,18 +143,20 @@ class Replacements:
         if isinstance(message, ProcessDone):
             self._members.finished(worker)
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
-            self._listener.send(name, self._late_plan(worker))
+            kept = self._kept.of(worker)
+            self._listener.send(name, self._kept.announced(self._late_plan(), kept))
+            self._kept.send(kept)
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)
-            self._processes.began(worker)
             self._listener.send(name, self._go())
+            self._processes.began(worker)
             if (stop := self._ending()) is not None:
                 self._listener.send(name, stop)
             return True
         return False
 
-    def _late_plan(self, worker: int) -> Plan:
+    def _late_plan(self) -> Plan:
         plan = self._reports.plan
         assert plan is not None
         return msgspec.structs.replace(plan, first=list(self._first), late=True)

@@ -81,7 +81,15 @@ class Reports:
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
         # Returns True if a message is about checkpoints.
-        self.take_checkpoint: Callable[[str, WireMessage], bool] = lambda name, message: False
+        self.take_checkpoint: Callable[[str, WireMessage, Block | None], bool] = (
+            lambda name, message, block: False
+        )
+        # Returns which block a process may send with a message about checkpoints.
+        self.expect_checkpoint: Callable[[str, WireMessage], tuple[str, int] | None] = (
+            lambda name, message: None
+        )
+        # Called with a worker that takes no more part in the training.
+        self.when_left: Callable[[str], None] = lambda name: None
         names = map(worker_name, range(workers))
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
@@ -112,7 +120,7 @@ class Reports:
             if name == source:
                 dtype = self.plan.dtype
                 return dtype, block_elements(dtype, self.plan.slices[part])
-        return None
+        return self.expect_checkpoint(name, message)
 
     def make_plan(
         self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()
@@ -171,7 +179,7 @@ class Reports:
             self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptLog):
             self._take_log(name, message)
-        elif self.take_checkpoint(name, message):
+        elif self.take_checkpoint(name, message, block):
             pass
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
@@ -182,6 +190,7 @@ class Reports:
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
             self.left.add(name)
+            self.when_left(name)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
             self._losses.process_finished(name)

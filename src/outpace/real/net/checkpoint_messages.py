@@ -1,31 +1,33 @@
-"""Wire messages with which the coordinator has the servers save their shards."""
+"""Wire messages about checkpoints: of the servers' shards, and of what scripts keep."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from outpace.real.net.messages import Text
+from outpace.real.net.messages import BlockHead, Text
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireMessage
 
 Encoded: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 21)]
+MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     """The coordinator to a server: save the shard when its clock becomes `clock`; None: at once.
 
     Without servers it goes to the workers, whose clock is the number of their all-reduces; it is 0
-    only when the run begins.
+    only when the run begins. To the worker of a script with servers: save what the script keeps
+    when it begins the iteration `clock`, or the first one after it; None: the next one.
 
-    number: of the checkpoint. folder: for the file. common: save the model that all workers have,
-    too.
+    number: of the checkpoint. folder: for the file; empty for a script, whose worker sends
+    ScriptState. common: save the model that all workers have, too.
     """
 
     number: Count
     clock: Count | None
-    folder: Text
+    folder: Text = ""
     common: bool = False
 
 
@@ -73,9 +75,9 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
 
 
 class CheckpointMissed(WireMessage, tag="checkpoint missed"):
-    """A server to the coordinator: its shard was past the clock that it was asked for.
+    """The answer of a process that was past the clock that it was asked for.
 
-    clock: at which it is.
+    clock: at which it is; of a worker, the iteration that it has begun.
     """
 
     number: Count
@@ -83,7 +85,24 @@ class CheckpointMissed(WireMessage, tag="checkpoint missed"):
 
 
 class CheckpointFailed(WireMessage, tag="checkpoint failed"):
-    """A server to the coordinator: its shard could not be written."""
+    """The answer of a process that could not save its state."""
 
     number: Count
     why: Text
+
+
+class ScriptState(WireMessage, tag="script state"):
+    """What the script of a worker keeps, as the bytes of a safetensors file.
+
+    A worker sends it for a checkpoint, and the coordinator to a worker that goes on from one.
+
+    number: of the checkpoint. now: time of the run at which the state was taken. totals: of the
+    worker at that time. is_complete: False if the script gives `outpace.attach` nothing to keep
+    and reads no data with `outpace.sampler`, so that it begins anew when the run goes on.
+    """
+
+    number: Count
+    now: Count
+    totals: Totals
+    is_complete: bool
+    block: BlockHead

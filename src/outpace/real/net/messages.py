@@ -209,7 +209,9 @@ class Plan(WireMessage, tag="plan"):
     """All processes have joined: where the servers are, and what the run starts from.
 
     first: the first iteration of each worker, where a run goes on; empty: all begin with 0. late:
-    the others train already, and the worker takes the place of one that was lost.
+    the others train already, and the worker takes the place of one that was lost. kept: for each
+    worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
+    scripts had come to their end before the checkpoint.
     """
 
     endpoints: list[Text]  # of the servers
@@ -223,6 +225,8 @@ class Plan(WireMessage, tag="plan"):
     backend: Name = "gloo"  # of torch.distributed
     first: list[Count] = msgspec.field(default_factory=list)
     late: bool = False
+    kept: list[Count] = msgspec.field(default_factory=list)
+    ended: list[Index] = msgspec.field(default_factory=list)
 
     @property
     def slices(self) -> list[slice]:

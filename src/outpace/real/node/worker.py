@@ -16,6 +16,7 @@ from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     PHANTOM,
@@ -66,6 +67,12 @@ class ServedWorker(WorkerProcess):
         super().__init__(link, worker, experiment)
         self.servers: list[str] = []
         self.first_iteration: int | None = None  # to begin with in the middle of a run
+        self.kept: torch.Tensor | None = None  # what its script kept at a checkpoint, see Keeping
+        self.has_ended = False  # its script had come to its end at the checkpoint
+        # Returns True if an order of the coordinator is about checkpoints.
+        self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
+        self._kept_bytes = 0  # that the coordinator sends
+        self._kept_states = Mailbox[torch.Tensor](self.kernel, f"what {self.name}'s script kept")
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self.tells_pauses = tells_pauses(experiment)
@@ -104,6 +111,9 @@ class ServedWorker(WorkerProcess):
             await self.agree_on_buffers()
         if plan.first:
             self.first_iteration = plan.first[self.worker]
+        self.has_ended = self.worker in plan.ended
+        if self._kept_bytes:
+            self.kept = await self._kept_states.get()
         await self.start_run()
         await self._train(self)
 
@@ -274,13 +284,23 @@ class ServedWorker(WorkerProcess):
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, WireReply):  # the scheduler's, without parameters
             return PHANTOM, 0
+        if isinstance(message, ScriptState) and self._kept_bytes:
+            return "uint8", self._kept_bytes
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, Plan) and message.kept:
+            self._kept_bytes = message.kept[self.worker]
         if isinstance(message, Abort):
             self._mailbox.put(message)
         elif isinstance(message, WireReply):
             self._mailbox.put(reply_of(message, block))
+        elif isinstance(message, ScriptState):
+            data = whole(block) if block is not None else None
+            assert isinstance(data, torch.Tensor)
+            self._kept_states.put(data)
+        elif self.take_checkpoint(message):
+            pass
         else:
             super()._order(peer, message, block)
 

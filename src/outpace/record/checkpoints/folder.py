@@ -63,7 +63,7 @@ class Checkpoints:
         Raises:
             OSError: if it cannot be written. Then it is to be abandoned.
         """
-        partial, path = self._partial(index.number), self._path(index.number)
+        partial, path = self._partial(index.number), self.path(index.number)
         pq.write_table(metrics, partial / METRICS)
         parts = (*index.parts, written(partial / METRICS))
         write_index(partial, msgspec.structs.replace(index, parts=parts))
@@ -98,7 +98,7 @@ class Checkpoints:
 
     def _remove(self, number: int) -> None:
         partial = self._partial(number)
-        self._path(number).rename(partial)
+        self.path(number).rename(partial)
         shutil.rmtree(partial)
 
     # -- reading -----------------------------------------------------------------
@@ -117,14 +117,14 @@ class Checkpoints:
             Damaged: if its index is missing or not as it was written.
             ConfigError: if a newer version of Outpace wrote it.
         """
-        return Checkpoint(self._path(number))
+        return Checkpoint(self.path(number))
 
     def segments(self) -> set[str]:
         """Return the segments of records that the checkpoints name, but for damaged ones."""
         named = set[str]()
         for number in self.numbers():
             with contextlib.suppress(Damaged):
-                named.update(Checkpoint(self._path(number)).index.segments)
+                named.update(Checkpoint(self.path(number)).index.segments)
         return named
 
     def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
@@ -151,7 +151,8 @@ class Checkpoints:
             raise ConfigError(f"{self._run}: no checkpoint can be used: {found}; start again")
         return None
 
-    def _path(self, number: int) -> Path:
+    def path(self, number: int) -> Path:
+        """Return the folder of a checkpoint."""
         return self._folder / f"{number:06d}"
 
     def _partial(self, number: int) -> Path:

@@ -37,6 +37,7 @@ class Taken(msgspec.Struct, kw_only=True):
         layers: number of elements of each parameter tensor, in order.
         layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
         recovery: of the run until now.
+        ended: workers whose scripts had come to their end.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Taken(msgspec.Struct, kw_only=True):
     layout: str = ""
     recovery: Recovery = msgspec.field(default_factory=Recovery)
     own: tuple[ShardRecord, ...] = ()
+    ended: tuple[int, ...] = ()
 
     @property
     def workers(self) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 
 from outpace.support.replacing import sync
 
@@ -77,7 +77,20 @@ def checked(path: Path) -> Part:
     return Part(path.name, size, crc32)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def to_bytes(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Return the content of the file that `write_tensors` writes; shape (bytes,), uint8."""
+    return torch.frombuffer(bytearray(save(dict(tensors))), dtype=torch.uint8)
+
+
+def from_bytes(data: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the tensors of the content of a file. Raises OSError if it is none."""
+    try:
+        return load(data.numpy().tobytes())
+    except SafetensorError as error:
+        raise OSError(f"it is no safetensors file: {error}") from error
+
+
+def write_bytes(path: Path, data: bytes | memoryview) -> None:
     """Write a file and wait until it is on the disk. Raises OSError."""
     with path.open("wb") as file:
         file.write(data)

@@ -12,13 +12,12 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
-from outpace.engine.resuming import ResumePoint
+from outpace.engine.resuming import ResumePoint, kept_in, script_files
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
-from outpace.errors import ConfigError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -233,11 +232,6 @@ class ScriptRun(VirtualRun):
             self.kernel.stop()
 
 
-def _kept_in(worker: int) -> str:
-    """Return the name of the file with what a worker's script keeps."""
-    return f"{worker_name(worker)}.safetensors"
-
-
 class ScriptGradients:
     """Takes the place of `Gradients`: the processes of the scripts compute the gradients."""
 
@@ -285,21 +279,14 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def _restore_scripts(self, point: ResumePoint) -> None:
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
-        before = point.checkpoint.index.workers
-        if len(point.first) != before:
-            raise ConfigError(
-                f"--resume: workers cannot change for a script ({before} in the checkpoint, "
-                f"{len(point.first)} given): each worker goes on in its own share of the data"
-            )
-        known = {part.file for part in point.checkpoint.index.parts}
+        files = script_files(point)
         for process in self._processes:
-            if (name := _kept_in(process.worker)) in known:
-                process.kept = (point.path / name).absolute()
+            process.kept = files.get(process.worker)
 
     def save_scripts(self, folder: Path) -> set[int]:
         training = [process for process in self._processes if not process.has_left]
         for process in training:
-            process.save = (folder / _kept_in(process.worker)).absolute()
+            process.save = (folder / kept_in(process.worker)).absolute()
         return {process.worker for process in training}
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:

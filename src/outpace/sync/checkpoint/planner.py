@@ -14,6 +14,7 @@ at once, as with strategies that do not wait for each iteration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -115,6 +116,10 @@ class CutPlanner:
             return []
         self._missing.clear()
         return [GiveUp(shard, self.number) for shard in sorted(self._shards)]
+
+    def join(self, shards: Iterable[int]) -> None:
+        """Also ask these, from the next checkpoint on."""
+        self._shards.update(shards)
 
     def leave(self, shard: int) -> list[GiveUp]:
         """Ask this one no more: it has ended. Gives the open checkpoint up."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import ProtocolError
@@ -30,7 +31,7 @@ from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
 from outpace.real.node.member import REPORT_EVERY_S
 from outpace.record.checkpoints import Taken
-from outpace.support.units import nanoseconds
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
 
@@ -45,12 +46,13 @@ Answer = CheckpointPart | CheckpointMissed | CheckpointFailed | VersionReached
 class Saving:
     """Where the checkpoints of a run go.
 
-    complete: called with a checkpoint whose parts are on the disk, and their folder; it adds
-        what the processes do not know. Raises OSError.
+    complete: called with a checkpoint whose parts are on the disk, their folder, and for each
+        worker whose script is saved, the time of the run at which it was; it adds what the
+        processes do not know. Raises OSError.
     """
 
     keeper: CheckpointKeeper
-    complete: Callable[[Taken, Path], None]
+    complete: Callable[[Taken, Path, Mapping[int, Time]], None]
 
 
 @dataclass(eq=False)
@@ -66,6 +68,11 @@ class Open:
     at_start: bool
     parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
 
+    @property
+    def times(self) -> Mapping[int, Time]:
+        """For each worker whose script is saved, the time of the run at which it was."""
+        return {}
+
 
 class Checkpoints(ABC):
     """The checkpoints of a run. `settings` say when they are due.
@@ -74,6 +81,9 @@ class Checkpoints(ABC):
         names: the processes that save the parts; their numbers.
         planner: chooses when they do.
         who: these processes, in words.
+
+    Attributes:
+        unrepeatable: workers whose scripts begin anew when the run goes on; see `ScriptState`.
     """
 
     def __init__(
@@ -89,6 +99,7 @@ class Checkpoints(ABC):
         self._settings, self._kernel, self._listener = settings, kernel, listener
         self._keeper, self._complete = saving.keeper, saving.complete
         self._names, self._planner, self._who = names, planner, who
+        self.unrepeatable: set[int] = set()
         self._plan: Plan | None = None
         self._open: Open | None = None
         self._version = 0  # the last one that is known
@@ -98,6 +109,14 @@ class Checkpoints(ABC):
     def last(self) -> int:
         """The number of the last checkpoint; 0: there is none."""
         return self._keeper.last
+
+    # -- workers -------------------------------------------------------------------
+
+    def left(self, name: str, *, ended: bool) -> None:  # noqa: B027  # matters for scripts only
+        """A worker takes no more part in the training. ended: its script has come to its end."""
+
+    def began(self, worker: int) -> None:  # noqa: B027
+        """Another process has taken the place of a worker."""
 
     # -- when --------------------------------------------------------------------
 
@@ -186,7 +205,11 @@ class Checkpoints(ABC):
 
     # -- messages of the processes -------------------------------------------------
 
-    def take(self, name: str, message: WireMessage) -> bool:
+    def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
+        """Return which block this process may send with this message."""
+        return None
+
+    def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
         if not isinstance(message, Answer):
             return False
@@ -223,9 +246,8 @@ class Checkpoints(ABC):
         saved, clock = self._saved_of(process, message)
         is_whole = self._planner.saved(message.number, process, clock)
         present.parts[process] = message, saved
-        now = self._kernel.now
         if len(present.parts) == 1:  # the others save at the same clock, or at once
-            self._kernel.call_at(now + nanoseconds(LONGEST_S), self._require_parts, present)
+            self._look_later(present)
         if is_whole:
             self._has_all_parts(present)
 
@@ -235,14 +257,24 @@ class Checkpoints(ABC):
             now if present.at_start else max(now, last + REPORTED), self._finish, present
         )
 
+    def _look_later(self, present: Open) -> None:
+        limit = self._kernel.now + nanoseconds(LONGEST_S)
+        self._kernel.call_at(limit, self._require_parts, present)
+
     def _require_parts(self, present: Open) -> None:
         """Give up a checkpoint that still lacks a part: a disk may not answer."""
         if self._open is not present or not self._planner.is_open:
             return
-        missing = [name for name, number in self._names.items() if number not in present.parts]
+        if not (missing := self._missing(present)):
+            self._look_later(present)
+            return
         why = f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s"
         self._give_up(present, self._planner.abandon(), why)
         self._await_version()
+
+    def _missing(self, present: Open) -> list[str]:
+        """Return the processes that ought to have saved their parts."""
+        return [name for name, number in self._names.items() if number not in present.parts]
 
     # -- from the order to the complete checkpoint -------------------------------------
 
@@ -262,9 +294,12 @@ class Checkpoints(ABC):
             self._keeper.abandon(number, str(error))
             self._await_version()
             return
-        self._open = Open(number, folder, at_start=not self._has_begun)
+        self._open = self._new(number, folder)
         for order in orders:
             self._ask(order, folder)
+
+    def _new(self, number: int, folder: Path) -> Open:
+        return Open(number, folder, at_start=not self._has_begun)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         for order in orders:
@@ -280,7 +315,7 @@ class Checkpoints(ABC):
         taken = self._taken(present)
         self._version = max(self._version, taken.updates)
         try:
-            self._complete(taken, present.folder)
+            self._complete(taken, present.folder, present.times)
         except OSError as error:
             self._keeper.abandon(present.number, str(error))
         if not self._is_over:

@@ -22,6 +22,7 @@ import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of 
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.held_state import HeldState
+from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_workers_can_step
@@ -34,6 +35,7 @@ from outpace.real.collective.store import SharedStore
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
+from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.state import WorkerState
 from outpace.real.node.script.trainer import ScriptTrainer
@@ -50,6 +52,7 @@ class Attached:
     Args:
         work: the worker's program; see `Member.spawn`.
         models: the script's parameters in a run without servers.
+        kept: what the script keeps, in a run with servers.
     """
 
     def __init__(
@@ -58,9 +61,14 @@ class Attached:
         trainer: ScriptTrainer,
         work: Coroutine[Any, Any, None],
         models: ScriptModels | None = None,
+        kept: KeptState | None = None,
     ) -> None:
         self.process, self._trainer, self._models = process, trainer, models
         self._is_untimed = False
+        self._keeping: Keeping | None = None
+        if kept is not None:
+            assert isinstance(process, ServedWorker)
+            self._keeping = Keeping(process, kept, self._is_elsewhere)
         holder = WorkerState(
             process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
         )
@@ -79,6 +87,17 @@ class Attached:
         """Join the run; return when the first iteration may start."""
         self._drive()
         self.state.begin()
+        if self._keeping is not None:
+            assert isinstance(self.process, ServedWorker)
+            if self.process.has_ended:
+                self.leave()
+                raise RunOver(0)
+            self._keeping.restore()
+            self._keeping.begins(self._trainer.iteration)
+
+    def _is_elsewhere(self) -> bool:
+        """True if a forward pass of this process is not one of the training."""
+        return self._is_untimed or self._left or self._is_copy
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pass on the model's gradients; return when the model has the next parameters."""
@@ -92,6 +111,8 @@ class Attached:
         self.state.before_step()
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
+        if self._keeping is not None:
+            self._keeping.begins(self._trainer.iteration)
         return loss
 
     def log(self, values: Mapping[str, float]) -> None:
@@ -238,6 +259,8 @@ class Attached:
     def _hand_over(self) -> None:
         """Report the end of the training, and send this worker's part of the run's result."""
         process = self.process
+        if self._keeping is not None:
+            self._keeping.end()
         if process.worker == 0:
             process.send_buffers()
             if (size := HERE.batch_size) is not None:
@@ -294,7 +317,8 @@ def attached(
         script.settings()  # raises if a setting cannot be sent
         served = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
-        found = Attached(served, trainer, served.work(trainer))
+        kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
+        found = Attached(served, trainer, served.work(trainer), kept=kept)
     else:
         require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment, store)

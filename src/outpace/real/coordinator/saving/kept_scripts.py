@@ -1,0 +1,96 @@
+"""What the scripts of workers keep: their part of a checkpoint, and what they go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import torch
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint, kept_in, script_files
+from outpace.errors import RunError
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import ScriptState
+from outpace.real.net.messages import Plan
+from outpace.real.net.transport import Listener
+from outpace.record.totals import Totals
+from outpace.sync.messages import worker_name
+from outpace.tasks import Script
+
+NOTHING: Final = torch.empty(0, dtype=torch.uint8)
+
+
+class KeptScripts:
+    """Gives the scripts of a run what they kept at its last checkpoint.
+
+    Args:
+        resume: where the run goes on; None: it begins.
+        last: returns the folder of the last checkpoint, and the workers whose scripts had ended
+            there; None: there is none yet.
+
+    Raises:
+        ConfigError: if the number of workers is another one than at the checkpoint.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        listener: Listener,
+        resume: ResumePoint | None,
+        last: Callable[[], Path | None],
+    ) -> None:
+        self._is_wanted = isinstance(experiment.task, Script) and experiment.peers is None
+        self._listener, self._last = listener, last
+        self._workers = experiment.workers
+        self._files: dict[int, Path] = {}
+        self.ended: Collection[int] = ()
+        if self._is_wanted and resume is not None:
+            self._files = script_files(resume)
+            self.ended = resume.checkpoint.index.ended
+
+    def all(self) -> list[torch.Tensor]:
+        """Return what each worker's script goes on with; empty if no script goes on with anything.
+
+        Raises:
+            RunError: if a file cannot be read.
+        """
+        found = [self._read(worker, self._files.get(worker)) for worker in range(self._workers)]
+        return found if self._files else []
+
+    def of(self, worker: int) -> list[torch.Tensor]:
+        """Return what the script of a worker goes on with whose place a new process takes.
+
+        As `all`, with nothing for the other workers.
+        """
+        folder = self._last() if self._is_wanted else None
+        if folder is None:
+            return []
+        data = self._read(worker, folder / kept_in(worker))
+        return [data if each == worker else NOTHING for each in range(self._workers)]
+
+    def announced(self, plan: Plan, states: Sequence[torch.Tensor]) -> Plan:
+        """Return the plan for workers, which says what follows it."""
+        sizes, ended = [data.numel() for data in states], list(self.ended)
+        return msgspec.structs.replace(plan, kept=sizes, ended=ended)
+
+    def send(self, states: Sequence[torch.Tensor]) -> None:
+        """Send each worker what its script goes on with, after the plan."""
+        for worker, data in enumerate(states):
+            if data.numel():
+                message = ScriptState(0, 0, Totals(), is_complete=True, block=head_of(data))
+                self._listener.send(worker_name(worker), message, data)
+
+    @staticmethod
+    def _read(worker: int, path: Path | None) -> torch.Tensor:
+        if path is None:
+            return NOTHING
+        try:
+            return torch.from_numpy(np.fromfile(path, dtype=np.uint8))
+        except OSError as error:
+            raise RunError(
+                f"cannot read what the script of {worker_name(worker)} kept: {error}"
+            ) from error

@@ -1,0 +1,232 @@
+"""The checkpoints of a script with servers: the shards, and what the script of each worker keeps.
+
+The worker of a script sends what the script keeps (`real.node.script.keeping`); it is written here,
+since a worker may be on another machine. Where all servers are saved at the same clock, scripts
+are saved when they begin the iteration of that number. Otherwise they are asked once all servers
+are saved, and save what they keep when they begin their next iteration: what a script keeps is
+never behind what the servers have of its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import torch
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.errors import ProtocolError
+from outpace.kernel import Kernel
+from outpace.real.coordinator.checkpoints import CheckpointsOfServers
+from outpace.real.coordinator.saving.base import Open, Saving
+from outpace.real.coordinator.saving.writer import Write, write_now
+from outpace.real.net.checkpoint_messages import (
+    MOST_KEPT,
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    GiveUpCheckpoint,
+    ScriptState,
+    TakeCheckpoint,
+)
+from outpace.real.net.transport import Listener
+from outpace.record.checkpoints import Part, Taken
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+from outpace.sync.checkpoint.planner import GiveUp, Order
+from outpace.sync.messages import WireMessage, worker_name
+
+_TIMELY: Final = 2  # iterations in which a script must have been saved
+
+
+@dataclass(eq=False)
+class _Open(Open):
+    """A checkpoint that is being taken.
+
+    done: iterations of each worker when it was asked for. states, files: by worker; a state comes
+    before its file is written. asked: orders to workers. later: workers that get theirs once all
+    servers are saved.
+    """
+
+    done: Mapping[int, int] = field(default_factory=dict)
+    states: dict[int, ScriptState] = field(default_factory=dict)
+    files: dict[int, Part] = field(default_factory=dict)
+    asked: dict[int, TakeCheckpoint] = field(default_factory=dict)
+    later: set[int] = field(default_factory=set)
+
+    @property
+    def times(self) -> Mapping[int, Time]:
+        return {worker: state.now for worker, state in self.states.items()}
+
+
+class CheckpointsOfScripts(CheckpointsOfServers):
+    """The checkpoints of a script with servers; see the head of the file.
+
+    Args:
+        totals_of, resume: as for `CheckpointsOfServers`.
+        write: writes what scripts keep.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        kernel: Kernel,
+        listener: Listener,
+        saving: Saving,
+        totals_of: Mapping[str, Totals],
+        resume: ResumePoint | None = None,
+        write: Write = write_now,
+    ) -> None:
+        super().__init__(experiment, kernel, listener, saving, totals_of, resume)
+        # For the planner the scripts are shards behind those of the servers.
+        first = len(self._servers)
+        self._workers = {worker_name(worker): worker for worker in range(experiment.workers)}
+        scripts = {name: first + worker for name, worker in self._workers.items()}
+        self._parties = {**self._servers, **scripts}
+        self._planner.join(scripts.values())
+        self._write = write
+        self._ended: set[int] = set()  # workers whose scripts have come to their end
+        self._gone: set[int] = set()  # these, and workers without which the run goes on
+
+    # -- workers -------------------------------------------------------------------
+
+    def left(self, name: str, *, ended: bool) -> None:
+        worker = self._workers.get(name)
+        if worker is None or worker in self._gone:
+            return
+        self._gone.add(worker)
+        if ended:
+            self._ended.add(worker)
+        present = self._open
+        if isinstance(present, _Open) and worker in present.asked and worker not in present.states:
+            self._has_all_of(present, worker)
+
+    def began(self, worker: int) -> None:
+        """Another process has taken the place of a worker: ask it for what its script keeps."""
+        present = self._open
+        if not isinstance(present, _Open) or worker in present.later | present.states.keys():
+            return
+        if (order := present.asked.get(worker)) is not None:
+            self._listener.send(worker_name(worker), order)
+
+    # -- messages ------------------------------------------------------------------
+
+    def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, ScriptState) and name in self._workers:
+            size = message.block.elements
+            return ("uint8", size) if size <= MOST_KEPT else None
+        return None
+
+    def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
+        is_answer = isinstance(message, CheckpointMissed | CheckpointFailed)
+        if not isinstance(message, ScriptState) and not (is_answer and name in self._workers):
+            return super().take(name, message, block)
+        try:
+            if isinstance(message, ScriptState):
+                self._take_state(name, message, block)
+            else:
+                assert isinstance(message, CheckpointMissed | CheckpointFailed)
+                self._take(self._parties[name], message)
+        except ProtocolError as error:
+            self._listener.refuse(name, str(error))
+        return True
+
+    def _take_state(self, name: str, message: ScriptState, block: Block | None) -> None:
+        worker, present = self._workers.get(name), self._open
+        if worker is None:
+            raise ProtocolError("only the workers of scripts send what scripts keep")
+        if not isinstance(present, _Open) or message.number < present.number:
+            return  # it was given up
+        is_asked = message.number == present.number and worker in present.asked
+        if not is_asked or worker in present.later | present.states.keys():
+            raise ProtocolError("it was not asked for what its script keeps")
+        assert isinstance(block, torch.Tensor)
+        present.states[worker] = message
+        if message.is_complete:
+            self.unrepeatable.discard(worker)
+        else:
+            self.unrepeatable.add(worker)
+        path = present.folder / kept_in(worker)
+        self._write(path, block, partial(self._written, present, worker))
+
+    def _written(self, present: _Open, worker: int, written: Part | OSError) -> None:
+        if self._open is not present:
+            return
+        if isinstance(written, OSError):
+            self._give_up(present, self._planner.abandon(), str(written))
+            self._await_version()
+            return
+        present.files[worker] = written
+        self._has_all_of(present, worker)
+
+    def _has_all_of(self, present: _Open, worker: int) -> None:
+        """The checkpoint lacks nothing of this worker."""
+        del present.asked[worker]
+        present.later.discard(worker)
+        if self._planner.saved(present.number, self._parties[worker_name(worker)]):
+            self._has_all_parts(present)
+
+    def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
+        super()._take_part(present, process, message)
+        assert isinstance(present, _Open)
+        if len(present.parts) == len(self._servers):
+            for worker in present.later:
+                self._listener.send(worker_name(worker), present.asked[worker])
+            present.later.clear()
+
+    def _missing(self, present: Open) -> list[str]:
+        """As without scripts; a script may compute as long as it likes for two iterations."""
+        assert isinstance(present, _Open)
+        done, missing = self._iterations(), super()._missing(present)
+        for worker in present.asked.keys() - present.later:
+            if done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY:
+                missing.append(worker_name(worker))
+        return missing
+
+    # -- from the order to the complete checkpoint -------------------------------------
+
+    def _new(self, number: int, folder: Path) -> Open:
+        return _Open(number, folder, not self._has_begun, done=self._iterations())
+
+    def _ask(self, order: Order, folder: Path) -> None:
+        worker = order.shard - len(self._servers)
+        if worker < 0:
+            super()._ask(order, folder)
+            return
+        present = self._open
+        assert isinstance(present, _Open)
+        if worker in self._gone:
+            self._planner.saved(order.number, order.shard)
+            return
+        present.asked[worker] = TakeCheckpoint(order.number, order.clock)
+        if order.clock is None:
+            present.later.add(worker)
+        else:
+            self._listener.send(worker_name(worker), present.asked[worker])
+
+    def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
+        assert isinstance(present, _Open)
+        for worker in present.asked.keys() - present.later - present.states.keys():
+            self._listener.send(worker_name(worker), GiveUpCheckpoint(present.number))
+        shards = [order for order in orders if order.shard < len(self._servers)]
+        super()._give_up(present, shards, why)
+
+    def _taken(self, present: Open) -> Taken:
+        assert isinstance(present, _Open)
+        taken = super()._taken(present)
+        return msgspec.structs.replace(
+            taken,
+            parts=(*taken.parts, *present.files.values()),
+            ended=tuple(sorted(self._ended - present.files.keys())),
+        )
+
+    def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
+        assert isinstance(present, _Open)
+        state = present.states.get(self._workers.get(name, -1))
+        return super()._sums(present, name, reported) if state is None else state.totals

@@ -1,0 +1,165 @@
+"""Hands over what a script keeps when the coordinator asks for it, and restores it.
+
+The state is copied when the script begins the first forward pass of an iteration, as in virtual
+time (`engine.scripts.kept`). Another thread makes a file's content of the copy, and the next
+`optimizer.step()` sends it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from outpace.engine.scripts.kept import KeptState
+from outpace.errors import RunError
+from outpace.real.collective.communication_thread import Waker
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import (
+    MOST_KEPT,
+    CheckpointFailed,
+    CheckpointMissed,
+    GiveUpCheckpoint,
+    ScriptState,
+    TakeCheckpoint,
+)
+from outpace.real.net.messages import BlockHead
+from outpace.real.node.worker import ServedWorker
+from outpace.record.checkpoints.tensors import from_bytes, to_bytes
+from outpace.record.checkpoints.trees import Unfit, packed_tree, tree_of
+from outpace.record.totals import Totals
+from outpace.support.place import HERE
+from outpace.sync.messages import WireMessage
+
+_LONGEST: Final = 1000  # characters of an error
+
+
+class Keeping:
+    """What the script of a worker keeps, and the requests to save it.
+
+    Args:
+        is_paused: returns True while a forward pass of this process is not part of the training.
+    """
+
+    def __init__(
+        self, process: ServedWorker, kept: KeptState, is_paused: Callable[[], bool]
+    ) -> None:
+        self._process, self._kept, self._is_paused = process, kept, is_paused
+        self._asked: TakeCheckpoint | None = None
+        self._began: int | None = None  # the iteration that the script has begun last
+        self._hook: torch.utils.hooks.RemovableHandle | None = None
+        self._thread: threading.Thread | None = None  # makes the content of a file
+        self._waker: Waker | None = None
+        process.take_checkpoint = self.take
+
+    def restore(self) -> None:
+        """Put the script into the state that it had at a checkpoint, if it goes on from one.
+
+        Raises:
+            ConfigError: if it keeps other objects now.
+            RunError: if the state cannot be read.
+        """
+        data, self._process.kept = self._process.kept, None
+        if data is None:
+            return
+        try:
+            tree = tree_of(from_bytes(data))
+        except OSError as error:
+            raise RunError(f"{self._process.name}: what its script kept: {error}") from error
+        self._kept.restore(tree)
+
+    # -- requests --------------------------------------------------------------------
+
+    def take(self, message: WireMessage) -> bool:
+        """Follow an order of the coordinator; False if it is another message."""
+        if isinstance(message, TakeCheckpoint):
+            self._asked = message
+            if self._is_past(message):
+                self._miss(message)
+        elif isinstance(message, GiveUpCheckpoint):
+            if self._asked is not None and self._asked.number == message.number:
+                self._forget()
+        else:
+            return False
+        return True
+
+    def _is_past(self, asked: TakeCheckpoint) -> bool:
+        began = self._began
+        return asked.clock is not None and began is not None and began >= asked.clock
+
+    def _miss(self, asked: TakeCheckpoint) -> None:
+        assert self._began is not None
+        self._forget()
+        self._process.coordinator.send(CheckpointMissed(asked.number, self._began))
+
+    def _forget(self) -> None:
+        self._asked = None
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def begins(self, iteration: int) -> None:
+        """The script begins an iteration, with new parameters."""
+        HERE.data.steps()
+        if self._began is None and (first := self._process.first_iteration) is not None:
+            self._began = first - 1  # by the process that was here before
+        asked = self._asked
+        if asked is not None and self._is_past(asked):
+            self._miss(asked)
+            asked = None
+        self._began = iteration
+        is_due = asked is not None and (asked.clock is None or iteration >= asked.clock)
+        if is_due and self._hook is None:
+            self._hook = register_module_forward_pre_hook(self._forward)
+
+    def _forward(self, *_: Any) -> None:
+        """Copy the state at the first forward pass of the iteration."""
+        if not torch.is_grad_enabled() or self._is_paused():
+            return
+        asked, process = self._asked, self._process
+        self._forget()
+        if asked is None:
+            return
+        try:
+            copy = packed_tree(self._kept.state(), f"what the script of {process.name} keeps")
+            size = sum(tensor.nbytes for tensor in copy.values())
+            if size > MOST_KEPT:
+                raise Unfit(f"the script of {process.name} keeps {size:,} bytes, which is too much")
+        except Unfit as error:
+            self._send(CheckpointFailed(asked.number, str(error)[:_LONGEST]))
+            return
+        totals = Totals()
+        totals.add(process.recorder.totals)
+        if self._waker is None:
+            self._waker = Waker(process.clock)
+        head = partial(ScriptState, asked.number, process.now, totals, self._kept.is_complete)
+        work = partial(self._work, self._waker, copy, head)
+        self._thread = threading.Thread(target=work, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    def _work(
+        self,
+        waker: Waker,
+        copy: dict[str, torch.Tensor],
+        message: Callable[[BlockHead], ScriptState],
+    ) -> None:
+        torch.set_num_threads(1)  # a new thread would have one per core
+        data = to_bytes(copy)
+        waker.call(lambda: self._send(message(head_of(data)), data))
+
+    def _send(self, message: WireMessage, data: torch.Tensor | None = None) -> None:
+        self._process.flush()  # what the script has logged before belongs to the checkpoint
+        self._process.coordinator.send(message, data)
+
+    def end(self) -> None:
+        """Send what is being prepared: the script leaves the training."""
+        self._forget()
+        if self._thread is not None:
+            assert self._waker is not None
+            self._thread.join()
+            self._process.kernel.catch_up()
+            self._thread = None

@@ -1,0 +1,113 @@
+"""Real runs of scripts go on from their last checkpoint, with all that the scripts keep."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.paths import SCRIPTS
+from tests.support.saved_runs import give_up, once_saved
+
+import outpace
+from outpace import RunError, run
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+BSP: dict[str, Any] = {
+    "task": {"kind": "script", "path": str(SCRIPTS / "kept.py")},
+    "workers": 2,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "deterministic": True,
+    "probe": False,
+    "compute": {"kind": "constant", "mean_s": 0.1},
+}
+SAVED = {**BSP, "checkpoint": {"every_updates": 2}}
+LOGGED = ["worker", "iteration", "train_loss", "lr", "seen"]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    """The run without interruption, in virtual time: it has the same values."""
+    return outpace.simulate(BSP)
+
+
+def logged(result: Any) -> dict[str, list[Any]]:
+    """Return what the scripts have logged, by worker and iteration."""
+    order = [("worker", "ascending"), ("iteration", "ascending")]
+    table: dict[str, list[Any]] = result.metrics.sort_by(order).select(LOGGED).to_pydict()
+    return table
+
+
+def killing(
+    folder: Path, name: str, number: int = 2, **options: Any
+) -> tuple[dict[str, Any], list[str]]:
+    """Return options of a run, one of whose processes is killed after a checkpoint.
+
+    The second result is what the run says.
+    """
+    runs: list[Any] = []
+    said: list[str] = []
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids[name], signal.SIGKILL)
+
+    control: Callable[..., None] = once_saved(folder, kill, number)
+    return {"watch": runs.append, "log": said.append, "control": control, **options}, said
+
+
+def test_a_resumed_script_is_bitwise_the_one_without_interruption(tmp_path, whole):
+    folder = tmp_path / "run"
+    with pytest.raises(RunError, match="that is enough"):
+        run(SAVED, folder, control=once_saved(folder, give_up, 3))
+    result = run(resume=folder)
+    assert result.summary["resumed_from"] == "checkpoints/000003"
+    assert result.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert result.summary["iterations"] == [9, 9]
+    assert result.summary["updates_lost"] == 0
+    assert logged(result) == logged(whole)
+
+
+@linux
+def test_scripts_repeat_bitwise_after_the_death_of_a_server(tmp_path, whole):
+    options, said = killing(tmp_path / "run", "server-1")
+    result = run(SAVED, tmp_path / "run", **options)
+    assert result.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert result.summary["restarts"] == 1
+    assert result.summary["updates_lost"] == 0
+    assert logged(result) == logged(whole)
+    (line,) = said
+    assert "killed by SIGKILL before it was done; the run goes on from checkpoints/" in line
+
+
+@linux
+def test_a_script_whose_worker_dies_begins_with_what_it_had_kept_at_the_last_checkpoint(tmp_path):
+    options, said = killing(tmp_path / "run", "worker-1")
+    result = run(SAVED, tmp_path / "run", **options)
+    assert result.summary["status"] == "complete"
+    assert result.summary["restarts"] == 1
+    (line,) = said
+    found = re.fullmatch(
+        r"worker-1 was killed by SIGKILL before it was done; it is restarted at iteration (\d+) "
+        r"\(generation 1\)",
+        line,
+    )
+    assert found is not None
+    first = int(found[1])
+    rows = result.metrics.to_pylist()
+    again = [row for row in rows if row["worker"] == 1 and row["iteration"] > first]
+    assert [row["iteration"] for row in again] == [first + 1 + n for n in range(len(again))]
+    seen = [row["seen"] for row in again]
+    # Between what it had at the checkpoint, which is not that of the start, and what it had last.
+    assert 4 < seen[0] <= 4 * (first + 1)
+    assert seen == [seen[0] + 4 * n for n in range(len(again))]
+    assert seen[-1] == 36  # three epochs of 12 samples
+    for row in again:
+        assert row["lr"] == pytest.approx(0.02 * 0.7 ** (row["seen"] // 4 // 2))
+    others = [row["iteration"] for row in rows if row["worker"] == 0]
+    assert others == list(range(1, 10))
