@@ -169,6 +169,31 @@ def test_a_server_that_stops_once_is_named(tmp_path, servers, late):
     assert "once, in iteration 20" in sentences(found)[0]
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_slow_period_whose_iterations_have_no_times_is_between_those_before_and_after(tmp_path):
+    """What a process that was killed did last is missing in the trace, its messages are not."""
+    missing = (20, 21, 22)
+
+    def times_of(iteration, worker, server):
+        slow = worker == 2 and (iteration in missing or iteration >= 30)
+        return 0.3 if slow else 0.01, 0.001
+
+    recorded(tmp_path / "run", 3, times_of, {"kind": "asp"})
+    trace = files.read_table(tmp_path / "run" / files.TRACE)
+    mine = [row for row in trace.to_pylist() if (row["event"], row["worker"]) == ("iteration", 2)]
+    lost = [
+        row["event"] == "iteration" and row["worker"] == 2 and row["iteration"] in missing
+        for row in trace.to_pylist()
+    ]
+    files.write_table(tmp_path / "run" / files.TRACE, trace.filter(pc.invert(pa.array(lost))))
+    (cause,) = explained(tmp_path / "run").causes
+    assert cause.name == "link of worker 2"
+    period, _ = cause.periods
+    assert (period.first, period.last) == (20, 22)
+    assert period.start_s == pytest.approx(mine[19]["end_ns"] / 1e9)
+    assert period.end_s == pytest.approx(mine[23]["start_ns"] / 1e9)
+
+
 def test_a_slow_link_of_a_server_is_told_from_a_slow_server(tmp_path):
     """By hand: 30 ms instead of 10 ms under way in each of 40 iterations are 0.8 s."""
     recorded(tmp_path / "run", 3, lambda _, __, server: (0.03 if server == 2 else 0.01, 0.0001))

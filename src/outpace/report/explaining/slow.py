@@ -75,6 +75,24 @@ def _middle(values: Floats) -> float:
     return float(ordered[cut : len(ordered) - cut].mean())
 
 
+def _span(
+    begins: Floats, ends: Floats, first: int, last: int, time_s: float
+) -> tuple[float, float]:
+    """Return when these iterations began and ended, in s.
+
+    The iteration in which a run has gone on from a checkpoint has no times, although its messages
+    have. Then it is the time between those before and after.
+    """
+
+    def known(times: Floats) -> Floats:
+        return np.asarray(times[~np.isnan(times)])
+
+    began, ended = known(begins[first : last + 1]), known(ends[first : last + 1])
+    start = began.min() if len(began) else known(ends[:first]).max(initial=0.0)
+    end = ended.max() if len(ended) else known(begins[last + 1 :]).min(initial=time_s)
+    return float(start), float(end)
+
+
 def cause_of(
     tables: Tables,
     kind: Kind,
@@ -89,9 +107,8 @@ def cause_of(
     shown, lengths = [], []
     for period in periods:
         last = last_row if period.last is None else period.last
-        inside = slice(period.first, last + 1)
-        start, end = np.nanmin(begins[inside]), np.nanmax(ends[inside])
-        shown.append(Period(period.first, period.last, float(start), float(end), period.factor))
+        start, end = _span(begins, ends, period.first, last, tables.time_s)
+        shown.append(Period(period.first, period.last, start, end, period.factor))
         lengths.append(last + 1 - period.first)
     factor = float(np.average([period.factor for period in shown], weights=lengths))
     named = min(period.named for period in periods)
