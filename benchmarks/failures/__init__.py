@@ -1,0 +1,1 @@
+"""What failures cost real runs: `python -m benchmarks.failures`."""

@@ -1,0 +1,61 @@
+"""Useful gradients under kills, against the same run without kills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.failures.rows import Row, row
+from benchmarks.failures.running import run
+
+EVERY_S = 15.0
+GOAL = 0.95
+_WORKERS, _SERVERS = 4, 2
+
+
+def goodput(
+    out: Path,
+    say: Callable[[str], object],
+    pairs: int,
+    length_s: float,
+    roles: Sequence[str] = ("worker", "server"),
+) -> list[Row]:
+    """Return the shares of gradients that were applied once, and not lost, under kills.
+
+    Steps sleep until 50 ms have passed, so that the other load of the machine matters little. Each
+    pair of runs is one after the other, in turn with and without kills first.
+    """
+    rows = []
+    for role in roles:
+        count = _WORKERS if role == "worker" else _SERVERS
+        every_s = min(EVERY_S, length_s / 2)
+        times = [every_s / 2 + n * every_s for n in range(int(length_s / every_s))]
+        kills = [(at, f"{role}-{n % count}") for n, at in enumerate(times)]
+        shares = []
+        for pair in range(pairs):
+            found = {}
+            for killed in (True, False) if pair % 2 else (False, True):
+                folder = out / f"{role}-{pair}-{'killed' if killed else 'undisturbed'}"
+                say(f"{folder.name}: {length_s:.0f} s")
+                result = run(_config(length_s), folder, kills if killed else ())
+                if killed and result.summary["restarts"] != len(kills):
+                    raise RuntimeError(f"{folder}: not every kill was a restart")
+                found[killed] = result.summary["gradients_applied"]
+            shares.append(found[True] / found[False])
+        name = f"goodput with one kill of a {role} each {every_s:.0f} s, SSP, 4 workers"
+        rows.append(row(name, shares, unit="%", goal=GOAL, at_least=True))
+    return rows
+
+
+def _config(length_s: float) -> dict[str, Any]:
+    return {
+        "task": {"kind": "digits-mlp"},
+        "workers": _WORKERS,
+        "servers": _SERVERS,
+        "sync": {"kind": "ssp", "staleness": 3},
+        "compute": {"kind": "constant", "mean_s": 0.05},
+        "stop": {"virtual_time_s": length_s},
+        "checkpoint": {"every_s": 1},
+        "probe": False,
+    }

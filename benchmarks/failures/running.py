@@ -1,0 +1,85 @@
+"""Real runs whose processes are killed at given times."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+import outpace
+from outpace.engine.control import Control
+from outpace.real.run import RealRun
+
+Floats = NDArray[np.float64]
+LARGE: Final = {"kind": "python", "target": f"{Path(__file__).parent / 'large.py'}:make_task"}
+
+
+def large(megabytes: float, **changes: Any) -> dict[str, Any]:
+    """Return the configuration of a run with a model of so many MB, limited by the processors."""
+    return {
+        "task": {**LARGE, "arguments": {"megabytes": megabytes}},
+        "workers": 2,
+        "servers": 1,
+        "sync": {"kind": "bsp"},
+        "optimizer": {"kind": "sgd", "lr": 0.01},
+        "batch_size": 1,
+        "probe": False,
+        **changes,
+    }
+
+
+class Kills:
+    """Kills processes of one run.
+
+    Args:
+        at: seconds of the run, and the name of the process.
+    """
+
+    def __init__(self, at: Sequence[tuple[float, str]]) -> None:
+        self._left = list(at)
+        self._run: RealRun | None = None
+
+    def watch(self, run: RealRun) -> None:
+        self._run = run
+
+    def control(self, control: Control) -> None:
+        """Called when the training begins, and again after each loss of a server."""
+        for each in self._left:
+            control.at(each[0], partial(self._kill, each))
+
+    def _kill(self, each: tuple[float, str]) -> None:
+        if each in self._left and self._run is not None:
+            self._left.remove(each)
+            os.kill(self._run.launcher.pids[each[1]], signal.SIGKILL)
+
+
+def run(
+    config: dict[str, Any],
+    folder: Path,
+    kills: Sequence[tuple[float, str]] = (),
+    control: Callable[[Control], None] | None = None,
+) -> outpace.Result:
+    """Run the configuration for real; kills: as for `Kills`."""
+    killing = Kills(kills)
+
+    def controls(given: Control) -> None:
+        killing.control(given)
+        if control is not None:
+            control(given)
+
+    return outpace.run(config, folder, watch=killing.watch, control=controls)
+
+
+def ends_s(result: outpace.Result, workers: int) -> list[Floats]:
+    """Return when each worker's iterations ended, ascending, in seconds of the run."""
+    trace = result.trace
+    rows = trace.filter(pc.equal(trace["event"].cast("string"), "iteration"))
+    by, ends = (np.asarray(rows[name].fill_null(-1)) for name in ("worker", "end_ns"))
+    return [np.sort(ends[by == worker]) / 1e9 for worker in range(workers)]
