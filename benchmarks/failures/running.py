@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import outpace
 from outpace.engine.control import Control
+from outpace.real.process.local import LocalLauncher
 from outpace.real.run import RealRun
 
 Floats = NDArray[np.float64]
@@ -57,7 +58,9 @@ class Kills:
     def _kill(self, each: tuple[float, str]) -> None:
         if each in self._left and self._run is not None:
             self._left.remove(each)
-            os.kill(self._run.launcher.pids[each[1]], signal.SIGKILL)
+            launcher = self._run.launcher
+            assert isinstance(launcher, LocalLauncher)
+            os.kill(launcher.pids[each[1]], signal.SIGKILL)
 
 
 def run(
