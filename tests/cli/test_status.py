@@ -201,6 +201,9 @@ def test_the_log_says_what_happened(tmp_path):
         *("resume", "checkpoint", "checkpoint", "end"),
     ]
     assert {line["run"] for line in logged} == {"run"}
+    assert {line["role"] for line in logged} == {"launcher", "coordinator"}
+    assert logged[0]["message"] == "the run begins: 2 workers, 1 servers"
+    assert logged[4]["message"] == "the run has ended: failed"
     assert logged[4]["level"] == "error"
     assert logged[4]["fields"]["error"] == "the power is off"
     assert logged[5]["fields"]["number"] == 3
@@ -210,9 +213,9 @@ def test_the_log_says_what_happened(tmp_path):
 def test_a_log_that_cannot_be_written_is_said_once(tmp_path):
     said = []
     log = EventLog(tmp_path / "missing" / LOG, said.append)
-    log.add("start")
+    log.add_text("notice", "first")
     assert said == []  # the folder may come
     log.open()
-    log.add("end")
+    log.add_text("notice", "last")
     (line,) = said
     assert line.endswith(f"{LOG}: No such file or directory; the run goes on without it")

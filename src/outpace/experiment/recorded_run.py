@@ -30,7 +30,7 @@ from outpace.experiment.sinks import RunSink
 from outpace.predict.models import save as save_run_time_model
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock, Taken
-from outpace.record.event_log import EventLog, Level
+from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.segments import SegmentedSink
 from outpace.record.status import remove_status
 from outpace.record.trace import NONE, RESTART, Trace
@@ -157,7 +157,7 @@ class RecordedRun:
             "servers": self.experiment.servers_in_run,
         }
         if self.resumed is None:
-            self.events.add("start", **known)
+            self.events.add("start", role=LAUNCHER, **known)
         else:
             point = self.resumed.point
             at: dict[str, Any] = {
@@ -165,7 +165,7 @@ class RecordedRun:
                 "time_s": seconds(point.now),
                 "first": point.first,
             }
-            self.events.add("resume", **known, **at)
+            self.events.add("resume", role=LAUNCHER, **known, **at)
             now, begin = point.now, min(point.first)
             self.trace.row(RESTART, NONE, NONE, begin, now, now, NONE, NONE, point.number)
 
@@ -191,7 +191,7 @@ class RecordedRun:
     def _log_end(self, status: str, error: str | None) -> None:
         recovery = self.engine.recovery().summary()
         level: Level = "error" if status == "failed" else "info"
-        self.events.add("end", level, status=status, error=error, **recovery)
+        self.events.add("end", level, role=LAUNCHER, status=status, error=error, **recovery)
 
     def _written(self, status: str, host_s: float, error: str | None) -> Result:
         """Return the result, and complete the folder. Raises RunError if it cannot be completed."""

@@ -170,7 +170,7 @@ def _run(
     events, told = EventLog(None if out is None else out / LOG, log), log
 
     def log_and_tell(text: str) -> None:
-        events.add("notice", text=text)
+        events.add_text("notice", text)
         told(text)
 
     log = log_and_tell
@@ -180,7 +180,7 @@ def _run(
         warnings = warnings_of(experiment)
 
         def show(warning: str) -> None:
-            events.add("warning", "warning", text=warning)
+            events.add_text("warning", warning)
             told(f"warning: {warning}")
 
         def warn_of(warning: str) -> None:

@@ -87,7 +87,7 @@ def recorded_run(
 
     def warn_of(warning: str) -> None:
         warnings.append(warning)
-        events.add("warning", "warning", text=warning)
+        events.add_text("warning", warning)
         warn(warning)
 
     keeper = keeper_of(experiment, out, trace, [sink], warn_of, events, resumed)

@@ -37,14 +37,14 @@ from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.losses import GroupLost
 from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.status import StatusOfRun
-from outpace.real.net.messages import ScriptLog, Snapshot
+from outpace.real.net.messages import JoinRun, ProcessDone, ProcessFailed, ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
-from outpace.record.event_log import EventLog
+from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.metrics import Metrics
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
@@ -163,6 +163,7 @@ class RealRun:
         attempt = Attempt(self._setting, self._begin_evaluation, self._resume, self._origin)
         coordinator = attempt.coordinator
         coordinator.reports.when_logged = self._add_logged
+        coordinator.reports.when_told = self._note_told
         coordinator.when_survived = self._note_losses
         coordinator.when_recovered = self._count
         coordinator.when_began = self._note_begin
@@ -229,6 +230,9 @@ class RealRun:
         """Lead the run to its end, with as many attempts as that takes."""
         while True:
             self._attempt.start()
+            started = [*self.coordinator.servers]
+            started += self.coordinator.workers if self._setting.outside is None else []
+            self.events.add("launched", role=LAUNCHER, processes=len(started))
             if self._status is not None:
                 self._status.attach(self.coordinator)
             if self._watch is not None:
@@ -247,6 +251,8 @@ class RealRun:
         nothing is missing, because the workers repeat what came after it.
         """
         keeper, coordinator = self._keeper, self.coordinator
+        for name in loss.names:
+            self.events.add("lost", "warning", role=name, why=str(loss))
         self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
         done = self.totals.iterations
@@ -303,6 +309,18 @@ class RealRun:
         number, earlier = self._lost_since
         self._lost_since = point.number, since + (earlier if number == point.number else 0)
         return self._lost_since[1]
+
+    def _note_told(self, name: str, told: JoinRun | ProcessDone | ProcessFailed) -> None:
+        """Log that a process has joined, is done or has failed."""
+        generation = self._generations.get(name, 0)
+        if isinstance(told, JoinRun):
+            self.events.add("joined", role=name, generation=generation, process=told.pid)
+        elif isinstance(told, ProcessDone):
+            self.events.add("finished", role=name, generation=generation)
+        else:
+            level: Level = "warning" if told.lost else "error"
+            said = {"text": told.text, "kind": told.kind}
+            self.events.add("failed", level, role=name, generation=generation, **said)
 
     def _note_training(self) -> None:
         now = self.coordinator.clock.now

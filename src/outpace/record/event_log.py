@@ -5,11 +5,15 @@ Every object has these keys:
     time        when it happened, in UTC
     level       info, warning or error
     run         the name of the run's folder
-    role        the process that it concerns: coordinator, worker-N or server-N
+    role        the process that it concerns: launcher, coordinator, worker-N or server-N
+    number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
-    event       start, resume, training, checkpoint, checkpoint-failed, lost, restarted,
-                group-restart, notice, warning or end
+    event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
+                restarted, group-restart, failed, finished, notice, warning or end
+    message     what happened, in words
     fields      what else is known, by name
+
+The launcher is the process of the command, in which the coordinator is, too.
 
 Lines are only ever appended, also when a run goes on in its folder.
 """
@@ -17,6 +21,7 @@ Lines are only ever appended, also when a run goes on in its folder.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -24,8 +29,29 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 LOG: Final = "log.jsonl"
+LAUNCHER: Final = "launcher"
 COORDINATOR: Final = "coordinator"
 Level: TypeAlias = Literal["info", "warning", "error"]
+
+
+_MESSAGES: Final = {
+    "start": "the run begins: {workers} workers, {servers} servers",
+    "resume": "the run goes on from checkpoint {number}: {workers} workers, {servers} servers",
+    "launched": "{processes} processes are started",
+    "joined": "{role} has joined, process {process}",
+    "training": "the training begins at {time_s:.3f} s of the run",
+    "checkpoint": "checkpoint {number}, of {time_s:.3f} s of the run, is complete",
+    "checkpoint-failed": "checkpoint {number} is missing: {why}",
+    "lost": "{why}",
+    "restarted": "{role} is started again at iteration {first}, generation {generation}",
+    "group-restart": "{cause}; all processes begin again from checkpoint {number}",
+    "failed": "{role} failed: {text}",
+    "finished": "{role} is done",
+    "notice": "{text}",
+    "warning": "{text}",
+    "end": "the run has ended: {status}",
+}
+_NAME: Final = re.compile(r"(?:worker|server)-(\d+)\b")
 
 
 class LastCheckpoint(NamedTuple):
@@ -68,7 +94,7 @@ class EventLog:
         generation: int = 0,
         **fields: Any,
     ) -> None:
-        """Append an event. fields: what plain JSON can hold."""
+        """Append an event. event: one of those above. fields: what plain JSON can hold."""
         if self._path is None:
             return
         line = {
@@ -76,8 +102,10 @@ class EventLog:
             "level": level,
             "run": self._path.absolute().parent.name,
             "role": role,
+            "number": None if (found := _NAME.fullmatch(role)) is None else int(found[1]),
             "generation": generation,
             "event": event,
+            "message": _MESSAGES[event].format(role=role, generation=generation, **fields),
             "fields": fields,
         }
         text = json.dumps(line, allow_nan=False) + "\n"
@@ -85,6 +113,12 @@ class EventLog:
             self._write(text)
         else:
             self._early.append(text)
+
+    def add_text(self, event: Literal["notice", "warning"], text: str) -> None:
+        """Append a line that was printed. It concerns the process with which it begins."""
+        found = _NAME.match(text)
+        role = COORDINATOR if found is None else found[0]
+        self.add(event, "warning" if event == "warning" else "info", role=role, text=text)
 
     def add_checkpoint(self, number: int, time_s: float, updates: int) -> None:
         """A checkpoint is complete. time_s: of the run, when it was taken."""

@@ -77,6 +77,10 @@ class Reports:
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
         self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
+        # Called when a process has joined, is done, or has failed.
+        self.when_told: Callable[[str, JoinRun | ProcessDone | ProcessFailed], None] = (
+            lambda name, message: None
+        )
         self.when_traced: Callable[[Table], None] = lambda rows: None
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
@@ -172,6 +176,7 @@ class Reports:
         elif isinstance(message, Notice):
             self._log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
+            self.when_told(name, message)
             self._losses.process_failed(name, message)
         elif isinstance(message, FirstDigest):
             self._first_gradients.add(name, message.iteration, message.digest)
@@ -193,6 +198,7 @@ class Reports:
             self.when_left(name)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
+            self.when_told(name, message)
             self._losses.process_finished(name)
             self._listener.send(name, AllArrived())
         elif isinstance(message, Snapshot):
@@ -220,6 +226,7 @@ class Reports:
             )
         else:
             self.joined[name] = message
+            self.when_told(name, message)
 
     def begins_again(self, name: str, generation: int) -> None:
         """A process of this generation takes the place of this one, whose sums are kept."""
