@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from outpace.blocks.slicing import Slicing, slices_of
+from outpace.cluster.faults import Faults
 from outpace.cluster.laws import ServiceLaw, wrong_number_of_factors
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
@@ -100,6 +101,7 @@ class Experiment:
     # restart: the run goes on from its last checkpoint, with all processes started again
     on_server_loss: Literal["restart", "stop"] = "restart"
     checkpoint: Checkpoint | None = None  # None: the run cannot be resumed
+    faults: Faults | None = None  # of the machines, in virtual time
     trackers: tuple[TrackerKind, ...] = ()  # get the configuration and the metrics of the run
     # For real runs; virtual time is always deterministic, and stops at a non-finite gradient.
     deterministic: bool = False  # sum gradients in order of workers, not of arrival
@@ -329,6 +331,13 @@ class Experiment:
             yield from self._without_servers(self.peers)
         else:
             yield from self._excluded(load)
+        if self.faults is not None and is_known:
+            yield from self.faults.contradictions(self.workers, self.servers_in_run)
+            if isinstance(self.task, Script):
+                yield (
+                    "faults: failures of scripts cannot be simulated yet: leave it out, or use a "
+                    "task with layers of the same sizes, such as task={kind: timing, layers: [...]}"
+                )
         for key in (*SERVICE_TIMES, "evaluation_time"):
             law = getattr(self, key)
             if law is None:

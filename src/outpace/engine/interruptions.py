@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from outpace.engine.resuming import ResumePoint
-from outpace.record.trace import LOSS, NONE, RESTART, Trace
+from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
 from outpace.support.units import Time
+
+
+class Stored(Protocol):
+    """A checkpoint from which a run goes on.
+
+    number: of the checkpoint. now: its time (ns). first: the first iteration of each worker.
+    """
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def now(self) -> Time: ...
+
+    @property
+    def first(self) -> Sequence[int]: ...
 
 
 class _Group(NamedTuple):
@@ -27,8 +42,9 @@ class _Group(NamedTuple):
 class Interruptions:
     """The rows about losses and restarts. Those of an attempt that is over stay in the trace."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: TraceRows) -> None:
         self._trace = trace
+        self._began: Time = 0  # when all processes began the last time
         self._rows: list[tuple[int, ...]] = []
         self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
         self._first: dict[int, int] = {}  # by worker: the iteration of its new process
@@ -53,7 +69,7 @@ class Interruptions:
         self._add(RESTART, worker, NONE, self._first.pop(worker, 0), lost, now)
 
     def group_lost(
-        self, servers: Sequence[int], workers: Sequence[int], now: Time, point: ResumePoint
+        self, servers: Sequence[int], workers: Sequence[int], now: Time, point: Stored
     ) -> None:
         """All processes begin again at a checkpoint, to which the trace was put back.
 
@@ -64,11 +80,12 @@ class Interruptions:
         for row in self._rows:
             if row[5] > point.now:  # it ended after the checkpoint
                 self._trace.row(*row)
-        self._group = _Group(servers, workers, now, point.number, point.now, min(point.first))
+        since = max(point.now, self._began)  # nothing was done between the two
+        self._group = _Group(servers, workers, now, point.number, since, min(point.first))
 
     def began_again(self, now: Time) -> None:
         """The training begins, or goes on after a loss for which all processes begin again."""
-        loss, self._group = self._group, None
+        loss, self._group, self._began = self._group, None, now
         if loss is not None:
             lost = [(NONE, server) for server in loss.servers]
             lost += [(worker, NONE) for worker in loss.workers]

@@ -251,6 +251,8 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("network is ignored: a real run uses the network of its machines")
     if experiment.colocate:
         log("colocate is ignored: a real run places its processes itself")
+    if experiment.faults is not None:
+        log("faults is ignored: a real run has the failures of its machines")
     if experiment.evaluation_time is not None:
         log("evaluation_time is ignored: in a real run an evaluation takes the time that it needs")
     if experiment.forward_share != FORWARD_SHARE:

@@ -94,7 +94,8 @@ _WORDS: Final = {
 }
 
 _WIDTH: Final = len(SCHEMA)
-_NULLS: Final = [(NONE,) * (_WIDTH - length) for length in range(_WIDTH + 1)]
+# The nulls that complete a row, by the number of values that it has.
+NULLS: Final = [(NONE,) * (_WIDTH - length) for length in range(_WIDTH + 1)]
 # Indices of narrow columns, and the limit that their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
@@ -117,7 +118,7 @@ class TraceRows:
         """Append a row; columns left out at the end are null."""
         self._rows.append(event)
         self._rows.extend(values)
-        self._rows.extend(_NULLS[1 + len(values)])
+        self._rows.extend(NULLS[1 + len(values)])
         if len(self._rows) >= CHUNK * _WIDTH:
             self.flush()
 

@@ -47,6 +47,7 @@ class Saving:
     """Takes the checkpoints of a run, and writes each as soon as all shards have been saved.
 
     Args:
+        keeper: where they go; None: `_write` is another one.
         settings: when to take one.
         exact: True if all shards are saved between the same two iterations.
     """
@@ -56,14 +57,14 @@ class Saving:
         run: Simulation,
         workload: Workload,
         shards: Sequence[Shard],
-        keeper: CheckpointKeeper,
+        keeper: CheckpointKeeper | None,
         settings: Checkpoint,
         exact: bool,
     ) -> None:
         self._run, self._workload = run, workload
         self._shards, self._keeper = shards, keeper
         self._every, self._is_exact = settings.every_updates, exact
-        self._planner = CutPlanner(len(shards), exact, keeper.last)
+        self._planner = CutPlanner(len(shards), exact, 0 if keeper is None else keeper.last)
         self._states: dict[int, ShardState] = {}
         self._open: _Open | None = None
         self.cuts = [
@@ -80,7 +81,7 @@ class Saving:
 
     def begin(self) -> None:
         """Take the first checkpoint of a run that has none; before any message."""
-        if not self._keeper.last:
+        if not self._planner.number:
             self._begin_at(0)
 
     def updated(self, version: int) -> None:
@@ -150,8 +151,8 @@ class Saving:
         self._follow(self._planner.missed(number, server, clock))
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        history = self._run.rule_history
-
+        history, keeper = self._run.rule_history, self._keeper
+        assert keeper is not None
         folder_of: list[Path] = []
 
         def put(folder: Path) -> Written:
@@ -161,7 +162,7 @@ class Saving:
             parts += saved_history(history, folder, states[0].clock)
             return Written([record for record, _ in written], parts)
 
-        taken = written_now(self._run, self._workload, self._keeper, number, put)
+        taken = written_now(self._run, self._workload, keeper, number, put)
         if taken is not None:
             metrics = self._run.metrics.kept()
             self._open = _Open(taken, metrics, self._run.save_scripts(folder_of[0]))
@@ -178,7 +179,8 @@ class Saving:
             return
         if isinstance(saved, str):
             self._open = None
-            self._keeper.abandon(present.taken.number, saved)
+            if self._keeper is not None:
+                self._keeper.abandon(present.taken.number, saved)
             return
         present.scripts.discard(worker)
         present.logged[worker] = self._run.metrics.rows
@@ -187,7 +189,7 @@ class Saving:
 
     def _commit_if_complete(self) -> None:
         present, keeper = self._open, self._keeper
-        if present is None or present.scripts:
+        if present is None or keeper is None or present.scripts:
             return
         self._open = None
         taken = structs.replace(present.taken, parts=(*present.taken.parts, *present.parts))
@@ -198,7 +200,7 @@ class Saving:
 
     def close(self) -> None:
         """Remove what is not complete."""
-        if self._open is not None:
+        if self._open is not None and self._keeper is not None:
             self._keeper.abandon(self._open.taken.number)
             self._open = None
 

@@ -33,6 +33,10 @@ class SimulationControl(Control):
                 continue  # the policies at the beginning have it
             self._kernel.call_at(time, self._take, (server, policy))
 
+    def policy(self, server: int) -> Policy:
+        """Return the policy that a server follows now."""
+        return self._followed[server].policy
+
     def summary(self) -> dict[str, Any]:
         return self._run.totals.summary(self._experiment.workers)
 

@@ -22,8 +22,8 @@ class VirtualNode:
     """The common part of the contexts of servers, workers and the scheduler."""
 
     def __init__(self, run: VirtualRun, name: str) -> None:
-        self._kernel, self._network, self._name = run.kernel, run.network, name
-        self.mailbox = mailbox = run.network.add(name)
+        self._kernel, self._network, self.name = run.kernel, run.network, name
+        self.mailbox = mailbox = run.network.join(name)
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = mailbox.get
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = mailbox.get_within
@@ -34,7 +34,7 @@ class VirtualNode:
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
-            self._network.send(self._name, to, message, size_bytes(message))
+            self._network.send(self.name, to, message, size_bytes(message))
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         raise error

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from outpace.blocks.block import Block
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
@@ -43,6 +44,7 @@ from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.policy import Policy
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
 from outpace.sync.shard import Shard
@@ -56,31 +58,41 @@ class Simulation(VirtualRun):
         self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
         self._sizes = [block.nbytes for block in initial]
-        self._shards = [
-            Shard(
-                server,
-                self._block(server, block),
-                experiment.workers,
-                self._followed[server].policy,
-                self.recorder,
-            )
-            for server, block in enumerate(initial)
-        ]
+        self._shards = self._new_shards([followed.policy for followed in self._followed], initial)
         self._scheduler = scheduler_shard(experiment, self.recorder)
         if self.resume is not None:
             self._restore(self.resume)
         self._saving: Saving | None = None
-        if self._keeper is not None and (settings := experiment.checkpoint) is not None:
-            exact = is_exact(experiment)
-            self._saving = Saving(self, workload, self._shards, self._keeper, settings, exact)
+        if (settings := experiment.checkpoint) is not None:
+            self._saving = self._new_saving(settings, workload, exact=is_exact(experiment))
+        if settings is not None and self._saving is not None:
             self._at_start.append(self._saving.begin)
             if settings.every_s is not None:
                 self._periods.add(self._saving.now, nanoseconds(settings.every_s), self.kernel.now)
-        self._all_shards = [*self._shards, *([self._scheduler] if self._scheduler else [])]
         self._fitting: Fitting | None = None
         self._rule_clock: RuleClock | None = None
         self.rule_history: History | None = None  # of the rule that cuts iterations off
         self._spawn(experiment)
+
+    def _new_shards(self, policies: Sequence[Policy], initial: Sequence[Block]) -> list[Shard]:
+        """Return the shards of all servers with their initial parameters."""
+        workers = self.experiment.workers
+        return [
+            Shard(server, self._block(server, block), workers, policies[server], self.recorder)
+            for server, block in enumerate(initial)
+        ]
+
+    def _new_saving(
+        self, settings: Checkpoint, workload: Workload, *, exact: bool
+    ) -> Saving | None:
+        """Return what takes checkpoints; None if there is no place for them."""
+        if self._keeper is None:
+            return None
+        return Saving(self, workload, self._shards, self._keeper, settings, exact)
+
+    @property
+    def _all_shards(self) -> list[Shard]:
+        return [*self._shards, *([self._scheduler] if self._scheduler else [])]
 
     def _policies_now(self, experiment: Experiment) -> list[Conditioned]:
         """Return each server's policy at the beginning, with the changes before a checkpoint."""
@@ -147,33 +159,58 @@ class Simulation(VirtualRun):
 
     def _spawn(self, experiment: Experiment) -> None:
         servers = [server_name(server) for server in range(experiment.servers)]
-        cuts: Sequence[Cuts | None] = [None] * len(servers)
-        if self._saving is not None:
-            cuts = self._saving.cuts
-        timed = any(getattr(experiment, key) is not None for key in SERVICE_TIMES)
-        nodes = [
-            TimedServerNode(self, name, shard, size) if timed else ServerNode(self, name, shard)
-            for name, shard, size in zip(servers, self._shards, self._sizes, strict=True)
-        ]
+        nodes = self._server_nodes(servers)
         # Before anything starts: a later policy or the rule may turn out to be impossible.
         self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
         rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
         if rule is not None and (self._saving is not None or self.resume is not None):
             rule = self.rule_history = with_history(rule, self.resume)
-        for name, node, saves in zip(servers, nodes, cuts, strict=True):
-            self.kernel.spawn(server_program(experiment, saves)(node), name, daemon=True)
-        if self._scheduler is not None:
-            scheduler = ServerNode(self, SCHEDULER, self._scheduler)
-            self.kernel.spawn(parameter_server(scheduler), SCHEDULER, daemon=True)
-        elif rule is not None:
-            decider, first = CutOffNode(self, self._rule_clock), self._shards[0].clock
-            ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
-            self.kernel.spawn(ends, SCHEDULER, daemon=True)
+        self._spawn_servers(nodes)
+        self._spawn_scheduler(rule)
         train = worker_program(experiment)
         for index in range(experiment.workers):
-            self.kernel.spawn(self._train(train, index, servers), worker_name(index))
+            self._spawn_program(worker_name(index), self._train(train, index, servers))
 
-    # -- where a script's run differs ----------------------------------------------
+    def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
+        """Return the contexts of the servers' programs."""
+        timed = any(getattr(self.experiment, key) is not None for key in SERVICE_TIMES)
+        return [
+            TimedServerNode(self, name, shard, size) if timed else ServerNode(self, name, shard)
+            for name, shard, size in zip(servers, self._shards, self._sizes, strict=True)
+        ]
+
+    def _spawn_servers(self, nodes: Sequence[ServerNode]) -> None:
+        cuts: Sequence[Cuts | None] = [None] * len(nodes)
+        if self._saving is not None:
+            cuts = self._saving.cuts
+        for node, saves in zip(nodes, cuts, strict=True):
+            program = server_program(self.experiment, saves)(node)
+            self._spawn_program(node.name, program, daemon=True)
+
+    def _spawn_scheduler(self, rule: Rule | None) -> None:
+        """Start the scheduler, if there is one. rule: which cuts iterations off."""
+        experiment = self.experiment
+        if self._scheduler is not None:
+            scheduler = self._scheduler_node(self._scheduler)
+            self._spawn_program(SCHEDULER, parameter_server(scheduler), daemon=True)
+        elif rule is not None:
+            decider, first = self._cut_off_node(), self._shards[0].clock
+            ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
+            self._spawn_program(SCHEDULER, ends, daemon=True)
+
+    # -- where runs of scripts, and runs with faults, differ -------------------------
+
+    def _spawn_program(
+        self, name: str, program: Coroutine[Any, Any, None], *, daemon: bool = False
+    ) -> None:
+        """Start the program of a server, a worker or the scheduler."""
+        self.kernel.spawn(program, name, daemon=daemon)
+
+    def _scheduler_node(self, shard: Shard) -> ServerNode:
+        return ServerNode(self, SCHEDULER, shard)
+
+    def _cut_off_node(self) -> CutOffNode:
+        return CutOffNode(self, self._rule_clock)
 
     def _block(self, server: int, initial: Block) -> ParameterBlock:
         """Return the parameters of a server."""

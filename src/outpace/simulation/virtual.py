@@ -27,7 +27,7 @@ from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import Job
 from outpace.simulation.network import network_of
@@ -80,7 +80,8 @@ class VirtualRun(ABC):
         self.layers = len(workload.layers)
         self._layers_of = [layers_within(part, workload.layers) for part in self.slices]
         self._optimizer = experiment.optimizer_in_run(workload.samples)
-        self.recorder = Recorder(trace, self._on_update)
+        self.rows: TraceRows = self._rows_for(trace)
+        self.recorder = Recorder(self.rows, self._on_update)
         self.metrics = Metrics()
         self.network = network_of(
             experiment.network,
@@ -121,6 +122,10 @@ class VirtualRun(ABC):
         return nanoseconds(times[-1].as_py()) if len(times) else point.now
 
     # -- for subclasses ----------------------------------------------------------
+
+    def _rows_for(self, trace: Trace) -> TraceRows:
+        """Return what takes the rows of the recorder."""
+        return trace
 
     def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
         """Return what computes gradients and evaluations."""
@@ -221,6 +226,7 @@ class VirtualRun(ABC):
         self.kernel.close()
         self._drop_pending()
         self.gradients.close()
+        self.rows.flush()
         self._trace.flush()
 
     def _on_update(self, shard: int, version: int) -> None:

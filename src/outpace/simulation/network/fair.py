@@ -48,6 +48,7 @@ class _Channel:
 
     resources: tuple[Resource, ...]  # none: infinitely fast
     queue: deque[Transfer] = field(default_factory=deque)
+    flow: Flow | None = None  # of the first message, if it takes time
 
 
 class FairNetwork(Network):
@@ -77,6 +78,12 @@ class FairNetwork(Network):
         ends = self._ports[link.source][0], self._ports[link.target][1]
         return tuple(r for r in (*ends, Resource(link.limit)) if r.capacity < math.inf)
 
+    def _abandon(self, link: NodePath) -> None:
+        channel = self._channels.pop(link, None)
+        if channel is not None and channel.flow is not None:
+            channel.flow.leave()
+            self._note_change(channel.flow)
+
     # -- flows -----------------------------------------------------------------
 
     def _start_next(self, channel: _Channel) -> None:
@@ -88,6 +95,7 @@ class FairNetwork(Network):
             if transfer.size_bytes and channel.resources:
                 size = float(transfer.size_bytes)
                 flow = Flow(channel.resources, size, now, transfer, next(self._numbers))
+                channel.flow = flow
                 self._note_change(flow)
                 return
             self._depart(queue.popleft())
@@ -96,6 +104,7 @@ class FairNetwork(Network):
         flow.leave()
         self._note_change(flow)
         channel = self._channels[flow.carries.link]
+        channel.flow = None
         self._depart(channel.queue.popleft())
         self._start_next(channel)
 
@@ -140,4 +149,5 @@ class FairNetwork(Network):
         due = [flow for flow in group.flows if flow.end <= now]
         group.flows = []  # the others get a new group; these must not keep themselves alive
         for flow in sorted(due, key=lambda flow: flow.number):  # in the order of their beginnings
-            self._end(flow)
+            if not flow.carries.link.is_cut:
+                self._end(flow)

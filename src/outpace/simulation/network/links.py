@@ -106,6 +106,7 @@ class NodePath:
     put: Callable[[Any], None] = field(init=False)
     bandwidth: float = field(init=False)
     asked: bool = False  # it is in the receiver's `waiting`
+    is_cut: bool = False  # the process at one end has ended: nothing arrives any more
     last: Transfer | None = None  # the last one sent, until it has arrived
     arrival: Time = 0  # when `last` arrives
     size: int = 0  # of the last transfer that had bytes

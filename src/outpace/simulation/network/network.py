@@ -13,6 +13,7 @@ from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
 from outpace.simulation.network.links import Log, Nic, Node, NodePath, Transfer
+from outpace.simulation.network.obstacles import Obstacles
 from outpace.support.units import Time
 
 
@@ -51,7 +52,13 @@ class Network(ABC):
         self._delays: Delays | None = None
         if law is not None and law.delays and machines is not None:
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
+        self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
+
+    def join(self, name: str) -> Mailbox[Any]:
+        """Add a node, or let another process take the place of one that was cut off."""
+        known = self._nodes.get(name)
+        return self.add(name) if known is None else known.mailbox
 
     def add(self, name: str) -> Mailbox[Any]:
         """Add a node and return the mailbox in which its messages arrive.
@@ -88,9 +95,39 @@ class Network(ABC):
             self.bytes_sent += size_bytes
         if link.at_once:
             transfer.started = transfer.requested
-            self._put(transfer)
+            if self._obstacles is None or not self._obstacles.take(transfer):
+                self._put(transfer)
         else:
             self._queue(transfer, duration)
+
+    # -- failures ----------------------------------------------------------------
+
+    def cut(self, name: str) -> None:
+        """Drop what is on its way from and to a node, because its process has ended.
+
+        What another process sends in its place takes new paths.
+        """
+        node = self._nodes[name]
+        links = list(node.links.values())
+        node.links.clear()
+        links += [link for each in self._nodes.values() if (link := each.links.pop(name, None))]
+        for link in links:
+            link.put, link.is_cut = _nowhere, True
+            self._abandon(link)
+        node.mailbox.clear()
+
+    @abstractmethod
+    def _abandon(self, link: NodePath) -> None:
+        """Forget what has not left its sender on a path that was cut."""
+
+    @property
+    def obstacles(self) -> Obstacles:
+        """What holds messages up on their way."""
+        if self._obstacles is None:
+            self._obstacles, self._plain = Obstacles(self._kernel, self._put), False
+        return self._obstacles
+
+    # ----------------------------------------------------------------------------
 
     @abstractmethod
     def _queue(self, transfer: Transfer, duration: Time | None) -> None:
@@ -146,6 +183,8 @@ class Network(ABC):
         """Take a message out of the network; `delays` may hold it back."""
         if self._plain:
             transfer.link.put(transfer.message)
+        elif self._obstacles is not None and self._obstacles.take(transfer):
+            return
         elif self._delays is not None:
             self._delays(transfer)
         else:
@@ -153,6 +192,10 @@ class Network(ABC):
 
     def _put(self, transfer: Transfer) -> None:
         transfer.link.put(transfer.message)
-        if self._log is not None:
+        if self._log is not None and not transfer.link.is_cut:
             transfer.delivered = self._kernel.now
             self._log(transfer)
+
+
+def _nowhere(message: object) -> None:
+    """Drop a message."""

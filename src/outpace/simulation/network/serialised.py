@@ -46,6 +46,11 @@ class SerialisedNetwork(Network):
         else:
             self._start(transfer)
 
+    def _abandon(self, link: NodePath) -> None:
+        outbox = link.source.outbox
+        for transfer in [each for each in outbox if each.link is link]:
+            outbox.remove(transfer)
+
     def _start(self, transfer: Transfer) -> None:
         """Occupy both ends, which are free, for the transfer's duration."""
         link, now, duration = transfer.link, self._kernel.now, transfer.duration

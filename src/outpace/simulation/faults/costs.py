@@ -1,0 +1,46 @@
+"""What the failures of a run cost: how often each kind happened, and what took time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from outpace.cluster.faults import KINDS, FaultKind
+from outpace.support.units import Time, seconds
+
+CAUSES: Final = ("detection", "restart", "repeated", "standing", "checkpoints")
+
+
+@dataclass(slots=True)
+class Costs:
+    """Counts of failures, and lost time by its cause, in ns summed over workers.
+
+    detection: until the death of a process was known. restart: until its successor began.
+    repeated: for work that had been done and was done again. standing: workers that stood still.
+    checkpoints: servers stood still to take them; once for each worker, because all wait for it.
+    """
+
+    workers: int
+    counts: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, Time] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
+    worker_losses: int = 0
+    server_losses: int = 0
+    goodput: float | None = None
+
+    def happened(self, kind: FaultKind) -> None:
+        """Count a failure that hit a process."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def add(self, cause: str, duration: Time, workers: int = 1) -> None:
+        """Add time (ns) that so many workers lost."""
+        self.lost[cause] += max(0, duration) * workers
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of summary.json about the costs; seconds are means per worker."""
+        return {
+            "happened": {kind: self.counts[kind] for kind in KINDS if kind in self.counts},
+            "worker_losses": self.worker_losses,
+            "server_losses": self.server_losses,
+            "lost_s": {cause: seconds(time) / self.workers for cause, time in self.lost.items()},
+            "goodput": self.goodput,
+        }

@@ -1,0 +1,150 @@
+"""Checkpoints of a run with failures: the last one is kept, to begin again from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import torch
+from msgspec import structs
+
+from outpace.config.checkpoint import Checkpoint
+from outpace.engine.resuming import CheckpointKeeper
+from outpace.record.recovery import Recovery
+from outpace.record.totals import Totals
+from outpace.simulation.checkpoints import Saving
+from outpace.support.units import Time
+from outpace.sync.checkpoint.planner import CutPlanner
+from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
+from outpace.tasks import Workload
+
+if TYPE_CHECKING:
+    from outpace.simulation.faults.run import FailingSimulation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """All that a run needs to go on from a checkpoint, in the memory of this process.
+
+    number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
+    """
+
+    number: int
+    now: Time
+    states: Sequence[ShardState]
+    first: Sequence[int]
+    totals: Totals
+    metrics: pa.Table
+    recovery: Recovery
+    rows: int
+
+    @classmethod
+    def of(cls, run: FailingSimulation, number: int, states: Sequence[ShardState]) -> Kept:
+        """Return what is to be kept of a run now."""
+        run.settle(wait=True)  # the evaluations until now
+        totals = Totals()
+        totals.add(run.totals)
+        if run.experiment.cut_off is not None:
+            states = aligned(states)
+        return cls(
+            number=number,
+            now=run.kernel.now,
+            states=states,
+            first=[first_iteration(worker, states) for worker in range(run.experiment.workers)],
+            totals=totals,
+            metrics=run.metrics.kept(),
+            recovery=structs.replace(run.recovery()),
+            rows=run.rows.held,
+        )
+
+
+class KeptSaving(Saving):
+    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
+
+    While one is written the servers stand still (`Recovery.writing_s`); it counts at the end.
+
+    Attributes:
+        last: from which the run goes on; None: there is none yet.
+    """
+
+    def __init__(
+        self,
+        run: FailingSimulation,
+        workload: Workload,
+        keeper: CheckpointKeeper | None,
+        settings: Checkpoint,
+        exact: bool,
+    ) -> None:
+        super().__init__(run, workload, run.shards, keeper, settings, exact)
+        self._failing = run
+        self.last: Kept | None = None
+        self._coming: Kept | None = None  # it is being written
+
+    def begin(self) -> None:
+        if self._planner.number:  # the run was resumed from this one
+            states = [shard.state() for shard in self._shards]
+            self.last = Kept.of(self._failing, self._planner.number, states)
+        super().begin()
+
+    def now(self) -> None:
+        if not self._failing.is_down:
+            super().now()
+
+    def begin_again(self) -> None:
+        """Go on with the shards of the last checkpoint; the one under way is given up."""
+        self._follow(self._planner.abandon())
+        self._states.clear()
+        self.close()
+        self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
+        self._is_due = False
+        self._clock = self._shards[0].clock
+
+    @property
+    def _is_taking(self) -> bool:
+        return self._coming is not None or super()._is_taking
+
+    def _saved(self, server: int, number: int, state: ShardState) -> None:
+        self._failing.stand_still_to_write(server, _size_of(state))
+        super()._saved(server, number, state)
+
+    def _write(self, number: int, states: Sequence[ShardState]) -> None:
+        kept = self._coming = Kept.of(self._failing, number, states)
+        if self._keeper is not None:
+            super()._write(number, states)
+        kernel, until = self._failing.kernel, self._failing.servers_stand_until
+        if until > kernel.now:
+            kernel.call_at(until, self._complete, kept)
+        else:
+            self._complete(kept)
+
+    def _complete(self, kept: Kept) -> None:
+        if self._coming is not kept:
+            return  # it was given up
+        self._failing.rows.release(kept.rows)
+        self._coming, self.last = None, kept
+        super()._commit_if_complete()
+
+    def _commit_if_complete(self) -> None:
+        if self._coming is None:
+            super()._commit_if_complete()
+
+    def close(self) -> None:
+        self._coming = None
+        super().close()
+
+
+def _size_of(state: ShardState) -> int:
+    """Return the bytes of the parameters and of what the optimizer remembers."""
+    return state.parameters.nbytes + _bytes_in(state.optimizer)
+
+
+def _bytes_in(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(_bytes_in, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes_in, value))
+    return 0

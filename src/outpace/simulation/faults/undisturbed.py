@@ -1,0 +1,42 @@
+"""The same run without failures and checkpoints, to compare with. Only its times are simulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outpace.config.experiment import Experiment
+from outpace.config.goals import Evaluate, Stop
+from outpace.record.sinks import NoSink
+from outpace.record.trace import Trace
+from outpace.simulation.servers import Simulation
+from outpace.support.units import Time, seconds
+from outpace.tasks import Timing, Workload
+
+
+def undisturbed_rate(experiment: Experiment, workload: Workload, until: Time) -> float:
+    """Return the gradients per second that are applied without failures; 0 if there are none.
+
+    Args:
+        experiment: of a run with servers and failures.
+        workload: of that run; it says the sizes of the layers.
+        until: when that run ended (ns), the latest end of this one.
+    """
+    if until <= 0:
+        return 0.0
+    task = Timing(layers=tuple(workload.layers))
+    plain = replace(
+        experiment,
+        task=task,
+        faults=None,
+        checkpoint=None,
+        evaluate=Evaluate(),
+        target=None,
+        stop=Stop(iterations=experiment.stop.iterations, virtual_time_s=seconds(until)),
+    )
+    sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
+    run = Simulation(plain, sizes, Trace(NoSink()))
+    try:
+        run.run()
+        return run.totals.applied / seconds(run.kernel.now) if run.kernel.now else 0.0
+    finally:
+        run.close()
