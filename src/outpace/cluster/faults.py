@@ -45,8 +45,8 @@ class Fault:
         ValueError: if the values contradict each other.
     """
 
-    kind: FaultKind
     at_s: float
+    kind: FaultKind = "crash"
     worker: int | None = None
     server: int | None = None
     for_s: float | None = None

@@ -67,7 +67,8 @@ class FailingSimulation(Simulation):
         self._servers = [server_name(server) for server in range(experiment.servers)]
         self._gone: set[int] = set()
         self._finished: set[int] = set()
-        self._began: Time = self.kernel.now  # when all processes began
+        # When the last checkpoint was written, or all processes began again after that.
+        self._worked_since: Time = self.kernel.now
         self.is_down = False  # all processes are about to begin again
         self._kept_saving: KeptSaving | None = None
         self._server_losses = ServerLosses(
@@ -158,13 +159,21 @@ class FailingSimulation(Simulation):
         """Until when some server stands still (ns)."""
         return max(self._processes[name].until for name in self._servers)
 
-    def stand_still_to_write(self, server: int, size_bytes: int) -> None:
-        """A server writes its part of a checkpoint; all workers wait for the slowest server."""
+    @property
+    def all_servers_live(self) -> bool:
+        return all(self._processes[name].alive for name in self._servers)
+
+    def stand_still_to_write(self, server: int, size_bytes: int) -> Time:
+        """Let a server write its part of a checkpoint; return how much longer all take for it."""
         writing = nanoseconds(self._repairs.writing_s(size_bytes))
-        before = max(self.kernel.now, self.servers_stand_until if self._processes else 0)
+        before = max(self.kernel.now, self.servers_stand_until)
         self._processes[server_name(server)].stand_still(writing)
-        added = self.servers_stand_until - before
-        self._costs.add("checkpoints", added, self.experiment.workers)
+        return max(0, self.servers_stand_until - before)
+
+    def checkpoint_written(self, taken: Time) -> None:
+        """A checkpoint is complete, for which the servers stood still for so long (ns)."""
+        self._costs.add("checkpoints", taken, self.experiment.workers)
+        self._worked_since = self.kernel.now
 
     # -- failures ------------------------------------------------------------------
 
@@ -286,7 +295,7 @@ class FailingSimulation(Simulation):
         assert self._kept_saving is not None
         now, failed = self.kernel.now, self._failed_at[process.name]
         self._costs.server_losses += 1
-        self._note_lost_time(kept, failed)
+        self._note_lost_time(failed)
         self.is_down = True
         self._losses.end()
         for each in self._processes.values():
@@ -302,12 +311,12 @@ class FailingSimulation(Simulation):
         self._costs.add("restart", ready - now, self.experiment.workers)
         self.kernel.call_at(ready, self._begin_again, kept)
 
-    def _note_lost_time(self, kept: Kept, failed: Time) -> None:
+    def _note_lost_time(self, failed: Time) -> None:
         """Count what the workers that still ran have lost; the others' loss is known already."""
         now, workers = self.kernel.now, self.experiment.workers
         away = [self._failed_at[name] for name in self._numbers if name in self._failed_at]
         self._costs.add("detection", now - failed, workers - len(away))
-        since = max(kept.now, self._began)
+        since = self._worked_since
         self._costs.add("repeated", failed - since, workers - len(away))
         for at in away:
             self._costs.add("repeated", at - since)
@@ -335,7 +344,7 @@ class FailingSimulation(Simulation):
     def _begin_again(self, kept: Kept) -> None:
         """Start all processes again."""
         experiment, now = self.experiment, self.kernel.now
-        self.is_down, self._began = False, now
+        self.is_down, self._worked_since = False, now
         self._finished.clear()
         self._gone.clear()
         self._first = list(kept.first)

@@ -81,6 +81,7 @@ class KeptSaving(Saving):
         self._failing = run
         self.last: Kept | None = None
         self._coming: Kept | None = None  # it is being written
+        self._writing: Time = 0  # for which the servers stand still for it
 
     def begin(self) -> None:
         if self._planner.number:  # the run was resumed from this one
@@ -96,6 +97,7 @@ class KeptSaving(Saving):
         """Go on with the shards of the last checkpoint; the one under way is given up."""
         self._follow(self._planner.abandon())
         self._states.clear()
+        self._writing = 0
         self.close()
         self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
         self._is_due = False
@@ -106,7 +108,7 @@ class KeptSaving(Saving):
         return self._coming is not None or super()._is_taking
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
-        self._failing.stand_still_to_write(server, _size_of(state))
+        self._writing += self._failing.stand_still_to_write(server, _size_of(state))
         super()._saved(server, number, state)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
@@ -122,8 +124,13 @@ class KeptSaving(Saving):
     def _complete(self, kept: Kept) -> None:
         if self._coming is not kept:
             return  # it was given up
+        if not self._failing.all_servers_live:
+            self.close()  # one has died while it wrote
+            return
         self._failing.rows.release(kept.rows)
         self._coming, self.last = None, kept
+        self._failing.checkpoint_written(self._writing)
+        self._writing = 0
         super()._commit_if_complete()
 
     def _commit_if_complete(self) -> None:

@@ -1,0 +1,78 @@
+"""What failures cost with checkpoints, against a closed form (Young 1974, Daly 2006).
+
+All processes begin again D seconds after a failure, which come at the constant rate 1/M while the
+run goes. A segment of work and the checkpoint at its end take s seconds together, and are repeated
+from their beginning. The expected time for a segment is then (M + D)·(exp(s/M) − 1): of renewal
+theory, as in Daly 2006, eq. 13, where failures can also hit a restart.
+"""
+
+import math
+import statistics
+
+import pytest
+
+import outpace
+
+MTBF_S, DETECTED_S, RESTART_S, WRITING_S = 150.0, 1.0, 5.0, 2.0
+STEP_S, ITERATIONS = 1.0, 2000
+SEEDS = 12
+
+
+def run(every: int, seed: int, **recovery: float) -> outpace.Result:
+    """Run BSP with a checkpoint after every so many iterations of one second."""
+    return outpace.simulate(
+        {
+            "task": {"kind": "timing", "parameters": 2},
+            "workers": 1,
+            "seed": seed,
+            "sync": {"kind": "bsp"},
+            "compute": {"kind": "constant", "mean_s": STEP_S},
+            "stop": {"iterations": ITERATIONS},
+            "checkpoint": {"every_updates": every},
+            "faults": {
+                "servers": {"mtbf_s": MTBF_S},
+                "recovery": {
+                    "detected_s": DETECTED_S,
+                    "servers_s": RESTART_S,
+                    "checkpoint_s": WRITING_S,
+                    **recovery,
+                },
+            },
+        }
+    )
+
+
+def expected_s(every: int) -> float:
+    """Return the expected time of the run."""
+    segment_s = every * STEP_S + WRITING_S
+    per_segment_s = (MTBF_S + DETECTED_S + RESTART_S) * (math.exp(segment_s / MTBF_S) - 1)
+    return WRITING_S + ITERATIONS / every * per_segment_s
+
+
+def test_goodput_under_random_failures_is_that_of_the_closed_form():
+    goodputs = [run(20, seed).summary["faults"]["goodput"] for seed in range(SEEDS)]
+    error = statistics.stdev(goodputs) / math.sqrt(SEEDS)
+    expected = ITERATIONS * STEP_S / expected_s(20)
+    assert error < 0.01  # so that a model without repeated work, 6 % off, would be told apart
+    assert statistics.mean(goodputs) == pytest.approx(expected, abs=3 * error)
+
+
+def test_the_lost_time_by_cause_is_the_whole_difference_to_the_undisturbed_run():
+    summary = run(20, 3).summary
+    lost = summary["faults"]["lost_s"]
+    assert summary["faults"]["server_losses"] > 3
+    # The run itself is 2,000 s of work, of which one iteration is computed while the first
+    # checkpoint is written.
+    work_s = (ITERATIONS - 1) * STEP_S
+    assert summary["virtual_time_s"] == pytest.approx(work_s + sum(lost.values()))
+    assert lost["restart"] == pytest.approx(RESTART_S * summary["restarts"])
+    assert lost["detection"] == pytest.approx(DETECTED_S * summary["restarts"])
+
+
+def test_the_best_interval_is_that_of_young():
+    best = round(math.sqrt(2 * WRITING_S * MTBF_S) / STEP_S)  # 24 iterations
+    means = {
+        every: statistics.mean(run(every, seed).summary["virtual_time_s"] for seed in range(4))
+        for every in (best // 6, best, 2 * best + 6)
+    }
+    assert min(means, key=means.__getitem__) == best

@@ -1,0 +1,80 @@
+"""The laws of failures, and what a configuration may say about them."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from outpace.cluster.faults import RandomFaults
+from outpace.config.reading import experiment_from
+from outpace.errors import ConfigError
+from outpace.support.units import seconds
+
+BASE = {
+    "task": {"kind": "timing"},
+    "workers": 2,
+    "sync": {"kind": "bsp"},
+    "compute": {"kind": "constant", "mean_s": 1.0},
+    "stop": {"iterations": 10},
+}
+
+
+@pytest.mark.parametrize(
+    ("law", "deviation"),
+    [
+        (RandomFaults(60.0), 60.0),
+        # Gamma functions: mean a·Γ(1 + 1/k), variance a²·(Γ(1 + 2/k) − Γ(1 + 1/k)²), k = 2.
+        (RandomFaults(60.0, "weibull", 2.0), 60.0 * np.sqrt(4 / np.pi - 1)),
+    ],
+)
+def test_times_between_failures_have_the_mean_and_deviation_of_their_law(law, deviation):
+    times = [seconds(time) for time in islice(law.times(0, "failures of workers", 0), 20_000)]
+    gaps = np.diff([0.0, *times])
+    assert gaps.mean() == pytest.approx(60.0, abs=4 * deviation / np.sqrt(20_000))
+    assert gaps.std() == pytest.approx(deviation, rel=0.03)
+
+
+def test_each_node_fails_at_its_own_times():
+    law = RandomFaults(60.0)
+    of = [list(islice(law.times(0, "failures of workers", node), 3)) for node in (0, 1, 0)]
+    assert of[0] == of[2]
+    assert not set(of[0]) & set(of[1])
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ({"workers": {"mtbf_s": 0}}, "faults.workers.mtbf_s must be above 0"),
+        ({"workers": {}}, "faults.workers.mtbf_s is missing"),
+        ({"workers": {"mtbf_s": 1, "distribution": "weibull"}}, "needs a shape"),
+        ({"workers": {"mtbf_s": 1, "kind": "pause"}}, "needs for_s"),
+        ({"servers": {"mtbf_s": 1, "kind": "slow", "for_s": 1, "factor": 2}}, "is for workers"),
+        ({"schedule": [{"kind": "crash", "at_s": 1}]}, "needs exactly one of worker and server"),
+        (
+            {"schedule": [{"kind": "crash", "at_s": 1, "worker": 2}]},
+            r"faults.schedule\[0\].worker must be from 0 to 1, not 2",
+        ),
+        (
+            {"schedule": [{"kind": "crsh", "at_s": 1, "worker": 0}]},
+            r"faults.schedule\[0\].kind must be 'crash', 'pause'",
+        ),
+        (
+            {"schedule": [{"kind": "crash", "at_s": 1, "worker": 0, "for_s": 2}]},
+            "for_s is not for a crash",
+        ),
+        ({"recovery": {"worker_s": -1}}, "faults.recovery.worker_s must be from 0"),
+        ({"recovery": {"worker": 1}}, "Did you mean 'worker_s'"),
+    ],
+)
+def test_an_error_says_what_is_wrong_with_a_failure(faults, message):
+    with pytest.raises(ConfigError, match=message):
+        experiment_from({**BASE, "faults": faults}, "the test")
+
+
+def test_a_strategy_without_servers_has_none_that_fail():
+    faults = {"servers": {"mtbf_s": 1}, "schedule": [{"kind": "crash", "at_s": 1, "server": 0}]}
+    with pytest.raises(ConfigError) as found:
+        experiment_from({**BASE, "sync": {"kind": "ssgd"}, "faults": faults}, "the test")
+    assert "faults: failures without servers cannot be simulated yet" in str(found.value)
+    assert "faults.servers: the strategy has no servers" in str(found.value)
+    assert "faults.schedule[0].server: the strategy has no servers" in str(found.value)

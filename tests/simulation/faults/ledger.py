@@ -1,0 +1,147 @@
+"""A run whose parameters count its gradients, so a test can read off what is in them.
+
+The gradient of worker w in iteration i is 1 at place (w, i). A step of SGD subtracts the sum.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+import outpace
+from outpace.config.experiment import Experiment
+from outpace.config.reading import experiment_from
+from outpace.record.sinks import MemorySink
+from outpace.record.trace import Trace
+from outpace.simulation.faults.run import FailingSimulation
+from outpace.simulation.servers import Simulation
+from outpace.simulation.surroundings import one_thread_own_randomness
+from outpace.tasks import Evaluation
+
+LEASE_S = 0.5
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "bsp": {"sync": {"kind": "bsp"}},
+    "bsp, on arrival": {"sync": {"kind": "bsp", "apply": "on-arrival"}},
+    "ssp": {"sync": {"kind": "ssp", "staleness": 2}},
+    "asp": {"sync": {"kind": "asp"}},
+    "pssp": {"sync": {"kind": "pssp", "staleness": 1, "block_probability": 0.5}},
+    "dsps": {"sync": {"kind": "dsps", "staleness": 1, "extra": 2}},
+    "ssptable": {"sync": {"kind": "ssptable", "staleness": 2}},
+    "global barrier": {"sync": {"kind": "bsp"}, "barrier": "global"},
+    "half of the servers": {
+        "sync": {"kind": "asp"},
+        "pull": {"quorum_percent": 50, "timeout_s": 0.01},
+    },
+    "skipped pulls": {
+        "sync": {"kind": "ssp", "staleness": 1},
+        "skip": {"pull": {"probability": 0.4, "in_a_row": 3}},
+    },
+    "drop-stragglers": {"sync": {"kind": "drop-stragglers", "quorum": 2}},
+    "partial-push": {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.03}},
+    "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count", "warmup": 3}},
+}
+LOSES = ("drop-stragglers", "partial-push", "cutoff")  # gradients of its own accord
+
+
+class Ledger:
+    """Implements `Workload`."""
+
+    has_accuracy, samples, model, layout = False, None, None, ""
+
+    def __init__(self, workers: int, iterations: int) -> None:
+        self._shape = workers, iterations
+        self.size = workers * iterations
+        self.layers = (self.size,)
+        self._slices = [slice(0, self.size)]
+
+    def cut(self, slices) -> None:
+        self._slices = list(slices)
+
+    def initial_parameters(self):
+        return [torch.zeros(part.stop - part.start) for part in self._slices]
+
+    def gradient(self, parameters, worker, iteration):
+        gradient = torch.zeros(self._shape)
+        gradient[worker, iteration] = 1.0
+        return 1.0, [gradient.flatten()[part].clone() for part in self._slices]
+
+    def evaluate(self, parameters, samples=None):
+        return Evaluation(train_loss=float(sum(block.sum() for block in parameters)))
+
+    def state_dict(self, parameters):
+        return {"w": torch.cat(list(parameters))}
+
+
+def experiment(
+    strategy: str, faults: Mapping[str, Any] | None, *, seed: int = 0, **changes: Any
+) -> Experiment:
+    chosen = STRATEGIES[strategy]
+    data = {
+        "task": {"kind": "quadratic", "eigenvalues": [1.0]},  # a Ledger takes its place
+        "workers": 3,
+        "servers": 2,
+        "seed": seed,
+        "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.4},
+        "network": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e6},
+        "stop": {"iterations": 20},
+        "checkpoint": {"every_s": 0.3},
+        "optimizer": {"kind": "sgd", "lr": 1.0},
+        **chosen,
+        **changes,
+    }
+    data["sync"] = {**chosen["sync"], "scale": "sum"}
+    if faults is not None:
+        recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
+        data["faults"] = {"recovery": recovery, **faults}
+    return experiment_from(data, "the test")
+
+
+class Ran:
+    """A run that has ended.
+
+    counts: for each worker and iteration, how often its gradient is in the parameters.
+    """
+
+    def __init__(self, given: Experiment, tie_seed: int | None = None) -> None:
+        assert given.stop.iterations is not None
+        workload, sink = Ledger(given.workers, given.stop.iterations), MemorySink()
+        kind = Simulation if given.faults is None else FailingSimulation
+        with one_thread_own_randomness():
+            self.run = kind(given, workload, Trace(sink), tie_seed=tie_seed)
+            try:
+                self.run.run()
+            finally:
+                self.run.close()
+            state = self.run.state_dict()
+        self.counts: Tensor = -state["w"].reshape(given.workers, given.stop.iterations)
+        self.recovery, self.totals = self.run.recovery(), self.run.totals
+        self.time_s = outpace.support.units.seconds(self.run.kernel.now)
+        self.costs = self.run.times(0.0).get("faults", {})
+        self.trace: pa.Table = sink.table()
+        self.metrics = self.run.metrics.table()
+
+    @property
+    def missing(self) -> int:
+        return int((self.counts == 0).sum())
+
+
+def random_faults(seed: int, workers: int, servers: int, until_s: float) -> list[dict[str, Any]]:
+    """Return up to 8 failures of all kinds, as a configuration has them."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(draw.choice((1, 2, 4, 8))):
+        kind = draw.choice(("crash", "crash", "crash", "pause", "slow", "partition", "loss"))
+        key = draw.choice(("worker", "worker", "server")) if kind != "slow" else "worker"
+        fault: dict[str, Any] = {"kind": kind, "at_s": round(draw.uniform(0, until_s), 3)}
+        fault[key] = draw.randrange(workers if key == "worker" else servers)
+        if kind != "crash":
+            fault["for_s"] = draw.choice((0.02, 0.1, 0.4, 0.8))
+        if kind == "slow":
+            fault["factor"] = 5.0
+        found.append(fault)
+    return found

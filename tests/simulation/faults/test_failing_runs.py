@@ -1,0 +1,165 @@
+"""Runs with failures in virtual time: what happens, what survives, and what is recorded."""
+
+import pyarrow.compute as pc
+import pytest
+import torch
+from tests.simulation.faults.ledger import (
+    LEASE_S,
+    LOSES,
+    STRATEGIES,
+    Ran,
+    experiment,
+    random_faults,
+)
+
+from outpace.errors import RunError
+
+CRASH = {"kind": "crash", "at_s": 1.03, "worker": 1}
+SERVER = {"kind": "crash", "at_s": 1.03, "server": 1}
+
+
+def ran(strategy: str, *faults: dict, **changes) -> Ran:
+    return Ran(experiment(strategy, {"schedule": list(faults)}, **changes))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_gradient_counts_twice_and_the_run_goes_on_whatever_fails(strategy, seed):
+    faults = random_faults(1000 * seed, workers=3, servers=2, until_s=2.5)
+    found = Ran(experiment(strategy, {"schedule": faults}, seed=seed), tie_seed=seed)
+    assert set(found.counts.flatten().tolist()) <= {0.0, 1.0}
+    if strategy not in LOSES:
+        pushes = 4 if strategy in ("ssptable", "skipped pulls") else 1  # that may be on the way
+        assert found.missing <= found.recovery.updates_lost + pushes * found.costs["worker_losses"]
+
+
+def test_bsp_has_every_gradient_once_after_the_death_of_a_server():
+    found = ran("bsp", SERVER)
+    assert found.counts.eq(1).all()
+    assert found.recovery.restarts == 1
+    assert found.costs["server_losses"] == 1
+
+
+def test_bsp_ends_with_the_parameters_of_the_undisturbed_run_bit_by_bit():
+    plain = Ran(experiment("bsp", None, optimizer={"kind": "sgd", "lr": 0.3, "momentum": 0.9}))
+    later = {**CRASH, "at_s": 2.03}
+    found = ran("bsp", SERVER, later, optimizer={"kind": "sgd", "lr": 0.3, "momentum": 0.9})
+    assert found.recovery.restarts == 2
+    assert torch.equal(found.counts, plain.counts)
+
+
+def test_a_workers_death_costs_at_most_its_push_and_the_others_go_on():
+    found = ran("asp", CRASH)
+    assert found.recovery.restarts == 1
+    assert found.missing <= 1
+    (row,) = rows(found, "restart")
+    assert row["worker"] == 1
+    assert row["start_ns"] == 1_030_000_000
+    assert row["end_ns"] == 1_030_000_000 + 10_000_000 + 100_000_000  # detected, started
+
+
+def test_without_a_worker_that_is_not_replaced_the_others_go_on():
+    found = ran("bsp", CRASH, on_worker_loss="continue")
+    assert found.recovery.restarts == 0
+    assert found.counts[0].eq(1).all()
+    assert found.counts[2].eq(1).all()
+    assert 0 < found.counts[1].sum() < 20
+    (row,) = rows(found, "loss")
+    assert (row["worker"], row["start_ns"]) == (1, 1_030_000_000)
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes", "message"),
+    [
+        (CRASH, {"on_worker_loss": "stop"}, "worker-1 was killed by SIGKILL .after 1.04"),
+        (SERVER, {"on_server_loss": "stop"}, "server-1 was killed by SIGKILL .after 1.04"),
+        (SERVER, {"checkpoint": None}, "server-1 was killed by SIGKILL; set checkpoint"),
+    ],
+)
+def test_a_run_that_shall_stop_ends_with_the_loss(fault, changes, message):
+    with pytest.raises(RunError, match=message):
+        ran("bsp", fault, **changes)
+
+
+def test_a_run_whose_servers_die_before_every_checkpoint_ends():
+    faults = [{**SERVER, "at_s": 0.5 + 0.3 * n} for n in range(8)]
+    with pytest.raises(RunError, match="the 5th loss since checkpoint 1; the run ends"):
+        ran("bsp", *faults, checkpoint={"every_s": 100.0})
+
+
+def test_a_pause_shorter_than_the_lease_costs_its_time_alone():
+    pause = {"kind": "pause", "at_s": 1.03, "worker": 1, "for_s": 0.4}
+    plain, found = Ran(experiment("bsp", None)), ran("bsp", pause)
+    assert found.recovery.restarts == 0
+    assert found.counts.eq(1).all()
+    # The others wait for it, so the run is longer by what it did not wait itself.
+    assert plain.time_s + 0.2 < found.time_s <= plain.time_s + 0.4 + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["pause", "partition"])
+def test_silence_beyond_the_lease_is_a_loss(kind):
+    silence = {"kind": kind, "at_s": 1.03, "worker": 1, "for_s": LEASE_S + 0.3}
+    found = ran("bsp", silence)
+    assert found.recovery.restarts == 1
+    (row,) = rows(found, "restart")
+    ready = 1.03 + LEASE_S + 0.1
+    if kind == "partition":  # the new process reaches the servers when the partition is over
+        ready = 1.03 + LEASE_S + 0.3
+    assert row["end_ns"] == pytest.approx(ready * 1e9)
+
+
+def test_messages_of_a_partition_arrive_after_it_in_order():
+    found = ran("asp", {"kind": "partition", "at_s": 1.03, "worker": 1, "for_s": 0.4})
+    assert found.recovery.restarts == 0
+    assert found.counts.eq(1).all()
+
+
+def test_a_lost_message_comes_again_after_the_time_out_of_tcp():
+    plain = Ran(experiment("bsp", None))
+    found = ran("bsp", {"kind": "loss", "at_s": 1.03, "worker": 1})
+    assert found.counts.eq(1).all()
+    assert plain.time_s < found.time_s <= plain.time_s + 0.2 + 1e-9
+
+
+def test_a_slow_worker_computes_longer():
+    slow = {"kind": "slow", "at_s": 0.0, "worker": 1, "for_s": 1000.0, "factor": 3.0}
+    plain, found = Ran(experiment("asp", None)), ran("asp", slow)
+    assert took(found, 1) == pytest.approx(3 * took(plain, 1), rel=1e-6)
+    assert took(found, 0) == pytest.approx(took(plain, 0), rel=1e-6)
+
+
+def test_the_records_go_back_with_the_run():
+    found = ran("bsp", SERVER, evaluate={"every_updates": 1})
+    pushes = [(row["worker"], row["shard"], row["iteration"]) for row in rows(found, "push")]
+    assert len(pushes) == len(set(pushes)) == 3 * 2 * 20
+    plain = Ran(experiment("bsp", None, evaluate={"every_updates": 1}))
+    assert found.metrics["updates"].equals(plain.metrics["updates"])
+    times = found.metrics["time_s"].to_pylist()
+    assert times == sorted(times)
+    assert found.totals.applied == 60
+    assert list(found.totals.iterations.values()) == [20, 20, 20]
+
+
+def test_random_failures_are_those_of_the_seed_and_the_same_for_every_strategy():
+    law = {"workers": {"mtbf_s": 1.0}}
+    first, again = (Ran(experiment("asp", law)) for _ in range(2))
+    other = Ran(experiment("asp", law, seed=1))
+    assert first.trace.equals(again.trace)
+    assert first.costs == again.costs
+    starts = [row["start_ns"] for row in rows(first, "restart")]
+    assert starts
+    assert starts != [row["start_ns"] for row in rows(other, "restart")]
+    bsp = Ran(experiment("bsp", law))
+    assert starts[0] == rows(bsp, "restart")[0]["start_ns"]
+
+
+def rows(found: Ran, event: str) -> list[dict]:
+    return found.trace.filter(pc.equal(found.trace["event"], event)).to_pylist()
+
+
+def took(found: Ran, worker: int) -> float:
+    return sum(
+        row["computed_ns"] - row["start_ns"]
+        for row in rows(found, "iteration")
+        if row["worker"] == worker and row["iteration"] > 0  # the first one has begun before
+    )
