@@ -101,6 +101,7 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
     assert summary["status"] == "complete"
     assert (summary["restarts"], summary["updates_lost"]) == (1, 0)
     assert summary["gradients_applied"] == 3 * 60
+    assert summary["iterations"] == [60, 60, 60]
     logged = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
     events = [(each["event"], each["role"], each["generation"]) for each in logged]
     processes = ["server-0", "server-1", "worker-0", "worker-1", "worker-2"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from outpace.config.experiment import Experiment
+from outpace.engine.servers import leaves_behind
 from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.losses import Losses
@@ -77,6 +78,7 @@ class Replacements:
         ending: Callable[[], StopRun | None],
     ) -> None:
         on_loss, workers = experiment.on_worker_loss, experiment.workers
+        self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._wants_restart = on_loss == "restart"
         self._can_start = self._wants_restart and processes.start is not None
         rules = Rules(on_loss, can_start=self._can_start, start_s=start_s)
@@ -222,7 +224,8 @@ class Replacements:
             f"{self._errors[order.worker]}; it is restarted at iteration {order.first} "
             f"(generation {order.generation})"
         )
-        self._reports.begins_again(name, order.generation)
+        completed = 0 if self._passes_over else order.first
+        self._reports.begins_again(name, order.generation, order.worker, completed)
         self._processes.recovered(order)
         assert self._processes.start is not None
         self._processes.start(order.worker, order.generation)

@@ -228,10 +228,18 @@ class Reports:
             self.joined[name] = message
             self.when_told(name, message)
 
-    def begins_again(self, name: str, generation: int) -> None:
-        """A process of this generation takes the place of this one, whose sums are kept."""
-        if (totals := self.totals_of.pop(name, None)) is not None:
-            self.totals_of[f"{name} before generation {generation}"] = totals
+    def begins_again(self, name: str, generation: int, worker: int, completed: int) -> None:
+        """A process of this generation takes the place of this one, whose sums are kept.
+
+        Args:
+            completed: iterations that the worker has completed at least. The process did not
+                report its last ones if it was killed.
+        """
+        totals = self.totals_of.pop(name, None) or Totals()
+        self.totals_of[f"{name} before generation {generation}"] = totals
+        unreported = completed - self.totals.iterations.get(worker, 0)
+        if unreported > 0:
+            totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
 
     def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:

@@ -1,0 +1,69 @@
+"""The strategies under which processes are killed, and what must hold of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+WORKERS: Final = 3
+TASK: Final = Path(__file__).with_name("ledger_task.py")
+
+
+@dataclass(frozen=True)
+class Family:
+    """One strategy.
+
+    Attributes:
+        sync: its configuration, and what goes with it.
+        servers: 0 for strategies without servers.
+        in_flight: gradients that the death of one worker may lose.
+        drops: True if the strategy itself leaves gradients out.
+    """
+
+    sync: Mapping[str, Any]
+    servers: int = 2
+    in_flight: int = 0
+    drops: bool = False
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    def config(self, iterations: int) -> dict[str, Any]:
+        """Return the configuration of a run; `iterations` of each worker."""
+        made = {
+            "task": {
+                "kind": "python",
+                "target": f"{TASK}:make_task",
+                "arguments": {"samples": WORKERS * iterations},
+            },
+            "workers": WORKERS,
+            "batch_size": 1,
+            "sync": dict(self.sync),
+            "deterministic": not self.drops,
+            "optimizer": {"kind": "sgd", "lr": 1.0},
+            "probe": False,
+            "compute": {"kind": "constant", "mean_s": 0.02},
+            "stop": {"iterations": iterations},
+            "evaluate": {"every_updates": 1_000_000},
+            "checkpoint": {"every_s": 0.5},
+            **self.beside,
+        }
+        return {**made, "servers": self.servers} if self.servers else made
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """The names of the processes of a run, beside its coordinator."""
+        servers = (f"server-{number}" for number in range(self.servers))
+        return (*servers, *(f"worker-{number}" for number in range(WORKERS)))
+
+
+FAMILIES: Final = {
+    "bsp": Family({"kind": "bsp"}),
+    "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1),
+    "asp": Family({"kind": "asp"}, in_flight=1),
+    "cutoff": Family({"kind": "cutoff", "model": "mean-5"}, in_flight=1, drops=True),
+    "ssgd": Family({"kind": "ssgd"}, servers=0),
+    "local-sgd": Family({"kind": "local-sgd", "every": 4}, servers=0),
+    "hpsgd": Family({"kind": "hpsgd"}, servers=0),
+    "gossip": Family({"kind": "gossip"}, servers=0),
+}

@@ -1,0 +1,214 @@
+"""Kills or stops processes of real runs, one after the other, and checks the promises."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import load_file
+from tests.kills.command import Broken, Command, descendants, is_alive
+from tests.kills.family import FAMILIES, WORKERS, Family
+
+from outpace import load_checkpoint
+
+ROLES: Final = ("worker", "server", "coordinator")
+SIGNALS: Final = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
+_BETWEEN_S: Final = 2.0  # from a recovery to the next failure
+_SHARED: Final = Path("/dev/shm")
+_NAME: Final = re.compile(r"/dev/shm/(\S+)")
+
+
+@dataclass
+class Tally:
+    """The failures so far, by family, role and signal, and the seconds until the run went on."""
+
+    failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    recovery_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    runs: int = 0
+
+    def add(self, family: str, role: str, number: str, recovery_s: float) -> None:
+        self.failures[family, role, number] += 1
+        self.recovery_s.setdefault((role, number), []).append(recovery_s)
+
+
+def attack(
+    name: str,
+    folder: Path,
+    failures: Sequence[tuple[str, str]],
+    *,
+    seed: int,
+    tally: Tally,
+    iterations: int,
+    said: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Make one run, with these failures (role and signal) one after the other.
+
+    Failures that are left when the run ends are not made.
+
+    Args:
+        name: of a family.
+        folder: gets the run; must be empty.
+        iterations: of each worker.
+
+    Raises:
+        Broken: naming the promise that did not hold.
+    """
+    family, draw = FAMILIES[name], random.Random(seed)
+    shared = set(_leaked())
+    command = Command(folder, family.config(iterations))
+    made: Counter[str] = Counter()
+    try:
+        command.start()
+        for role, number in failures:
+            if not _is_ready(command, family) or (role == "server" and not family.servers):
+                continue
+            said(f"{name}: {number} of a {role}")
+            recovery_s = _fail(command, family, role, number, draw)
+            if recovery_s is None:  # the run ended meanwhile
+                break
+            made[role] += 1
+            tally.add(name, role, number, recovery_s)
+            _pause(command)
+        command.wait_until("its end", lambda: command.exit_code is not None, ends=True)
+        _check(command, family, iterations, made)
+        _check_nothing_left(command, shared)
+    finally:
+        command.end()
+    tally.runs += 1
+    shutil.rmtree(folder)
+
+
+def _is_ready(command: Command, family: Family) -> bool:
+    """Wait until all processes train and a checkpoint is there; False if the run ended before."""
+
+    def ready() -> bool:
+        if command.exit_code is not None:
+            return True
+        status = command.status()
+        return (
+            status is not None
+            and status.phase == "training"
+            and status.checkpoints is not None
+            and status.checkpoints.number > 0
+            and set(command.processes()) == set(family.processes)
+            and all(each.state in ("training", "joined") for each in status.processes)
+        )
+
+    command.wait_until("a run with all its processes", ready, ends=True)
+    return command.exit_code is None
+
+
+def _fail(
+    command: Command, family: Family, role: str, number: str, draw: random.Random
+) -> float | None:
+    """Make one process fail; return the seconds until all are there again, None if the run ended."""
+    before, begun = command.processes(), time.monotonic()
+    status = command.status()
+    restarts = 0 if status is None else status.restarts
+    if role == "coordinator":
+        os.kill(command.pid, SIGNALS[number])
+        if number == "STOP":
+            time.sleep(1.0)
+            os.kill(command.pid, signal.SIGCONT)
+            return time.monotonic() - begun
+        everything = set(command.known)
+        command.wait_until(
+            "the end of all processes of a killed run",
+            lambda: not any(is_alive(pid) for pid in everything),
+            ends=True,
+        )
+        if command.summary()["status"] != "partial":
+            raise Broken(f"the summary of a killed run says {command.summary()['status']}")
+        command.start()
+        return time.monotonic() - begun if _is_ready(command, family) else None
+    target = draw.choice([each for each in before if each.startswith(role)])
+    os.kill(before[target], SIGNALS[number])
+
+    def again() -> bool:
+        if command.exit_code is not None:
+            return True
+        now = command.status()
+        return (
+            now is not None
+            and now.restarts > restarts
+            and command.processes().get(target, before[target]) != before[target]
+        )
+
+    command.wait_until(f"a successor of {target}", again, ends=True)
+    if command.exit_code is None and not _is_ready(command, family):
+        return None
+    found = time.monotonic() - begun
+    if number == "STOP" and is_alive(before[target]):
+        os.kill(before[target], signal.SIGCONT)
+        command.wait_until(
+            f"the end of the {target} that was stopped", lambda: not is_alive(before[target])
+        )
+    return found if command.exit_code is None else None
+
+
+def _pause(command: Command) -> None:
+    until = time.monotonic() + _BETWEEN_S
+    while time.monotonic() < until and command.exit_code is None:
+        time.sleep(0.05)
+
+
+def _check(command: Command, family: Family, iterations: int, made: Counter[str]) -> None:
+    """Check the results of a run that has ended."""
+    if command.exit_code != 0:
+        raise Broken(f"the command ended with {command.exit_code}: {command.said}")
+    summary = command.summary()
+    if summary["status"] != "complete":
+        raise Broken(f"the summary says {summary['status']}: {summary['error']}")
+    if summary["iterations"] != [iterations] * WORKERS:
+        raise Broken(f"workers ended after {summary['iterations']} iterations, not {iterations}")
+    entries = load_file(command.out / "model.safetensors")
+    times = (torch.stack([entries["first"], entries["second"]]) * -WORKERS).round(decimals=3)
+    if bool((times > 1).any()):
+        raise Broken(f"{int((times > 1).sum())} gradients were applied twice")
+    if bool(((times != 0) & (times != 1)).any()):
+        raise Broken(f"weights of gradients other than 0 and 1: {times.unique().tolist()}")
+    missing = int((times == 0).any(dim=0).sum())
+    allowed = family.in_flight * made["worker"]
+    if not family.drops and missing > allowed:
+        raise Broken(f"{missing} gradients are missing, and {allowed} may be; {dict(made)}")
+    if not family.drops and missing != summary["updates_lost"]:
+        lost = summary["updates_lost"]
+        raise Broken(f"{missing} gradients are missing, and updates_lost says {lost}")
+    load_checkpoint(command.out)
+
+
+def _check_nothing_left(command: Command, shared: set[str]) -> None:
+    command.wait_until(
+        "the end of all processes",
+        lambda: not any(is_alive(pid) for pid in command.known),
+        ends=True,
+    )
+    if left := descendants(command.pid):
+        raise Broken(f"processes are left: {left}")
+    if more := set(_leaked()) - shared:
+        raise Broken(f"shared memory is left: {sorted(more)}")
+    partial = [path.name for path in command.out.rglob("*") if path.name.endswith(".part")]
+    if partial:
+        raise Broken(f"half-written files are left: {partial}")
+
+
+def _leaked() -> list[str]:
+    """Return the names of shared memory that no process uses."""
+    names = os.listdir(_SHARED) if _SHARED.exists() else []
+    used = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with contextlib.suppress(OSError):
+                used |= set(_NAME.findall(Path(f"/proc/{entry}/maps").read_text()))
+    return [name for name in names if name not in used]
