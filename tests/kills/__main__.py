@@ -3,9 +3,9 @@
     python -m tests.kills --failures 2000                       # hours
     python -m tests.kills --failures 5 --families bsp --roles server --signals STOP
 
-Workers, servers and the coordinator (the command, which is then resumed) are killed with SIGKILL, or
-stopped with SIGSTOP, 2 s after the run has recovered from the last failure. Exit code 1 if a promise
-does not hold; the folder of that run is kept and named.
+Workers, servers and the coordinator (the command, which is then resumed) are killed with SIGKILL,
+or stopped with SIGSTOP, 2 s after the run has recovered from the last failure. Exit code 1 if a
+promise does not hold; the folder of that run is kept and named.
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ def _is_ready(command: Command, family: Family) -> bool:
 def _fail(
     command: Command, family: Family, role: str, number: str, draw: random.Random
 ) -> float | None:
-    """Make one process fail; return the seconds until all are there again, None if the run ended."""
+    """Make one process fail, and return the seconds until all are there again.
+
+    None: the run ended before that.
+    """
     before, begun = command.processes(), time.monotonic()
     status = command.status()
     restarts = 0 if status is None else status.restarts
