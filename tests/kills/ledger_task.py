@@ -1,8 +1,8 @@
 """A task whose parameters are a ledger: which gradients are in them, and how often.
 
 Each sample has two parameters of its own, one on each of two servers, and the gradient of a sample
-is 1 there and 0 elsewhere. A worker sees each of its samples once. So after plain SGD a parameter is
-0 if its gradient is missing, and twice as large as the others if its gradient was applied twice.
+is 1 there and 0 elsewhere. A worker sees each of its samples once. So after plain SGD a parameter
+is 0 if its gradient is missing, and twice as large as the others if it was applied twice.
 """
 
 from __future__ import annotations
