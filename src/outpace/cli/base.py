@@ -136,6 +136,7 @@ _COLUMNS: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
     ("loss", lambda s: _number(s.get("train_loss"), ".4f")),
     ("accuracy", lambda s: _number(s.get("accuracy"), ".4f")),
 ]
+_GOODPUT = ("goodput", lambda s: _number(s.get("faults", {}).get("goodput"), ".3f"))
 
 
 def _number(value: float | None, form: str) -> str:
@@ -158,9 +159,10 @@ def print_table(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> No
     """Print one row per run. Numbers are not cut to fit the terminal's width."""
     clocks = {"wall" if "wall_time_s" in summary else "virtual" for summary in summaries}
     clock = "".join(f"{name} " for name in clocks) if len(clocks) == 1 else ""
-    rows = [["", *(title.replace("time s", f"{clock}time s") for title, _ in _COLUMNS)]]
+    columns = [*_COLUMNS, *([_GOODPUT] if any("faults" in each for each in summaries) else [])]
+    rows = [["", *(title.replace("time s", f"{clock}time s") for title, _ in columns)]]
     for name, summary in zip(names, summaries, strict=True):
-        rows.append([name, *(cell(summary) for _, cell in _COLUMNS)])
+        rows.append([name, *(cell(summary) for _, cell in columns)])
     print_rows(rows)
 
 
@@ -170,7 +172,9 @@ def print_comparison(variants: Sequence[dict[str, Any]], *, of_runs: bool) -> No
     of_runs: also print how long a run takes, with an interval that holds a further run with 90 %.
     """
     run = ["run s (90 %)"] if of_runs else []
-    rows = [["", "seeds", *run, "time to target s", "accuracy", "time / first", ""]]
+    has_goodput = any(variant["goodput"]["mean"] is not None for variant in variants)
+    goodput = ["goodput"] if has_goodput else []
+    rows = [["", "seeds", *run, *goodput, "time to target s", "accuracy", "time / first", ""]]
     for variant in variants:
         notes = [f"{variant[key]} {key}" for key in ("missed", "failed") if variant[key]]
         if variant["distinguishable"] is False:
@@ -180,6 +184,7 @@ def print_comparison(variants: Sequence[dict[str, Any]], *, of_runs: bool) -> No
                 variant["name"],
                 str(variant["seeds"]),
                 *([_estimate(variant["run_s"], ".2f")] if of_runs else []),
+                *([_estimate(variant["goodput"], ".3f")] if has_goodput else []),
                 _estimate(variant["time_to_target_s"], ".2f"),
                 _estimate(variant["accuracy"], ".4f"),
                 _estimate(variant["ratio_to_first"], ".2f"),

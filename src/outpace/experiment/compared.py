@@ -130,11 +130,11 @@ def compared(rows: Sequence[Row]) -> list[dict[str, Any]]:
     Returns:
         For each variant: `name`; `seeds`, `failed` and `missed`, the number of its runs, of those
         that failed, and of those that did not reach the target; `run_s`, the time of a complete
-        run, with an interval that holds a further run with 90 %; `time_to_target_s`, `accuracy`
-        and `ratio_to_first`, each with `mean`, `low` and `high` (see `Estimate`; null throughout
-        where there is no target, or no accuracy); and `distinguishable`: whether the interval of
-        the ratio (without a target: of the difference in accuracy) excludes equality; null for the
-        first variant and with fewer than two common seeds.
+        run, with an interval that holds a further run with 90 %; `time_to_target_s`, `accuracy`,
+        `goodput` and `ratio_to_first`, each with `mean`, `low` and `high` (see `Estimate`; null
+        throughout where there is no target, no accuracy, or no `faults`); and `distinguishable`:
+        whether the interval of the ratio (without a target: of the difference in accuracy)
+        excludes equality; null for the first variant and with fewer than two common seeds.
     """
     variants: dict[str, dict[int, Row]] = {}
     for row in rows:
@@ -164,6 +164,8 @@ def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, 
             [accurate[seed] for seed in pairs], [first_accurate[seed] for seed in pairs]
         )
         distinguishable = gain.excludes(0.0)
+    found = [(row.summary.get("faults") or {}).get("goodput") for row in runs.values()]
+    goodputs = [goodput for goodput in found if isinstance(goodput, float)]
     durations = [taken for row in runs.values() if (taken := _run_s(row)) > 0]
     return {
         "name": name,
@@ -173,6 +175,7 @@ def _about(name: str, runs: dict[int, Row], first: dict[int, Row]) -> dict[str, 
         "run_s": asdict(next_of(durations).not_below(0.0)),
         "time_to_target_s": asdict(mean_time(list(times.values())) if times else NOTHING),
         "accuracy": asdict(mean_of(list(accurate.values()))),
+        "goodput": asdict(mean_of(goodputs)),
         "ratio_to_first": asdict(ratio),
         "distinguishable": distinguishable,
     }

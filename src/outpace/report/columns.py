@@ -155,6 +155,13 @@ _COLUMNS: Final = (
         one_clock=True,
     ),
     Column(
+        "Goodput",
+        "gradients per second, over those of the same run without failures and checkpoints",
+        _of("faults", "goodput"),
+        percent,
+        "high",
+    ),
+    Column(
         "Waiting",
         "share of the workers' time",
         lambda run: run.waiting_share,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from outpace.report.columns import NOTHING, columns
 from outpace.report.explaining.card import explaining
 from outpace.report.figures.cut_offs import cut_offs
+from outpace.report.figures.faults import what_failures_cost
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
@@ -110,6 +111,8 @@ def _sections(
         *([_runs(runs, target)] if runs[0].seeds else []),
         Section("configuration", "Configuration", [_configuration(traced)]),
     ]
+    if (failures := what_failures_cost(runs)) is not None:
+        sections.insert(2, failures)
     if (closed := cut_offs(traced, totals)) is not None:
         section = Section(
             "cut-offs",

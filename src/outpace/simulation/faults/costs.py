@@ -38,7 +38,7 @@ class Costs:
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about the costs; seconds are means per worker."""
         return {
-            "happened": {kind: self.counts[kind] for kind in KINDS if kind in self.counts},
+            "happened": {kind: self.counts.get(kind, 0) for kind in KINDS},
             "worker_losses": self.worker_losses,
             "server_losses": self.server_losses,
             "lost_s": {cause: seconds(time) / self.workers for cause, time in self.lost.items()},

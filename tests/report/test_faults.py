@@ -1,0 +1,81 @@
+"""The report and the tables of runs with failures."""
+
+import json
+
+import pytest
+
+import outpace
+from outpace.cli.base import print_comparison, print_table
+from outpace.experiment.compared import compared
+from outpace.report import write_report
+from outpace.report.figures.faults import parts_of
+from outpace.report.read.runs import read_run
+
+DATA = {
+    "task": {"kind": "timing", "parameters": 8},
+    "workers": 2,
+    "compute": {"kind": "constant", "mean_s": 1.0},
+    "stop": {"iterations": 40},
+    "checkpoint": {"every_updates": 10},
+    "variants": [
+        {"name": "BSP", "sync": {"kind": "bsp"}},
+        {"name": "ASP", "sync": {"kind": "asp"}},
+    ],
+    "faults": {
+        "schedule": [
+            {"at_s": 12.5, "worker": 1},  # it is back at 20.5, and has to repeat 0.5 s
+            {"at_s": 30.25, "kind": "pause", "worker": 0, "for_s": 2.0},
+        ],
+        "recovery": {"detected_s": 1.0, "worker_s": 7.0},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "faults"
+    outpace.compare(DATA, folder)
+    return folder
+
+
+def test_the_parts_of_the_time_are_what_happened(folder):
+    summary = json.loads((folder / "BSP" / "summary.json").read_text())
+    # The iteration that was interrupted begins again 8 s later; 40 iterations and the pause: 50.5.
+    assert summary["virtual_time_s"] == pytest.approx(40 + 0.5 + 8.0 + 2.0)
+    assert summary["faults"]["goodput"] == pytest.approx(40 / 50.5)
+    lost = summary["faults"]["lost_s"]  # per worker, of two
+    assert lost == pytest.approx(
+        {"detection": 0.5, "restart": 3.5, "repeated": 0.25, "standing": 1.0, "checkpoints": 0.0}
+    )
+    parts = parts_of(read_run(folder / "BSP", "BSP"))
+    # Each worker waits for the other while that one is away: half of 10.5 s.
+    assert parts["waiting for others"] == pytest.approx(5.25 / 50.5)
+    assert sum(parts.values()) == pytest.approx(1.0)
+
+
+def test_the_report_has_a_bar_for_each_run_with_failures(folder, tmp_path):
+    page = tmp_path / "report.html"
+    write_report([folder / "BSP", folder / "ASP"], page)
+    text = page.read_text()
+    assert "What failures cost" in text
+    assert "1 crash, 1 pause" in text
+    assert text.count("BSP: waiting for others 10.4 %") == 1
+
+
+def test_a_report_without_failures_has_no_such_section(tmp_path):
+    plain = {**DATA, "faults": None, "sync": {"kind": "bsp"}}
+    del plain["variants"]
+    outpace.simulate(plain, tmp_path / "run")
+    assert "What failures cost" not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_tables_have_a_column_for_goodput_where_runs_have_failures(capsys, folder):
+    summaries = [json.loads((folder / n / "summary.json").read_text()) for n in ("BSP", "ASP")]
+    print_table(["BSP", "ASP"], summaries)
+    head, first, _ = capsys.readouterr().out.splitlines()
+    assert head.endswith("goodput")
+    assert first.endswith("0.792")
+    print_comparison(compared(outpace.compare({**DATA, "seeds": 2})), of_runs=False)
+    head, first, _ = capsys.readouterr().out.splitlines()
+    assert "goodput" in head
+    assert "0.792 [0.792, 0.792]" in first
