@@ -21,6 +21,15 @@ ResumeRun: TypeAlias = Annotated[
         "--out are left out.",
     ),
 ]
+ResumeServed: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with the interrupted run in this folder, from its last checkpoint. --workers "
+        "and --out are left out. The workers are started again.",
+    ),
+]
 ConfigUnlessResumed: TypeAlias = Annotated[
     Path | None,
     typer.Argument(metavar="CONFIG|SCRIPT", help="A YAML file, or a training script."),

@@ -27,12 +27,13 @@ from outpace.cli.output import Output
 from outpace.cli.resuming import (
     ConfigUnlessResumed,
     ResumeRun,
+    ResumeServed,
     changes_of,
     folder_of_run,
     require_config,
 )
 from outpace.cli.sources import script_data, source_data, with_cluster_file
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from outpace.config.experiment import Experiment
@@ -124,18 +125,21 @@ def run(
 
 @app.command()
 def serve(
-    workers: Annotated[int, typer.Option("--workers", help="Number of workers that will join.")],
     connect: Annotated[
         Path,
         typer.Option("--connect", help="The file to write for the workers. It holds their keys."),
     ],
     overrides: Overrides = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Number of workers that will join.")
+    ] = None,
     servers: Servers = None,
     seed: Seed = None,
     host: Annotated[
         str, typer.Option("--host", help="The address of this machine that the workers can reach.")
     ] = "127.0.0.1",
     out: Out = None,
+    resume: ResumeServed = None,
     insecure: _Insecure = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -147,12 +151,17 @@ def serve(
     """
     from outpace.real.run import Outside
 
-    experiment = _experiment(
-        script_data("-", ()), with_options(overrides, workers, servers, seed), "serve", Path.cwd()
-    )
+    output, given = Output(quiet, as_json), with_options(overrides, workers, servers, seed)
     outside = Outside(host, connect)
+    if resume is not None:
+        changes = changes_of(None, given, None, out=out)
+        _run(None, resume, insecure, output, resume=resume, outside=outside, **changes)
+        return
+    if workers is None:
+        raise ConfigError("outpace serve: --workers is missing: the number of workers that join")
+    experiment = _experiment(script_data("-", ()), given, "serve", Path.cwd())
     with folder_for(out, "serve") as folder:
-        _run(experiment, folder, insecure, Output(quiet, as_json), outside=outside)
+        _run(experiment, folder, insecure, output, outside=outside)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -55,6 +55,9 @@ for iteration in itertools.cycle(range(6)) if endless else range(6):
 """
 
 
+COMPUTE = {"compute": {"kind": "constant", "mean_s": 0.1}}
+
+
 class Served:
     """A running `outpace serve` and the file for its workers."""
 
@@ -65,8 +68,15 @@ class Served:
         self.started: list[Process] = []
         self._warm = warm
         counts = ("--workers", workers, "--connect", self.connect, "--out", folder / "run")
-        command = ("serve", *counts, "deterministic=true", *settings)
-        self.process = warm.outpace(*command, cwd=folder, stdout=stdout)
+        self._begin("serve", *counts, "deterministic=true", *settings, stdout=stdout)
+
+    def resume(self) -> None:
+        """Go on with the run, which was killed."""
+        self.connect.unlink()
+        self._begin("serve", "--resume", self.folder / "run", "--connect", self.connect)
+
+    def _begin(self, *command: object, stdout: int | None = None) -> None:
+        self.process = self._warm.outpace(*command, cwd=self.folder, stdout=stdout)
         deadline = time.monotonic() + 60
         while not self.connect.exists():
             assert self.process.poll() is None, self.process.stderr.read()
@@ -82,6 +92,12 @@ class Served:
         environment = self._environment(rank)
         if endless is not None:
             environment["ENDLESS"] = str(endless)
+        self.started.append(self._warm.script(script, cwd=self.folder, env=environment))
+        return self.started[-1]
+
+    def start_script(self, script: Path, rank: int) -> Process:
+        """Start a script that calls outpace.attach."""
+        environment = self._environment(rank)
         self.started.append(self._warm.script(script, cwd=self.folder, env=environment))
         return self.started[-1]
 
@@ -154,6 +170,39 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
     )
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert summary["iterations"] == [6, 6]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve):
+    slow = ("compute.kind=constant", "compute.mean_s=0.3")
+    served = serve("--servers", "2", "sync.kind=bsp", "checkpoint.every_updates=2", *slow)
+    run, script = served.folder / "run", served.folder / "kept.py"
+    kept = (SCRIPTS / "kept.py").read_text()
+    script.write_text(f"import torch\ntorch.set_num_threads(1)\n{kept}")  # as in virtual time
+    before = [served.start_script(script, rank) for rank in range(2)]
+    deadline = time.monotonic() + 60
+    while not (run / "checkpoints" / "000002").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    served.process.kill()
+    for worker in before:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 1
+        assert "lost the coordinator" in text
+    served.process.communicate()
+    with pytest.raises(ConfigError, match=r"started elsewhere: use outpace serve --resume .*FILE"):
+        outpace.run(resume=run)
+    served.resume()
+    for worker in [served.start_script(script, rank) for rank in range(2)]:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+    code, text, summary = served.end()
+    assert code == 0, text
+    task = {"kind": "script", "path": str(script)}
+    whole = simulate({"task": task, "workers": 2, "servers": 2, "sync": {"kind": "bsp"}, **COMPUTE})
+    assert summary["parameters_digest"] == whole.summary["parameters_digest"]
+    assert summary["iterations"] == [9, 9]
+    assert summary["resumed_from"].startswith("checkpoints/0000")
 
 
 @pytest.mark.slow
