@@ -21,6 +21,7 @@ from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
+    from outpace.simulation.faults.failing import FailingRun
     from outpace.simulation.faults.run import FailingSimulation
 
 
@@ -39,20 +40,33 @@ class Kept:
     metrics: pa.Table
     recovery: Recovery
     rows: int
+    own: Sequence[ShardState] = ()  # of workers without servers
 
     @classmethod
-    def of(cls, run: FailingSimulation, number: int, states: Sequence[ShardState]) -> Kept:
+    def of(
+        cls,
+        run: FailingRun,
+        number: int,
+        states: Sequence[ShardState],
+        own: Sequence[ShardState] = (),
+    ) -> Kept:
         """Return what is to be kept of a run now."""
         run.settle(wait=True)  # the evaluations until now
         totals = Totals()
         totals.add(run.totals)
         if run.experiment.cut_off is not None:
             states = aligned(states)
+        workers = range(run.experiment.workers)
+        if run.experiment.peers is None:
+            first = [first_iteration(worker, states) for worker in workers]
+        else:
+            first = [1 + states[0].watermarks[worker] for worker in workers]
         return cls(
             number=number,
             now=run.kernel.now,
             states=states,
-            first=[first_iteration(worker, states) for worker in range(run.experiment.workers)],
+            own=own,
+            first=first,
             totals=totals,
             metrics=run.metrics.kept(),
             recovery=structs.replace(run.recovery()),
