@@ -1,26 +1,34 @@
-"""What a checkpoint of a large model costs the throughput of a real run.
+"""What a checkpoint of a large model costs a real run that keeps all processors busy.
 
-A run's speed changes by more than a checkpoint costs, as other programs come and go. So windows
-with and without a checkpoint follow each other in one run, in the order A B B A, and each is
-compared with its neighbour.
+A run's speed changes by more than a checkpoint costs, as other programs come and go. So short
+windows with and without a checkpoint follow each other in one run, in the order A B B A, and each
+is compared with its neighbour. Two quantities are compared: iterations, and the processor time of
+all processes of the run for each iteration, which other programs change less.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from benchmarks.failures.rows import Row, row
-from benchmarks.failures.running import ends_s, large, run
+from benchmarks.failures.running import Floats, ends_s, large, run
 
+import outpace
 from outpace.engine.control import Control
+from outpace.real.process.local import LocalLauncher
+from outpace.real.run import RealRun
 
 GOAL = 0.03
+EVERY_S = 10.0  # of the goal
 _NEVER_S = 1e6
+_TICKS: Final = os.sysconf("SC_CLK_TCK")  # per second, in /proc/PID/stat
 
 
 def overhead(
@@ -31,44 +39,89 @@ def overhead(
     window_s: float,
     momenta: Sequence[float] = (0.0, 0.9),
 ) -> list[Row]:
-    """Return the share of the throughput that a checkpoint in each window takes, and its size."""
-    begin_s = min(10.0, 2 * window_s)
+    """Return the shares of iterations and of processor time that a checkpoint each 10 s costs.
+
+    Also its size. Each checkpoint is asked for when its window has begun, so that all of it is in
+    the window.
+    """
     saving = [number % 4 in (0, 3) for number in range(windows)]
-    length_s = begin_s + windows * window_s
     rows = []
     for momentum in momenta:
-        optimizer = {"kind": "sgd", "lr": 0.01, "momentum": momentum}
+        folder = out / f"overhead-{momentum}"
+        windowed = _Windows(saving, window_s)
+        say(f"{folder.name}: {windowed.end_s:.0f} s")
         config = large(
             megabytes,
-            optimizer=optimizer,
+            optimizer={"kind": "sgd", "lr": 0.01, "momentum": momentum},
             checkpoint={"every_s": _NEVER_S},
-            stop={"virtual_time_s": length_s + 1},
+            stop={"virtual_time_s": windowed.end_s + 1},
         )
-
-        def control(control: Control) -> None:
-            for number, save in enumerate(saving):
-                if save:  # a little later, so that all of it is in the window
-                    at_s = begin_s + (number + 0.1) * window_s
-                    control.at(at_s, lambda: os.kill(os.getpid(), signal.SIGUSR1))
-
-        folder = out / f"overhead-{momentum}"
-        say(f"{folder.name}: {length_s:.0f} s")
-        result = run(config, folder, control=control)
+        result = run(config, folder, control=windowed.control, watch=windowed.watch)
         taken = sorted((folder / "checkpoints").iterdir())
         if int(taken[-1].name) < sum(saving):
             raise RuntimeError(f"{folder}: not every checkpoint was taken")
-        edges = begin_s + window_s * np.arange(windows + 1)
-        done = sum(
-            np.interp(edges, ends, np.arange(1, len(ends) + 1)) for ends in ends_s(result, 2)
-        )
-        rates = np.diff(done) / window_s
-        costs = [
-            float(1 - rates[a if saving[a] else b] / rates[b if saving[a] else a])
-            for a, b in list(pairwise(range(windows)))[::2]
-        ]
+        rates, processor_s = windowed.measured(result)
         kind = "SGD with momentum" if momentum else "plain SGD"
-        name = f"a checkpoint of a {megabytes:g} MB model each {window_s:g} s, {kind}"
-        rows.append(row(name, costs, unit="%", goal=GOAL, around="95 %"))
+        name = f"a checkpoint of a {megabytes:g} MB model each {EVERY_S:g} s, {kind}"
+        fewer = [1 - a / b for a, b in _pairs(rates, saving)]
+        longer = [a / b - 1 for a, b in _pairs(processor_s / rates, saving)]
+        part = window_s / EVERY_S
+        for what, costs in (("iterations", fewer), ("processor time", longer)):
+            values = [part * cost for cost in costs]
+            rows.append(row(f"{name}: {what}", values, unit="%", goal=GOAL, around="95 %"))
         size = sum(file.stat().st_size for file in taken[-1].iterdir()) / 1e6
         rows.append(row(f"size of that checkpoint, {kind}", [size], unit="MB"))
     return rows
+
+
+def _pairs(values: Floats, saving: Sequence[bool]) -> list[tuple[float, float]]:
+    """Return the values of each two windows, of the one with a checkpoint first."""
+    each = list(pairwise(range(len(values))))[::2]
+    return [
+        (float(values[a if saving[a] else b]), float(values[b if saving[a] else a]))
+        for a, b in each
+    ]
+
+
+class _Windows:
+    """The windows of one run: takes the checkpoints, and reads the processor time at the edges."""
+
+    def __init__(self, saving: Sequence[bool], window_s: float) -> None:
+        self._saving, self._window_s = saving, window_s
+        self._begin_s = 4 * window_s
+        self._run: RealRun | None = None
+        self._edges: list[tuple[float, float]] = []  # time of the run, processor time
+
+    @property
+    def end_s(self) -> float:
+        return self._begin_s + len(self._saving) * self._window_s
+
+    def watch(self, run: RealRun) -> None:
+        self._run = run
+
+    def control(self, control: Control) -> None:
+        for number in range(len(self._saving) + 1):
+            at_s = self._begin_s + number * self._window_s
+            control.at(at_s, self._note)
+            if number < len(self._saving) and self._saving[number]:
+                later_s = at_s + 0.05 * self._window_s
+                control.at(later_s, lambda: os.kill(os.getpid(), signal.SIGUSR1))
+
+    def _note(self) -> None:
+        assert self._run is not None
+        launcher = self._run.launcher
+        assert isinstance(launcher, LocalLauncher)
+        now_s = self._run.coordinator.clock.now / 1e9
+        spent_s = time.process_time() + sum(map(_processor_s, launcher.pids.values()))
+        self._edges.append((now_s, spent_s))
+
+    def measured(self, result: outpace.Result) -> tuple[Floats, Floats]:
+        """Return iterations per second, and processor seconds per second, of each window."""
+        at_s, spent_s = np.array(self._edges).T
+        done = sum(np.interp(at_s, ends, np.arange(1, len(ends) + 1)) for ends in ends_s(result, 2))
+        return np.diff(done) / np.diff(at_s), np.diff(spent_s) / np.diff(at_s)
+
+
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

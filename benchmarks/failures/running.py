@@ -68,6 +68,7 @@ def run(
     folder: Path,
     kills: Sequence[tuple[float, str]] = (),
     control: Callable[[Control], None] | None = None,
+    watch: Callable[[RealRun], None] | None = None,
 ) -> outpace.Result:
     """Run the configuration for real; kills: as for `Kills`."""
     killing = Kills(kills)
@@ -77,7 +78,12 @@ def run(
         if control is not None:
             control(given)
 
-    return outpace.run(config, folder, watch=killing.watch, control=controls)
+    def watches(run: RealRun) -> None:
+        killing.watch(run)
+        if watch is not None:
+            watch(run)
+
+    return outpace.run(config, folder, watch=watches, control=controls)
 
 
 def ends_s(result: outpace.Result, workers: int) -> list[Floats]:
