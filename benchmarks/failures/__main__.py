@@ -78,9 +78,9 @@ def _measured(part: str, *, quick: bool) -> list[Row]:
         if part == "goodput":
             return goodput(out, say, *((1, 4.0, ["worker"]) if quick else (3, 60.0)))
         if part == "overhead":
-            return overhead(out, say, *((1.0, 4, 0.5, [0.0]) if quick else (100.0, 48, 5.0)))
+            return overhead(out, say, *((1.0, 4, 0.5, [0.0]) if quick else (100.0, 32, 5.0)))
         if part == "recovery":
-            return recovery(out, say, *((1.0, 1, 1.5, ["server"]) if quick else (100.0, 5, 12.0)))
+            return recovery(out, say, *((1.0, 1, ["server"]) if quick else (100.0, 5)))
         return resuming(out, say, *((1.0, 1) if quick else (100.0, 5)))
 
 

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.failures.rows import Row, row
-from benchmarks.failures.running import large, run
+from benchmarks.failures.running import kill, large, run
 
+from outpace.engine.control import Control
+from outpace.real.run import RealRun
 from outpace.record.event_log import LOG
 
 WORKER_S, SERVER_S, RESUME_S = 3.0, 5.0, 5.0
 _LIMIT_S = 120.0
+_LOOK_S = 0.05
+_SMALL_MB = 0.1
 
 
 def recovery(
@@ -25,7 +29,6 @@ def recovery(
     say: Callable[[str], object],
     megabytes: float,
     kills: int,
-    apart_s: float,
     roles: Sequence[str] = ("worker", "server"),
 ) -> list[Row]:
     """Return the seconds from a kill until the process, or all of them, have begun again."""
@@ -34,23 +37,58 @@ def recovery(
         goal = WORKER_S if role == "worker" else SERVER_S
         for size in (megabytes, None):
             config = {
-                **large(megabytes if size else 0.1, checkpoint={"every_s": 1}),
-                "stop": {"virtual_time_s": (kills + 1) * apart_s},
+                **large(size or _SMALL_MB, checkpoint={"every_s": 1}),
+                "stop": {"virtual_time_s": _LIMIT_S + 30 * kills},
             }
             if size is None:
                 config["compute"] = {"kind": "constant", "mean_s": 0.05}
-            times = [(1 + n) * apart_s for n in range(kills)]
             folder = out / f"recovery-{role}-{'large' if size else 'small'}"
-            say(f"{folder.name}: {(kills + 1) * apart_s:.0f} s")
-            result = run(config, folder, [(at, f"{role}-0") for at in times])
+            say(f"{folder.name}: {kills} kills")
+            killing = _AgainAndAgain(f"{role}-0", kills)
+            result = run(config, folder, control=killing.control, watch=killing.watch)
             trace = [each for each in result.trace.to_pylist() if each["event"] == "restart"]
             if len(trace) != kills:
                 raise RuntimeError(f"{folder}: not every kill was a restart")
             ends = sorted(each["end_ns"] / 1e9 for each in trace)
-            took = [end - at for end, at in zip(ends, times, strict=True)]
+            took = [end - at for end, at in zip(ends, killing.at_s, strict=True)]
             what = f"a model of {megabytes:g} MB" if size else "a small model"
             rows.append(row(f"a killed {role} is back, {what}", took, unit="s", goal=goal))
     return rows
+
+
+class _AgainAndAgain:
+    """Kills a process, and again when there are two more checkpoints: then all goes on as before.
+
+    Attributes:
+        at_s: when it was killed, in seconds of the run.
+    """
+
+    def __init__(self, name: str, kills: int) -> None:
+        self.at_s: list[float] = []
+        self._name, self._kills = name, kills
+        self._run: RealRun | None = None
+        self._last = 0  # checkpoint at the last kill
+
+    def watch(self, run: RealRun) -> None:
+        self._run = run
+
+    def control(self, control: Control) -> None:
+        """Called when the training begins, and again after each loss of a server."""
+
+        def look() -> None:
+            assert self._run is not None
+            known = self._run.events.checkpoint
+            if known is None or known.number < self._last + 2:
+                control.at(control.now_s + _LOOK_S, look)
+            elif len(self.at_s) == self._kills:
+                self._run.coordinator.end("all is measured")
+            else:
+                self._last = known.number
+                self.at_s.append(control.now_s)
+                kill(self._run, self._name)
+                control.at(control.now_s + _LOOK_S, look)
+
+        look()
 
 
 def resuming(out: Path, say: Callable[[str], object], megabytes: float, pairs: int) -> list[Row]:

@@ -58,9 +58,14 @@ class Kills:
     def _kill(self, each: tuple[float, str]) -> None:
         if each in self._left and self._run is not None:
             self._left.remove(each)
-            launcher = self._run.launcher
-            assert isinstance(launcher, LocalLauncher)
-            os.kill(launcher.pids[each[1]], signal.SIGKILL)
+            kill(self._run, each[1])
+
+
+def kill(run: RealRun, name: str) -> None:
+    """Kill a process of a run."""
+    launcher = run.launcher
+    assert isinstance(launcher, LocalLauncher)
+    os.kill(launcher.pids[name], signal.SIGKILL)
 
 
 def run(
