@@ -260,7 +260,7 @@ class RealRun:
         if coordinator.started:
             self._origin = coordinator.clock.origin
         if self._origin is not None:
-            lost_at = time.monotonic_ns() - self._origin
+            lost_at = time.monotonic_ns() - self._origin - coordinator.losses.known_for(*loss.names)
         if self._status is not None:
             self._status.restarting(coordinator, f"all processes to begin again: {loss}")
         self._generations.clear()
@@ -333,7 +333,8 @@ class RealRun:
     def _note_losses(self, lost: Mapping[str, RunError]) -> None:
         now, workers = self.coordinator.clock.now, self._attempt.workers
         for name, error in lost.items():
-            self._interruptions.lost(workers.index(name), now)
+            lost_at = max(0, now - self.coordinator.losses.known_for(name))
+            self._interruptions.lost(workers.index(name), lost_at)
             generation = self._generations.get(name, 0)
             self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
 

@@ -16,6 +16,7 @@ from outpace.report.figures.staleness import staleness
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import Section, table, write_page
+from outpace.report.interrupted import interrupted
 from outpace.report.read.runs import Run, read_runs
 from outpace.report.read.totals import TraceTotals, totals_of
 from outpace.report.read.variants import counted, read_variants
@@ -90,6 +91,7 @@ def _sections(
     sections = [
         Section("summary", "Summary", [summary]),
         Section("progress", "Progress", [progress(runs, totals, target)]),
+        *([] if (lost := interrupted(traced)) is None else [lost]),
         Section(
             "time-split",
             "Where the time went",

@@ -72,6 +72,7 @@ class Losses:
         self._go_on_without, self._announce = go_on_without, announce
         self._failed: set[str] = set()  # processes that have reported an error
         self._without: set[str] = set()  # lost processes that the run goes on without
+        self._since: dict[str, Time] = {}  # of the kernel: when a loss was known first
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
         self._ended: set[str] = set()  # processes whose end the launcher has reported
         self._exited: set[str] = set()  # those of them that nobody has killed
@@ -117,6 +118,11 @@ class Losses:
         """True if this lost process has ended itself, with an exit code."""
         return name in self._exited
 
+    def known_for(self, *names: str) -> Time:
+        """Return for how long (ns) the first loss of these processes has been known."""
+        since = [self._since[name] for name in names if name in self._since]
+        return self._kernel.now - min(since) if since else 0
+
     def comes_back(self, name: str) -> None:
         """Another process takes the place of a lost one."""
         self._lost.pop(name, None)
@@ -152,6 +158,8 @@ class Losses:
         known = self._lost.get(name)
         if name in self._settled or (known and known[0] <= how):
             return
+        if known is None:
+            self._since[name] = self._kernel.now
         self._lost[name] = how, RunError(f"{name} {reason}")
         if self.early:
             self._announce(name, ProcessFailed("RunError", reason))

@@ -86,6 +86,20 @@ def across(y: float, **more: Any) -> Plot:
     }
 
 
+def down(x: float) -> Plot:
+    """Return a dashed vertical line at `x` across the whole figure, as a plotly shape."""
+    line = {"color": "#b8442c", "width": 1.2, "dash": "dash"}
+    return {
+        **across(0.0, line=line),
+        "xref": "x",
+        "yref": "paper",
+        "x0": x,
+        "x1": x,
+        "y0": 0,
+        "y1": 1,
+    }
+
+
 def axis(title: str, **more: Any) -> Plot:
     return {"title": {"text": title}, "zeroline": False, "automargin": True, **more}
 

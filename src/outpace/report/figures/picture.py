@@ -18,6 +18,7 @@ from outpace.report.words import plural, seconds
 
 CUT_OFF: Final = "cut off"  # the kind of a computation whose gradient did not count
 SLOW_PERIOD: Final = "slow period"
+LOST: Final = "process lost"
 _MOST: Final = 1500  # iterations drawn
 _SIGNS: Final = {"beyond-bound": "≥", "within-bound": "<"}
 _HALF: Final = 0.37  # half the height of a worker's bar, in lanes
@@ -28,6 +29,7 @@ _MARKERS: Final[dict[str, Plot]] = {
     CUT_OFF: {"color": PHASES["compute"], "pattern": _STRIPES},
     "all-reduce": {"color": "#2a9d8f"},
     "collective": {"color": "#8d5fb0"},
+    LOST: {"color": "#6b7078", "pattern": {"shape": "x", "size": 6, "solidity": 0.3}},
     SLOW_PERIOD: {"color": "#f0b429", "opacity": 0.55},
 }
 _LABELLED: Final = {
@@ -54,6 +56,15 @@ class _Bar(NamedTuple):
     opacity: float = 1.0
 
 
+class Absence(NamedTuple):
+    """A worker had no process, because this process, such as worker 2 or server 0, was lost."""
+
+    worker: int
+    start_ns: int
+    end_ns: int
+    who: str
+
+
 class Picture:
     """The traces of a timeline, with a lane for each worker.
 
@@ -64,6 +75,7 @@ class Picture:
         workers: numbers of the workers, in the order of their lanes.
         scheduler: number of the scheduler among the shards, if the run has one.
         medians_ns: the median of each worker's computations in the whole run.
+        absences: times in which workers had no process.
     """
 
     def __init__(
@@ -72,7 +84,9 @@ class Picture:
         workers: Sequence[int],
         scheduler: int | None,
         medians_ns: NDArray[np.float64],
+        absences: Sequence[Absence] = (),
     ) -> None:
+        self._absences = absences
         self._events, self._scheduler, self._medians_ns = events, scheduler, medians_ns
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
         self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
@@ -90,7 +104,7 @@ class Picture:
         )
         for row in iterations[:_MOST]:
             self._iteration(row, waits.get((row["worker"], row["shard"], row["iteration"])))
-        traces = [*self._slow(), *(self._labelled(phase) for phase in PHASES)]
+        traces = [*self._slow(), *self._lost(), *(self._labelled(phase) for phase in PHASES)]
         if len(self._events.collectives["worker"]):
             traces.append(self._thin("collective", self._events.collectives))
         if len(self._events.reductions["worker"]):
@@ -157,6 +171,21 @@ class Picture:
                 lane = self._lane[period.worker]
                 drawn.append(_Bar(lane, period.start_ns, period.end_ns, text))
         return [_trace(SLOW_PERIOD, drawn, 1.0)] if drawn else []
+
+    def _lost(self) -> list[Plot]:
+        """Draw bars where workers had no process."""
+        drawn = [
+            _Bar(
+                self._lane[each.worker],
+                each.start_ns,
+                each.end_ns,
+                f"worker {each.worker}: {each.who} was lost, for "
+                f"{seconds((each.end_ns - each.start_ns) * 1e-9)}",
+            )
+            for each in self._absences
+            if each.worker in self._lane
+        ]
+        return [_trace(LOST, drawn, 2 * _HALF)] if drawn else []
 
     def _labelled(self, phase: str) -> Plot:
         drawn = self._bars[phase]

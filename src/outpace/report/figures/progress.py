@@ -16,11 +16,13 @@ from outpace.report.figures.figure import (
     across,
     axis,
     axis_from_0,
+    down,
     faint,
     line,
     rounded,
     thinned,
 )
+from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import STEPS, TraceTotals
 from outpace.report.read.variants import counted
@@ -28,6 +30,7 @@ from outpace.report.target import ReportTarget
 from outpace.report.words import label
 
 _POINTS: Final = 1000  # per line
+_MARKS: Final = 100  # interruptions that are marked
 _BAND_POINTS: Final = 300  # per mean over seeds
 _BAND: Final[Plot] = {
     "type": "scatter",
@@ -93,6 +96,11 @@ def progress(
                 layout["shapes"] = [across(target.value)]
                 origin = "the target" if target.given else "derived from the results"
                 note += f" Dotted: {target.words}, {origin}."
+            lost = interruptions(runs[0]) if x == "time_s" and len(runs) == 1 else []
+            if lost:
+                marks = [down(each.at_s) for each in lost[:_MARKS]]
+                layout["shapes"] = [*layout.get("shapes", []), *marks]
+                note += " Dashed: the run was interrupted."
             if runs[0].seeds:
                 note += f" {_BAND_NOTE}"
             traces = [

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
-from outpace.report.figures.picture import SLOW_PERIOD, Picture
+from outpace.report.figures.picture import SLOW_PERIOD, Absence, Picture
 from outpace.report.figures.slow import SLOW
 from outpace.report.read.events import Events, read_events
+from outpace.report.read.interruptions import Interruption, interruptions
 from outpace.report.read.runs import Run, clock, scheduler_of
 from outpace.report.read.totals import LongestWait, TraceTotals
 from outpace.report.words import listed, percent, seconds
@@ -63,6 +64,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
         except Unreadable as error:
             run.problems.append(str(error))
             continue
+        known_losses = interruptions(run)
         for name, events in zip(names, found, strict=True):
             wanted = _concerned(events, wait) if wait and name == LONGEST else []
             shown = choose_lanes(events, len(sums.iterations), wanted)
@@ -71,7 +73,8 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
             if name == FEWEST and other is not run:
                 notes.insert(0, f"This is the span of time shown for {other.name}.")
             scheduler = scheduler_of(run.summary)
-            traces = Picture(events, shown, scheduler, sums.median_compute_ns).traces()
+            away = _absences(known_losses, spans[name], len(sums.iterations))
+            traces = Picture(events, shown, scheduler, sums.median_compute_ns, away).traces()
             if any(trace.get("name") == SLOW_PERIOD for trace in traces):
                 notes.append(_SHADED)
                 if sums.cut_offs:
@@ -87,6 +90,20 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
         tall=True,
         instead=NO_TRACE,
     )
+
+
+def _absences(lost: Sequence[Interruption], span: tuple[int, int], workers: int) -> list[Absence]:
+    """Return when workers were lost in a span of time (ns); with a server all of them are."""
+    found = []
+    for each in lost:
+        start = round(each.at_s * 1e9)
+        end = span[1] if each.away_s is None else start + round(each.away_s * 1e9)
+        if not each.who or end <= span[0] or start >= span[1]:
+            continue
+        alone = each.worker is not None and each.checkpoint is None
+        for worker in [each.worker or 0] if alone else range(workers):
+            found.append(Absence(worker, start, end, each.who))
+    return found
 
 
 def _concerned(events: Events, longest: LongestWait) -> list[int]:

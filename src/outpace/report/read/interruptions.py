@@ -27,10 +27,17 @@ class Interruption(NamedTuple):
     repeated_s: float
     checkpoint: int | None
 
+    @property
+    def worker(self) -> int | None:
+        """The number of the worker, if it was one."""
+        kind, _, number = self.who.partition(" ")
+        return int(number) if kind == "worker" else None
+
 
 def interruptions(run: Run) -> list[Interruption]:
     """Return the interruptions of a run, in the order of time; [] if it had none."""
-    if not run.complete or not (run.number("restarts") or run.summary.get("resumed_from")):
+    known = (run.number("restarts"), run.number("updates_lost"), run.summary.get("resumed_from"))
+    if not any(known):
         return []
     try:
         return _read(run.trace)

@@ -1,0 +1,102 @@
+"""When a run was interrupted, in its report: a table, lines in the progress, bars in the lanes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.support.reports.run_folders import (
+    Page,
+    make_run,
+    write_interrupted_trace,
+    write_waiting_trace,
+)
+
+from outpace.record import folder as files
+from outpace.record.sinks import ParquetSink
+from outpace.record.trace import NONE, RESTART, Trace
+from outpace.report import write_report
+from outpace.report.interrupted import interrupted
+from outpace.report.read.runs import read_runs
+
+FAILED = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
+CURVE = [(0, 0.1), (5, 0.5), (9, 0.8)]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Worker 1 waits for worker 0 from 110 to 300 ms; server 0 is lost for 0.5 s at 1 s."""
+    folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
+    write_waiting_trace(folder)
+    waiting = files.read_table(folder / files.TRACE)
+    write_interrupted_trace(folder)
+    whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])
+    files.write_table(folder / files.TRACE, whole)
+    return folder
+
+
+def lanes(page, name):
+    views = page.figures["figure-timeline"]["views"].values()
+    return [
+        (trace["base"], trace["x"], trace["y"])
+        for view in views
+        for trace in view["data"]
+        if trace.get("name") == name
+    ]
+
+
+def test_a_table_says_when_each_process_was_lost_and_what_that_cost(run, tmp_path):
+    section = interrupted(read_runs([run]))
+    assert section is not None
+    (table,) = section.content
+    cells = [row.split("<t")[1:] for row in table.split("<tbody>")[1].split("</tr>")[:-1]]
+    shown = [
+        [
+            cell.partition(">")[2].partition("</")[0].replace("\N{NO-BREAK SPACE}", " ")
+            for cell in row
+        ]
+        for row in (each[1:] for each in cells)
+    ]
+    assert shown == [
+        ["1.00 s", "server 0 was lost", "0.500 s", "2, all processes", "0.250 s"],
+        ["2.00 s", "the run had ended, and was resumed", "–", "4, all processes", "–"],
+        ["3.00 s", "worker 1 was lost", "0.750 s", "–", "–"],
+        ["4.00 s", "worker 0 was lost", "never", "–", "–"],
+    ]
+    undisturbed = make_run(tmp_path / "undisturbed", accuracy=CURVE)
+    assert interrupted(read_runs([undisturbed])) is None
+    assert interrupted(read_runs([undisturbed, run])) is not None
+
+
+def test_the_progress_over_time_has_a_line_at_each_interruption(run, tmp_path):
+    write_report([run], tmp_path / "report.html")
+    page = Page(tmp_path / "report.html")
+    assert "interrupted" in page.ids
+    views = page.figures["figure-progress"]["views"].values()
+    assert len(views) == 6  # accuracy and loss, against time, updates and gradients
+    for view in views:
+        shapes = view["layout"].get("shapes", [])
+        lines = [shape["x0"] for shape in shapes if shape.get("yref") == "paper"]
+        against_time = "time" in str(view["layout"]["xaxis"]["title"])
+        assert lines == ([1.0, 2.0, 3.0, 4.0] if against_time else [])
+
+
+def test_lanes_show_when_workers_had_no_process(tmp_path):
+    """Worker 0, for which worker 1 waits until 300 ms, is lost from 150 to 250 ms."""
+    folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
+    write_waiting_trace(folder)
+    waiting = files.read_table(folder / files.TRACE)
+    sink = ParquetSink(folder / files.TRACE)
+    trace = Trace(sink)
+    trace.row(RESTART, 0, NONE, 1, 150_000_000, 250_000_000)
+    trace.row(RESTART, NONE, 0, 1, 320_000_000, 330_000_000, NONE, 0, 2)
+    trace.flush()
+    sink.close()
+    whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])
+    files.write_table(folder / files.TRACE, whole)
+    write_report([folder], tmp_path / "report.html")
+    found = lanes(Page(tmp_path / "report.html"), "process lost")
+    assert found
+    for base, length, lane in found:
+        rows = list(zip(base, length, lane, strict=True))
+        assert (0.15, 0.1, 0) in rows
+        assert {row for row in rows if row[0] == 0.32} == {(0.32, 0.01, 0), (0.32, 0.01, 1)}
