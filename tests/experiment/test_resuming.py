@@ -302,14 +302,32 @@ def test_gossip_goes_on_with_the_same_mean(tmp_path):
         assert found.allclose(expected.parameters[name], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("every", [4, 7])
-def test_gradients_that_hpsgd_has_accumulated_are_in_the_checkpoint(tmp_path, every):
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "hpsgd"},
+        {"kind": "hpsgd", "commit": "delayed"},
+        {"kind": "hpsgd", "commit": "delayed", "start_together": True, "window": 2},
+        {"kind": "diloco", "every": 3, "overlap": True, "outer_lr": 1.0, "outer_momentum": 0.0},
+    ],
+)
+@pytest.mark.parametrize("every", [2, 3])
+def test_gradients_beside_the_common_model_are_in_the_checkpoint(tmp_path, every, sync):
     """Gradients are noise of worker and iteration alone, so their sum does not depend on timing."""
     task = {"kind": "quadratic", "eigenvalues": [0.0] * 6, "noise": 1.0}
     optimizer = {"kind": "sgd", "lr": 0.05}
-    changes = {"sync": {"kind": "hpsgd"}, "servers": 1, "task": task, "optimizer": optimizer}
+    # As long as two steps.
+    network = {"latency_s": 0.05, "bandwidth_bytes_per_s": 1e6}
+    changes = {
+        "sync": sync,
+        "servers": 1,
+        "task": task,
+        "optimizer": optimizer,
+        "network": network,
+    }
     expected = outpace.simulate({**CONFIG, **changes})
-    result = outpace.simulate(resume=interrupted(tmp_path / "run", every_updates=every, **changes))
+    out = interrupted(tmp_path / "run", at_s=2.0, every_updates=every, **changes)
+    result = outpace.simulate(resume=out)
     assert int(result.summary["resumed_from"][-6:]) > 1
     for key in ("iterations", "gradients_applied", "updates_lost"):
         assert result.summary[key] == expected.summary[key]
@@ -317,11 +335,16 @@ def test_gradients_that_hpsgd_has_accumulated_are_in_the_checkpoint(tmp_path, ev
         assert found.allclose(expected.parameters[name], rtol=0, atol=1e-6)
 
 
-def test_what_workers_keep_beside_their_models_cannot_be_saved_yet():
-    delayed = {"kind": "hpsgd", "commit": "delayed"}
-    for sync in (delayed, {"kind": "diloco", "every": 3, "overlap": True}):
-        with pytest.raises(outpace.ConfigError, match=r"checkpoint: what the workers of .* keep"):
-            outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
+def test_a_strategy_that_does_not_say_when_it_can_be_saved_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from outpace.sync import PeerStrategy\n"
+        "class Mine(PeerStrategy):\n"
+        "    async def train(self, me):\n"
+        "        pass\n"
+    )
+    sync = {"kind": "python", "target": f"{tmp_path}/mine.py:Mine"}
+    with pytest.raises(outpace.ConfigError, match=r"checkpoint: what the workers of .* keep"):
+        outpace.simulate({**CONFIG, "servers": 1, "sync": sync, "checkpoint": {"every_s": 1}})
 
 
 def test_a_rule_that_cuts_iterations_off_knows_what_it_had_observed(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.saved_runs import give_up, numbers, once_saved
+from tests.support.saved_runs import give_up, numbers, once, once_saved
 
 from outpace import Result, RunError, load_checkpoint, run, simulate
 from outpace.record.checkpoints import Checkpoints
@@ -76,9 +76,21 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(kind, t
     assert load_checkpoint(tmp_path / "run")  # plain tensors
 
 
-@pytest.mark.parametrize("kind", ["hpsgd", "gossip"])
-def test_no_gradient_is_lost_or_counts_twice_where_the_result_depends_on_timing(kind, tmp_path):
-    config = {**RUN, **NOISE, "sync": {"kind": kind}}
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "hpsgd"},
+        {"kind": "gossip"},
+        pytest.param({"kind": "hpsgd", "commit": "delayed"}, marks=pytest.mark.slow),
+        pytest.param({"kind": "hpsgd", "start_together": True}, marks=pytest.mark.slow),
+        pytest.param(
+            {"kind": "diloco", "every": 5, "overlap": True, "outer_lr": 1.0, "outer_momentum": 0.0},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_no_gradient_is_lost_or_counts_twice_where_the_result_depends_on_timing(sync, tmp_path):
+    config = {**RUN, **NOISE, "sync": sync}
     expected = simulate(config)
     result = interrupted_and_resumed(tmp_path / "run", config)
     assert int(result.summary["resumed_from"][-6:]) >= 3
@@ -86,6 +98,23 @@ def test_no_gradient_is_lost_or_counts_twice_where_the_result_depends_on_timing(
         assert result.summary[key] == expected.summary[key]
     for name, found in result.parameters.items():
         assert found.allclose(expected.parameters[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_finished_is_saved_with_its_model(tmp_path):
+    folder = tmp_path / "run"
+    slow = {"kind": "constant", "mean_s": 0.005, "slow": [{"workers": [1], "factor": 10.0}]}
+    config = {**RUN, "sync": {"kind": "psgd"}, "compute": slow, "stop": {"iterations": 40}}
+
+    def has_finished() -> bool:
+        newest = Checkpoints(folder).newest()
+        return newest is not None and newest.index.shards[0].watermarks[0] == 39
+
+    with pytest.raises(RunError, match="that is enough"):
+        run({**config, **SAVED}, folder, control=once(has_finished, give_up))
+    summary = run(resume=folder).summary
+    assert summary["iterations"] == [40] * 3
+    assert summary["parameters_digest"] == simulate(config).summary["parameters_digest"]
 
 
 def test_a_run_goes_on_with_another_number_of_workers(tmp_path):

@@ -19,12 +19,21 @@ def once_saved(
 
     The first checkpoint is of the start of the run.
     """
+
+    def is_saved() -> bool:
+        whole = [int(name) for name in numbers(folder) if name.isdigit()]
+        return max(whole, default=0) >= number
+
+    return once(is_saved, action)
+
+
+def once(condition: Callable[[], bool], action: Callable[[], None]) -> Callable[[Control], None]:
+    """Return a control function that acts once, as soon as this is true."""
     did = []
 
     def control(control: Control) -> None:
         def look() -> None:
-            whole = [int(name) for name in numbers(folder) if name.isdigit()]
-            if max(whole, default=0) >= number:
+            if condition():
                 did.append(action())
             elif not did:
                 control.at(control._now() / 1e9 + 0.02, look)

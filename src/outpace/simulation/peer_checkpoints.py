@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,7 @@ from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.record.checkpoints import write_shard
 from outpace.simulation.checkpoints import Written, write
-from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import state_of_worker
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
@@ -70,15 +69,16 @@ class PeerSaving:
         iterations = dict.fromkeys(range(run.experiment.workers), iteration)
         self._write(run.state(iterations, run.parameters_of(worker)), run.own_states(iterations))
 
-    def gather(
-        self, worker: int, iteration: int, results: int, accumulated: PendingIteration
-    ) -> None:
-        """Save a worker if it is time to: it has accumulated gradients, and others have not yet."""
+    def gather(self, worker: int, results: int, state: Callable[[], ShardState]) -> None:
+        """Save a worker if it is time to: others say at other times that they can be saved.
+
+        state: returns what it has beside the model.
+        """
         if self._open is None and self._is_time(results):
             self._open, self._saved = results, {}
         if results != self._open:
             return
-        self._saved[worker] = state_of_worker(worker, iteration, {}, (accumulated,))
+        self._saved[worker] = state()
         run, saved = self._run, self._saved
         if len(saved) == run.experiment.workers:
             self._open = None

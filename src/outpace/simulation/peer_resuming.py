@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError
 from outpace.sync.checkpoint.state import PendingIteration
-from outpace.sync.checkpoint.workers import accumulated_in, restore_own
+from outpace.sync.checkpoint.workers import accumulated_in, restore_own, unsent_in
 from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.context import Unsent
 from outpace.sync.peers.parameters import SharedModel
 from outpace.sync.peers.strategy import PeerStrategy
 
@@ -22,11 +23,13 @@ class Before:
         averages: all-reduces, or averages of two workers.
         steps: of workers on parameters of their own.
         accumulated: gradients that a worker had accumulated, by worker.
+        unsent: see `PeerContext.unsent`; by worker.
     """
 
     averages: int = 0
     steps: int = 0
     accumulated: dict[int, PendingIteration] = field(default_factory=dict)
+    unsent: dict[int, Unsent] = field(default_factory=dict)
 
 
 def take_up(
@@ -51,8 +54,9 @@ def take_up(
     accumulated: dict[int, PendingIteration] = {}
     for worker, kept in enumerate(own):
         if strategy.has_own:
-            restore_own(own_block(worker), state, kept, apart=strategy.saved_apart)
+            restore_own(own_block(worker), state, kept)
         if (pending := accumulated_in(state, kept)) is not None:
             accumulated[worker] = pending
     steps = 0 if strategy.has_common else state.pushes
-    return Before(state.version, steps, accumulated)
+    unsent = {worker: unsent_in(kept) for worker, kept in enumerate(own)}
+    return Before(state.version, steps, accumulated, unsent)

@@ -27,10 +27,15 @@ from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import common_state, states_of_workers
+from outpace.sync.checkpoint.workers import (
+    common_state,
+    state_of_worker,
+    states_of_workers,
+    unsent_steps,
+)
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.peers.context import AccumulatedGradient, Parameters
+from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.gossip import partner_of
 from outpace.sync.peers.parameters import (
     AccumulatedInPlace,
@@ -63,7 +68,7 @@ class PeerSimulation(VirtualRun):
         before = Before()
         if self.resume is not None:
             before = take_up(self.resume, sync, self.model, self.own_block)
-        self.accumulated_before = before.accumulated
+        self.accumulated_before, self.unsent_before = before.accumulated, before.unsent
         self._steps = before.steps  # of workers on parameters of their own
         if self._keeper is not None and (settings := experiment.checkpoint) is not None:
             self._saving = PeerSaving(self, workload, self._keeper, settings)
@@ -124,16 +129,35 @@ class PeerSimulation(VirtualRun):
         has_own = self._strategy.has_own
         return self.own_block(worker).read() if has_own else self.model.newest.value
 
-    def may_save(self, worker: int, iteration: int, accumulated: PendingIteration | None) -> None:
-        """A worker begins this iteration next, and has nothing but its models and this sum."""
+    def own_state(
+        self, worker: int, iteration: int, pending: PendingIteration, *, differs: bool
+    ) -> ShardState:
+        """Return what a worker has beside the model when it begins this iteration.
+
+        differs: True if its own model has steps that no other has.
+        """
+        if not self._strategy.has_own:
+            return state_of_worker(worker, iteration, {}, (pending,))
+        block = self.own_block(worker)
+        parameters = block.read() if differs else None
+        return state_of_worker(worker, iteration, block.optimizer_state(), (pending,), parameters)
+
+    def may_save(
+        self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
+    ) -> None:
+        """A worker begins this iteration next, and has nothing but its models and this sum.
+
+        differs: as for `own_state`.
+        """
         if self._saving is None:
             return
         if self._strategy.saved_apart:
             self._saving.apart(worker, iteration)
-        elif accumulated is None:
+        elif pending is None:
             self._saving.look(worker, iteration, self._all_reduces.ended)
         else:
-            self._saving.gather(worker, iteration, self._all_reduces.ended, accumulated)
+            state = partial(self.own_state, worker, iteration, pending, differs=differs)
+            self._saving.gather(worker, self._all_reduces.ended, state)
 
     @property
     def is_saved(self) -> bool:
@@ -287,12 +311,23 @@ class SimulatedPeer(Computing):
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
 
-    def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
+    @property
+    def unsent(self) -> Unsent:
+        return self._simulation.unsent_before.get(self.worker, Unsent(0, 0))
+
+    def may_save(
+        self,
+        iteration: int,
+        accumulated: AccumulatedGradient | None = None,
+        unsent: Unsent | None = None,
+    ) -> None:
         simulation = self._simulation
         if not simulation.is_saved:
             return
         kept: PendingIteration | None = None
-        if accumulated is not None:
+        if unsent is not None:
+            kept = unsent_steps(iteration, unsent, self.workers)
+        elif accumulated is not None:
             assert isinstance(accumulated, AccumulatedInPlace)
             kept = PendingIteration(
                 iteration=iteration,
@@ -302,7 +337,7 @@ class SimulatedPeer(Computing):
                 parts=tuple(accumulated.parts()),
                 pushes=tuple((self.worker, version) for version in self._versions),
             )
-        simulation.may_save(self.worker, iteration, kept)
+        simulation.may_save(self.worker, iteration, kept, differs=unsent is not None)
 
     def common(self) -> Common:
         return self._common

@@ -239,9 +239,18 @@ def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
     assert run.keeper.last == 1
 
 
-def test_models_of_workers_that_have_finished_would_be_missing_so_none_is_taken(tmp_path):
+def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_lost(tmp_path):
     run = Run(tmp_path, "psgd")
     run.checkpoints.leave("worker-1", lost=False)
+    run.wait(5)
+    assert [who for who, _ in run.orders()] == [0, 1, 2]
+    for worker in range(3):
+        run.save(worker, 2, 100 if worker == 1 else 6, 0)
+    run.save_mean(2)
+    run.wait(1)
+    assert run.newest.shards[0].watermarks == (5, 99, 5)
+    run.orders()
+    run.checkpoints.leave("worker-1", lost=True)  # its model is in no later checkpoint
     run.wait(20)
     assert run.orders() == []
 

@@ -12,7 +12,7 @@ from outpace.blocks.block import Block, Phantom, parameters_digest, whole
 from outpace.cluster.collectives import Costs
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
-from outpace.kernel import Mailbox
+from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
@@ -37,13 +37,14 @@ from outpace.real.net.peer_messages import (
 from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
-from outpace.real.node.saving.of_worker import WorkerSaver, WorkerView
+from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import ALL_REDUCE, EXCHANGE, PROBE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
+from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.messages import Leave, WireMessage
-from outpace.sync.peers.context import AccumulatedGradient, Parameters
+from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
 
@@ -69,7 +70,7 @@ class PeerWorker(WorkerProcess):
         self.strategy = experiment.peers
         self.first_iteration = 0
         self.saver: WorkerSaver | None = None
-        self._accumulated_before: PendingIteration | None = None  # that a checkpoint had
+        self._before = Restored()  # what a checkpoint had
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
@@ -148,13 +149,18 @@ class PeerWorker(WorkerProcess):
         await self.start_run()
         await self.strategy.train(self)
         self.send_result()
+        if self.saver is not None and self.strategy.saved_apart:
+            # Checkpoints need the model of this worker until the others have finished.
+            self.flush()
+            self.coordinator.send(TrainingDone())
+            await Future[None](self.kernel, "the end of the run")
 
     def _go_on(self, plan: Plan) -> None:
         """Go on from a checkpoint, if the run does."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
         if self.saver is not None:
-            before = self.saver.restore(self.first_iteration)
-            self._accumulated_before, self.version = before.accumulated, before.updates
+            before = self._before = self.saver.restore(self.first_iteration)
+            self.version = before.updates
             assert self._reductions is not None
             self._reductions.go_on_after(before.averages)
 
@@ -249,7 +255,7 @@ class PeerWorker(WorkerProcess):
         found: AccumulatedInPlace | AccumulatedInBuffer = AccumulatedInPlace()
         if self._like is not None:
             found = AccumulatedInBuffer(self._like, self._sent_elements)
-        before, self._accumulated_before = self._accumulated_before, None
+        before = self._before.accumulated
         if before is not None:
             found.restore(before.parts, before.count)
             self._versions = [version for _, version in before.pushes]
@@ -269,14 +275,26 @@ class PeerWorker(WorkerProcess):
             await self.kernel.sleep(0)  # else a program that never waits would not end
         return gradient
 
-    def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
+    @property
+    def unsent(self) -> Unsent:
+        return self._before.unsent
+
+    def may_save(
+        self,
+        iteration: int,
+        accumulated: AccumulatedGradient | None = None,
+        unsent: Unsent | None = None,
+    ) -> None:
         if self.saver is not None:
-            self.saver.look(iteration, partial(self._pending, iteration, accumulated))
+            pending = partial(self._pending, iteration, accumulated, unsent)
+            self.saver.look(iteration, pending, has_unsent=unsent is not None)
 
     def _pending(
-        self, iteration: int, accumulated: AccumulatedGradient | None
+        self, iteration: int, accumulated: AccumulatedGradient | None, unsent: Unsent | None
     ) -> PendingIteration | None:
-        """Return a copy of what this worker has accumulated."""
+        """Return a copy of what this worker has accumulated, or how much it has not sent."""
+        if unsent is not None:
+            return unsent_steps(iteration, unsent, self.workers)
         if accumulated is None:
             return None
         assert isinstance(accumulated, AccumulatedInPlace | AccumulatedInBuffer)

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import torch
 
-from outpace.blocks.block import Value
+from outpace.blocks.block import Phantom, Value
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
@@ -106,8 +106,8 @@ class Checkpoint:
         """Return what a worker has beside the model, without servers; None if it has nothing.
 
         A worker that is not in the checkpoint takes the model and the optimizer's state of one of
-        the others. Accumulated gradients are left out then, and with another number of `workers`
-        than at the checkpoint. Raises OSError.
+        the others. Gradients that were accumulated, or only in the model of one worker, are left
+        out then, and with another number of `workers` than at the checkpoint. Raises OSError.
         """
         own = self.index.own
         if not own:
@@ -115,7 +115,9 @@ class Checkpoint:
         found = next((record for record in own if record.shard == worker), None)
         state = read_shard(self.path, found or own[worker % len(own)])
         is_same = found is not None and workers == self.index.workers
-        return state if is_same else replace(state, pending=())
+        if is_same or not state.pending:
+            return state
+        return replace(state, pending=(), parameters=Phantom(0))
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""

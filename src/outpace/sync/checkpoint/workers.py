@@ -9,6 +9,8 @@ from outpace.blocks.block import Phantom, Value, whole
 from outpace.optim import OptimizerState
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.context import Unsent
+from outpace.sync.policy import Scale
 
 
 def common_state(
@@ -85,19 +87,40 @@ def states_of_workers(
     ]
 
 
-def restore_own(
-    block: ParameterBlock, state: ShardState, kept: ShardState | None, *, apart: bool
-) -> None:
+def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | None) -> None:
     """Put what a worker had into the block of its own model.
 
     Args:
         state: of the model that all workers have.
         kept: what the worker had beside it, if anything.
-        apart: True if its parameters are its own.
     """
-    block.replace(whole((kept if apart and kept is not None else state).parameters))
+    has_parameters = kept is not None and kept.parameters.nbytes > 0
+    block.replace(whole(kept.parameters if kept and has_parameters else state.parameters))
     if kept is not None and kept.optimizer:
         block.load_optimizer_state(kept.optimizer)
+
+
+def unsent_steps(begins: int, steps: Unsent, workers: int) -> PendingIteration:
+    """Return steps that are in the model of one worker only, as what it has not finished.
+
+    begins: the iteration with which the worker goes on.
+    """
+    return PendingIteration(
+        iteration=begins - steps.steps,
+        scale=Scale.SUM,
+        workers=workers,
+        count=steps.gradients,
+        parts=(),
+        pushes=(),
+    )
+
+
+def unsent_in(kept: ShardState | None) -> Unsent:
+    """Return the steps that `unsent_steps` has put into a state."""
+    if kept is None or not kept.pending:
+        return Unsent(0, 0)
+    (pending,) = kept.pending
+    return Unsent(kept.clock - pending.iteration, pending.count)
 
 
 def accumulated_in(state: ShardState, kept: ShardState | None) -> PendingIteration | None:

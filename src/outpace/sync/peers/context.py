@@ -6,7 +6,7 @@ A program knows only these methods, in virtual time and for real.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from outpace.blocks.block import Block, Value
 from outpace.blocks.sums import BlockSum
@@ -28,7 +28,16 @@ class PeerContext(Protocol):
     def first_iteration(self) -> int:
         """The iteration to begin with; above 0 if a run goes on from a checkpoint."""
 
-    def may_save(self, iteration: int, accumulated: AccumulatedGradient | None = None) -> None:
+    @property
+    def unsent(self) -> Unsent:
+        """What this worker had done on its own model at a checkpoint and sent in no all-reduce."""
+
+    def may_save(
+        self,
+        iteration: int,
+        accumulated: AccumulatedGradient | None = None,
+        unsent: Unsent | None = None,
+    ) -> None:
         """Say that this worker begins `iteration` next and has nothing but its models.
 
         All workers say so after the same all-reduces, before they join another one, and each has
@@ -36,8 +45,9 @@ class PeerContext(Protocol):
         Only for strategies with `can_be_saved`.
 
         Args:
-            accumulated: a sum that the worker has beside its models. Then workers say so at
-                different times and iterations; without one, at the same iterations.
+            accumulated: a sum that the worker has beside its models.
+            unsent: steps that only its own model has. With one of these two, workers say so at
+                different times and iterations; else at the same iterations.
         """
 
     def common(self) -> CommonParameters:
@@ -100,6 +110,13 @@ class PeerContext(Protocol):
         Args:
             held: ns that the worker waited for others to join a reduction.
         """
+
+
+class Unsent(NamedTuple):
+    """Steps of a worker on its own model since it last sent them in an all-reduce."""
+
+    steps: int  # with those that had no gradient
+    gradients: int
 
 
 class Parameters(Protocol):

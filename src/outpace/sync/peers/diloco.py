@@ -25,7 +25,7 @@ from outpace.optim import Optimizer, Sgd
 from outpace.support.checks import positive, require
 from outpace.support.units import Time
 from outpace.sync.parameter_block import plus
-from outpace.sync.peers.context import PeerContext, Reduction
+from outpace.sync.peers.context import PeerContext, Reduction, Unsent
 from outpace.sync.peers.iterations import iterations
 from outpace.sync.peers.strategy import MOST_ITERATIONS, AllReduceStrategy
 
@@ -54,10 +54,7 @@ class DiLoCo(AllReduceStrategy):
     kind: Literal["diloco"] = "diloco"
 
     has_own: ClassVar[bool] = True
-
-    @property
-    def can_be_saved(self) -> bool:
-        return not self.overlap  # an all-reduce is always under way
+    can_be_saved: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         AllReduceStrategy.__post_init__(self)
@@ -74,7 +71,7 @@ class DiLoCo(AllReduceStrategy):
         model, mine = me.common(), me.own()
         given: Value = mine.read()
         reduction: Reduction | None = None
-        steps = gradients = 0  # since the last outer step began; steps without a gradient count
+        steps, gradients = me.unsent  # since the last outer step began
 
         def begin_reduction() -> Reduction:
             nonlocal given, steps, gradients
@@ -91,6 +88,8 @@ class DiLoCo(AllReduceStrategy):
             mine.replace(plus(since, 1, model.read()))
             return before, reduction.began
 
+        if steps >= self.every:  # a checkpoint was taken before they were sent
+            reduction = begin_reduction()
         async for iteration in iterations(me, mine):
             if iteration.gradient is not None:
                 mine.step(value_of(iteration.gradient), iteration.number)
@@ -101,12 +100,13 @@ class DiLoCo(AllReduceStrategy):
             if reduction is not None and (due or reduction.done):
                 iteration.note_wait(*await outer_step(reduction))
                 reduction = None
+                me.may_save(iteration.number + 1, unsent=Unsent(steps, gradients))
             if due:
                 reduction = begin_reduction()
             if reduction is not None and (last or not self.overlap):
                 iteration.note_wait(*await outer_step(reduction))
                 reduction = None
-                if self.can_be_saved:
+                if not self.overlap:
                     me.may_save(iteration.number + 1)
         if reduction is not None:
             await outer_step(reduction)

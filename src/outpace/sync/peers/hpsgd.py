@@ -78,10 +78,7 @@ class Hpsgd(BufferAveragingStrategy):
     kind: Literal["hpsgd"] = "hpsgd"
 
     uses_replica: ClassVar[bool] = True
-
-    @property
-    def can_be_saved(self) -> bool:
-        return self.commit == "immediate" and not self.start_together
+    can_be_saved: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         BufferAveragingStrategy.__post_init__(self)
@@ -104,7 +101,7 @@ class Hpsgd(BufferAveragingStrategy):
         model, accumulated = me.common(), me.accumulated()
         replica = model.replica()
         reduction: Reduction | None = None
-        late: Reduced | None = None  # with commit: delayed, to be committed in the next iteration
+        is_behind = False  # with commit: delayed, in the iteration after a commit
 
         def commit(reduced: Reduced) -> None:
             if reduced.members:
@@ -114,11 +111,6 @@ class Hpsgd(BufferAveragingStrategy):
                     model.commit(reduced.total, divisor, weight)
                 else:
                     model.commit(reduced.total, weight, weight, weight / divisor)
-
-        def commit_late(_: int) -> None:
-            if late is not None:
-                replica.stay()
-                commit(late)
 
         def begin_reduction() -> Reduction | None:
             return me.begin_all_reduce(*accumulated.take()) if accumulated.count else None
@@ -136,34 +128,30 @@ class Hpsgd(BufferAveragingStrategy):
                 reduction = begin_reduction()
 
         reduction = begin_reduction()  # of what a checkpoint had
-        async for iteration in iterations(me, replica, before=commit_late):
+        async for iteration in iterations(me, replica):
             meeting = me.meet() if self.start_together else None
-            if late is not None:
+            if is_behind:
                 replica.follow()
-                late = None
+                is_behind = False
             full = self.window is not None and accumulated.count + 1 >= self.window
             if reduction is not None and (reduction.done or full):
                 reduced = await reduction.result()
                 iteration.note_wait(iteration.computed, reduction.began)
                 reduction = None
                 replica.follow()
-                if self.commit == "delayed":
-                    late = reduced
-                else:
-                    commit(reduced)
+                if self.commit == "delayed":  # the next gradient is computed at the old model
+                    replica.stay()
+                    is_behind = True
+                commit(reduced)
             if iteration.gradient is not None:
                 value = value_of(iteration.gradient)
                 accumulated.add(value)
                 if reduction is not None:
                     replica.step(value, iteration.number)
             if reduction is None:
-                if self.can_be_saved:
-                    me.may_save(iteration.number + 1, accumulated)
+                me.may_save(iteration.number + 1, accumulated)
                 reduction = begin_reduction()
             if me.must_stop(iteration.number + 1):
-                if late is not None:
-                    commit(late)
-                    late = None
                 await synchronise(iteration)
             elif meeting is not None:
                 waits_since = me.now

@@ -79,12 +79,17 @@ class CheckpointsOfWorkers(Checkpoints):
             self._version = resume.updates
 
     def leave(self, name: str, *, lost: bool) -> None:
-        """Save this worker no more. The open checkpoint is given up, and begun again."""
+        """Save this worker no more. The open checkpoint is given up, and begun again.
+
+        A worker with a model of its own that has finished waits, and is still saved.
+        """
         worker = self._names[name]
         if worker not in self._here:
             return
         if not lost:
             self._finished.add(worker)
+            if self._apart:
+                return
         tells = worker == self._teller
         self._here.remove(worker)
         was_open, present = self._planner.is_open, self._open
@@ -98,9 +103,9 @@ class CheckpointsOfWorkers(Checkpoints):
 
     @property
     def _can_save(self) -> bool:
-        """True unless the run ends, or the models of workers that have finished are missing."""
+        """True unless the run ends, or the model of a worker that has finished is missing."""
         goes_on = bool(self._here) and not (self._is_over or self._stops)
-        return goes_on and not (self._apart and self._finished)
+        return goes_on and not (self._apart and not self._finished <= set(self._here))
 
     # -- what is different without servers -----------------------------------------------
 

@@ -42,12 +42,15 @@ from outpace.sync.checkpoint.workers import (
     common_state,
     restore_own,
     state_of_worker,
+    unsent_in,
 )
 from outpace.sync.messages import WireMessage, worker_name
 from outpace.sync.parameter_block import ParameterBlock
+from outpace.sync.peers.context import Unsent
 from outpace.sync.peers.parameters import SharedModel
 
 _LONGEST: Final = 1000  # characters of an error
+NOTHING: Final = Unsent(0, 0)
 COMMON: Final = "common"  # name of the file of the model that all workers have
 
 
@@ -96,11 +99,13 @@ class Restored:
         averages: all-reduces of the run before.
         updates: versions of the model that the worker evaluates.
         accumulated: gradients that it had accumulated.
+        unsent: see `PeerContext.unsent`.
     """
 
-    averages: int
-    updates: int
-    accumulated: PendingIteration | None
+    averages: int = 0
+    updates: int = 0
+    accumulated: PendingIteration | None = None
+    unsent: Unsent = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,8 @@ class WorkerSaver:
         self._asked: dict[int, TakeCheckpoint] = {}
         self._tell_at: int | None = None  # the version that the coordinator waits for
         self._first = self._begins = 0  # iterations: the first one, the present one
-        self._accumulated: Callable[[], PendingIteration | None] = lambda: None
+        self._pending: Callable[[], PendingIteration | None] = lambda: None
+        self._has_unsent = False  # its own model has steps that no other worker has
         self._thread = WritingThread(view.clock, view.send)
 
     def restore(self, first: int) -> Restored:
@@ -146,7 +152,7 @@ class WorkerSaver:
         """
         self._first = self._begins = first
         if self._resume is None:
-            return Restored(0, 0, None)
+            return Restored()
         worker, workers = self._view.worker, self._experiment.workers
         try:
             checkpoint = Checkpoint(self._resume)
@@ -158,20 +164,29 @@ class WorkerSaver:
         if shared is not None:
             shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
         if own is not None:
-            restore_own(own, state, kept, apart=self._strategy.saved_apart)
+            restore_own(own, state, kept)
         updates = checkpoint.index.updates
         if shared is None and kept is not None and kept.shard == worker:
             updates = kept.version
-        return Restored(state.version, updates, accumulated_in(state, kept))
+        return Restored(state.version, updates, accumulated_in(state, kept), unsent_in(kept))
 
     # -- what the worker does --------------------------------------------------------
 
-    def look(self, iteration: int, accumulated: Callable[[], PendingIteration | None]) -> None:
+    def look(
+        self,
+        iteration: int,
+        pending: Callable[[], PendingIteration | None],
+        *,
+        has_unsent: bool = False,
+    ) -> None:
         """The worker begins this iteration next; see `PeerContext.may_save`.
 
-        accumulated: returns a copy of the gradients that it has accumulated, if it has any.
+        Args:
+            pending: returns a copy of the gradients that it has accumulated, or counts those that
+                are only in its own model.
+            has_unsent: there may be such gradients.
         """
-        self._begins, self._accumulated = iteration, accumulated
+        self._begins, self._pending, self._has_unsent = iteration, pending, has_unsent
         self._cuts.look(self._view.results())
 
     def updated(self, version: int) -> None:
@@ -232,7 +247,7 @@ class WorkerSaver:
     def _own_state(self) -> ShardState | None:
         """Return what this worker has beside that model; None if it has nothing."""
         own, view = self._models.own_block, self._view
-        pending = self._accumulated()
+        pending, differs = self._pending(), self._strategy.saved_apart or self._has_unsent
         if own is None and pending is None:
             return None
         return state_of_worker(
@@ -240,7 +255,7 @@ class WorkerSaver:
             self._begins,
             {} if own is None else own.optimizer_state(),
             () if pending is None else (pending,),
-            own.read() if own is not None and self._strategy.saved_apart else None,
+            own.read() if own is not None and differs else None,
             view.updates() if self._models.shared is None else 0,
         )
 
