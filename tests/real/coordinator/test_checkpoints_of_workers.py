@@ -52,7 +52,7 @@ class Run:
             experiment,
             self.kernel,
             self,
-            Saving(self.keeper, lambda taken, _: self.keeper.commit(taken, METRICS)),
+            Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
             {worker_name(worker): Totals() for worker in range(workers)},
             self,
         )

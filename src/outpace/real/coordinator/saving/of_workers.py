@@ -136,6 +136,9 @@ class CheckpointsOfWorkers(Checkpoints):
             raise ProtocolError(f"it saved worker {saved.own.shard}")
         return saved, saved.results
 
+    def _missing(self, present: Open) -> list[str]:
+        return [worker_name(worker) for worker in self._here if worker not in present.parts]
+
     # -- the mean of models that differ ------------------------------------------------
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
