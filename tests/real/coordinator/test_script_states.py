@@ -194,6 +194,19 @@ def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(r
     assert (run.keeper.files.newest().path / "worker-1.safetensors").exists()
 
 
+def test_a_script_that_is_told_to_stop_has_not_ended(run):
+    run.begin()
+    run.wait(5)
+    clock = run.orders_to("server")[0].clock
+    for server in (0, 1):
+        run.saved(server, 2, clock)
+    run.kept(0, 2)
+    run.checkpoints.stop()
+    run.checkpoints.left("worker-1", ended=True)
+    run.checkpoints.end()
+    assert run.keeper.files.numbers() == [1]
+
+
 def test_the_successor_of_a_lost_worker_is_asked_again(run):
     run.begin()
     run.wait(5)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.support.checkpoints import same
 
+from outpace.record.checkpoints.tensors import from_bytes, read_tensors, to_bytes
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 
 TREE = {
@@ -56,3 +57,24 @@ def test_what_cannot_be_kept_is_named_with_its_place(value, named, tmp_path):
     with pytest.raises(Unfit, match=rf"^scheduler\['lambdas'\]\[1\] is {named}, which a"):
         write_tree(tmp_path / "kept.safetensors", {"lambdas": [None, value]}, "scheduler")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_are_those_of_a_file(tmp_path):
+    tensors = {
+        "a": torch.randn(3, 5),
+        "b": torch.tensor(True),
+        "none": torch.zeros(0, 3),
+        "turned": torch.randn(2, 3, dtype=torch.float64).t(),
+        "half": torch.randn(7).bfloat16(),
+        "bytes": torch.arange(5, dtype=torch.uint8),
+    }
+    data = to_bytes(tensors)
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(data.numpy().tobytes())
+    for found in (read_tensors(path), from_bytes(data)):
+        assert found.keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            assert found[name].dtype == tensor.dtype
+            assert torch.equal(found[name], tensor)
+    with pytest.raises(OSError, match="no safetensors file"):
+        from_bytes(data[:-1])

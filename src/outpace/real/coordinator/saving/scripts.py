@@ -98,8 +98,8 @@ class CheckpointsOfScripts(CheckpointsOfServers):
 
     def left(self, name: str, *, ended: bool) -> None:
         worker = self._workers.get(name)
-        if worker is None or worker in self._gone:
-            return
+        if worker is None or worker in self._gone or self._stops:
+            return  # or it was told to stop where it is, and its script has not come to its end
         self._gone.add(worker)
         if ended:
             self._ended.add(worker)
