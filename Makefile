@@ -13,7 +13,7 @@ help:
 	@echo "make demo      set up, compare strategies on the demo, name the report"
 	@echo "make test      set up, run all tests"
 	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times, and FAULTS=5000"
-	@echo "               random clusters with random failures"
+	@echo "               random clusters with random failures; kill KILLS=2000 processes of real runs"
 	@echo "make recipes   set up with Hugging Face and Lightning, test their examples"
 	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
@@ -32,9 +32,11 @@ demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
 
 # Hypothesis with new seeds: ROUNDS times, each seed printed. A failure prints what reproduces it.
-# Before that, FAULTS clusters with random failures in virtual time (tests/faults).
+# Before that, FAULTS clusters with random failures in virtual time (tests/faults). At last, KILLS
+# processes of real runs are killed, one after the other (tests/kills): about two hours for 2,000.
 ROUNDS ?= 5
 FAULTS ?= 5000
+KILLS ?= 2000
 
 soak: $(READY)
 	$(BIN)/python -m tests.faults.search --seeds $(FAULTS) --first \
@@ -44,6 +46,7 @@ soak: $(READY)
 		$(BIN)/python -m pytest -m "hypothesis or stateful" --numprocesses $(JOBS) --dist loadfile \
 			--hypothesis-profile soak --hypothesis-seed $$seed || exit 1; \
 	done
+	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from tests.kills.command import Broken
+from tests.kills.checking import Broken
 from tests.kills.family import FAMILIES
 from tests.kills.killing import ROLES, SIGNALS, Tally, attack
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,15 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from tests.kills.checking import Broken
+
 from outpace.record.status import Status, read_status
 from outpace.support.yaml_files import write_yaml
 
 _STEP_S: Final = 0.05
+_SHARED: Final = re.compile(r"/dev/shm/\S+")
 LIMIT_S: Final = 90.0  # for anything that a test waits for
-
-
-class Broken(AssertionError):
-    """A promise that did not hold."""
 
 
 class Command:
@@ -31,9 +32,12 @@ class Command:
         (folder / "config.yaml").write_text(write_yaml(config))
         self._process: subprocess.Popen[bytes] | None = None
         self.known: set[int] = set()  # all processes that were seen
+        self.shared: set[str] = set()  # shared memory with a name that they used
 
     def start(self) -> None:
         """Begin the run, or go on with it in the same folder."""
+        if self._process is not None:
+            self._process.wait(LIMIT_S)
         options = ["--resume", "run"] if self.out.exists() else ["config.yaml", "--out", "run"]
         with (self.folder / "output.txt").open("ab") as output:
             self._process = subprocess.Popen(
@@ -59,6 +63,9 @@ class Command:
         """Return the process behind each name, such as worker-0, that has one."""
         children = descendants(self.pid)
         self.known |= children.keys()
+        for pid in children:
+            with contextlib.suppress(OSError):
+                self.shared |= set(_SHARED.findall(Path(f"/proc/{pid}/maps").read_text()))
         return {name: pid for pid, name in children.items() if name[:6] in ("worker", "server")}
 
     def status(self) -> Status | None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import re
 import shutil
 import signal
 import time
@@ -15,18 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import torch
-from safetensors.torch import load_file
-from tests.kills.command import Broken, Command, descendants, is_alive
-from tests.kills.family import FAMILIES, WORKERS, Family
-
-from outpace import load_checkpoint
+from tests.kills.checking import Broken, check
+from tests.kills.command import Command, descendants, is_alive
+from tests.kills.family import FAMILIES, Family
 
 ROLES: Final = ("worker", "server", "coordinator")
 SIGNALS: Final = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 _BETWEEN_S: Final = 2.0  # from a recovery to the next failure
-_SHARED: Final = Path("/dev/shm")
-_NAME: Final = re.compile(r"/dev/shm/(\S+)")
 
 
 @dataclass
@@ -65,7 +58,7 @@ def attack(
         Broken: naming the promise that did not hold.
     """
     family, draw = FAMILIES[name], random.Random(seed)
-    shared = set(_leaked())
+    folder.mkdir(exist_ok=True)
     command = Command(folder, family.config(iterations))
     made: Counter[str] = Counter()
     try:
@@ -81,8 +74,10 @@ def attack(
             tally.add(name, role, number, recovery_s)
             _pause(command)
         command.wait_until("its end", lambda: command.exit_code is not None, ends=True)
-        _check(command, family, iterations, made)
-        _check_nothing_left(command, shared)
+        if command.exit_code != 0:
+            raise Broken(f"the command ended with {command.exit_code}: {command.said}")
+        check(command.out, family, iterations, made["worker"])
+        _check_nothing_left(command)
     finally:
         command.end()
     tally.runs += 1
@@ -166,32 +161,7 @@ def _pause(command: Command) -> None:
         time.sleep(0.05)
 
 
-def _check(command: Command, family: Family, iterations: int, made: Counter[str]) -> None:
-    """Check the results of a run that has ended."""
-    if command.exit_code != 0:
-        raise Broken(f"the command ended with {command.exit_code}: {command.said}")
-    summary = command.summary()
-    if summary["status"] != "complete":
-        raise Broken(f"the summary says {summary['status']}: {summary['error']}")
-    if summary["iterations"] != [iterations] * WORKERS:
-        raise Broken(f"workers ended after {summary['iterations']} iterations, not {iterations}")
-    entries = load_file(command.out / "model.safetensors")
-    times = (torch.stack([entries["first"], entries["second"]]) * -WORKERS).round(decimals=3)
-    if bool((times > 1).any()):
-        raise Broken(f"{int((times > 1).sum())} gradients were applied twice")
-    if bool(((times != 0) & (times != 1)).any()):
-        raise Broken(f"weights of gradients other than 0 and 1: {times.unique().tolist()}")
-    missing = int((times == 0).any(dim=0).sum())
-    allowed = family.in_flight * made["worker"]
-    if not family.drops and missing > allowed:
-        raise Broken(f"{missing} gradients are missing, and {allowed} may be; {dict(made)}")
-    if not family.drops and missing != summary["updates_lost"]:
-        lost = summary["updates_lost"]
-        raise Broken(f"{missing} gradients are missing, and updates_lost says {lost}")
-    load_checkpoint(command.out)
-
-
-def _check_nothing_left(command: Command, shared: set[str]) -> None:
+def _check_nothing_left(command: Command) -> None:
     command.wait_until(
         "the end of all processes",
         lambda: not any(is_alive(pid) for pid in command.known),
@@ -199,19 +169,8 @@ def _check_nothing_left(command: Command, shared: set[str]) -> None:
     )
     if left := descendants(command.pid):
         raise Broken(f"processes are left: {left}")
-    if more := set(_leaked()) - shared:
-        raise Broken(f"shared memory is left: {sorted(more)}")
+    if left_in_memory := [path for path in command.shared if Path(path).exists()]:
+        raise Broken(f"shared memory is left: {left_in_memory}")
     partial = [path.name for path in command.out.rglob("*") if path.name.endswith(".part")]
     if partial:
         raise Broken(f"half-written files are left: {partial}")
-
-
-def _leaked() -> list[str]:
-    """Return the names of shared memory that no process uses."""
-    names = os.listdir(_SHARED) if _SHARED.exists() else []
-    used = set()
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            with contextlib.suppress(OSError):
-                used |= set(_NAME.findall(Path(f"/proc/{entry}/maps").read_text()))
-    return [name for name in names if name not in used]

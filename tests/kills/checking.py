@@ -1,0 +1,47 @@
+"""What must hold of the results of a run of which processes were killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from tests.kills.family import WORKERS, Family
+
+from outpace import load_checkpoint
+
+
+class Broken(AssertionError):
+    """A promise that did not hold."""
+
+
+def check(out: Path, family: Family, iterations: int, deaths: int) -> None:
+    """Check the folder of a run that has ended.
+
+    Args:
+        iterations: of each worker.
+        deaths: of workers.
+
+    Raises:
+        Broken: naming the promise that did not hold.
+    """
+    summary = json.loads((out / "summary.json").read_text())
+    if summary["status"] != "complete":
+        raise Broken(f"the summary says {summary['status']}: {summary['error']}")
+    if not family.drops and summary["iterations"] != [iterations] * WORKERS:
+        raise Broken(f"workers ended after {summary['iterations']} iterations, not {iterations}")
+    entries = load_file(out / "model.safetensors")
+    times = (torch.stack([entries["first"], entries["second"]]) * -WORKERS).round(decimals=3)
+    if bool((times > 1).any()):
+        raise Broken(f"{int((times > 1).sum())} gradients were applied twice")
+    if bool(((times != 0) & (times != 1)).any()):
+        raise Broken(f"weights of gradients other than 0 and 1: {times.unique().tolist()}")
+    missing = int((times == 0).any(dim=0).sum())
+    allowed = family.in_flight * deaths
+    if not family.drops and missing > allowed:
+        raise Broken(f"{missing} gradients are missing, and {allowed} may be")
+    if not family.drops and missing != summary["updates_lost"]:
+        lost = summary["updates_lost"]
+        raise Broken(f"{missing} gradients are missing, and updates_lost says {lost}")
+    load_checkpoint(out)
