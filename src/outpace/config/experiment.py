@@ -333,8 +333,6 @@ class Experiment:
             yield from self._excluded(load)
         if self.faults is not None and is_known:
             yield from self.faults.contradictions(self.workers, self.servers_in_run)
-            if self.peers is not None:
-                yield "faults: failures without servers cannot be simulated yet: leave it out"
             if isinstance(self.task, Script):
                 yield (
                     "faults: failures of scripts cannot be simulated yet: leave it out, or use a "

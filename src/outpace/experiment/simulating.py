@@ -18,6 +18,7 @@ from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
+from outpace.simulation.faults.peers import FailingPeerSimulation
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
@@ -159,11 +160,11 @@ def _simulation(
         return simulation_of_script(experiment, trace, files, show, **options)
     workload = experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
     experiment = calibrated(experiment, workload)
-    kind: type[VirtualRun] = Simulation
+    kind: type[VirtualRun]
     if experiment.peers is not None:
-        kind = PeerSimulation
-    elif experiment.faults is not None:
-        kind = FailingSimulation
+        kind = PeerSimulation if experiment.faults is None else FailingPeerSimulation
+    else:
+        kind = Simulation if experiment.faults is None else FailingSimulation
     return kind(experiment, workload, trace, **options)
 
 

@@ -33,12 +33,12 @@ class PeerSaving:
         self,
         run: PeerSimulation,
         workload: Workload,
-        keeper: CheckpointKeeper,
+        keeper: CheckpointKeeper | None,
         settings: Checkpoint,
     ) -> None:
         self._run, self._workload, self._keeper = run, workload, keeper
         self._every = settings.every_updates
-        self._number = keeper.last
+        self._number = 0 if keeper is None else keeper.last
         self._passed = -1  # results of all-reduces that a worker has had
         self._is_due = False
         self._open: int | None = None  # results after which each worker is saved
@@ -48,7 +48,7 @@ class PeerSaving:
 
     def begin(self) -> None:
         """Take the first checkpoint of a run that has none; before any event."""
-        if not self._keeper.last:
+        if not self._number:
             workers = range(self._run.experiment.workers)
             self._write(self._run.state(dict.fromkeys(workers, 0), self._run.initial))
 
@@ -110,5 +110,6 @@ class PeerSaving:
             found = [write_shard(folder, each, name=worker_name(each.shard)) for each in own]
             return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
 
+        assert self._keeper is not None
         iterations = {worker: 1 + mark for worker, mark in enumerate(state.watermarks)}
         write(self._run, self._workload, self._keeper, self._number, put, iterations)

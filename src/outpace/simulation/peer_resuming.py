@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import ConfigError
-from outpace.sync.checkpoint.state import PendingIteration
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import accumulated_in, restore_own, unsent_in
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.peers.context import Unsent
@@ -49,6 +49,23 @@ def take_up(
         own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
     except OSError as error:
         raise ConfigError(f"{point.path}: {error}") from error
+    return put_back(state, own, strategy, model, own_block)
+
+
+def put_back(
+    state: ShardState,
+    own: Sequence[ShardState | None],
+    strategy: PeerStrategy,
+    model: SharedModel,
+    own_block: Callable[[int], ParameterBlock],
+) -> Before:
+    """Put saved models into the models of a new run.
+
+    Args:
+        state: of the model that all workers have.
+        own: what each worker had beside it, if anything.
+        own_block: returns the block of a worker's own model.
+    """
     if strategy.has_common:
         model.restore(state.parameters, state.optimizer, state.pushes, state.version)
     accumulated: dict[int, PendingIteration] = {}

@@ -6,11 +6,13 @@ version of the common model is evaluated; if there is none, the mean of the work
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.cluster.paths import Paths
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future
 from outpace.optim import Optimizer, OptimizerState
@@ -59,8 +61,8 @@ class PeerSimulation(VirtualRun):
         assert sync is not None
         (initial,) = workload.initial_parameters()
         self.initial, self._strategy = value_of(initial), sync
-        block = self._common_block()
-        self.model = SharedModel(block, experiment.workers, self._committed, self._replicas())
+        self.first = [0] * experiment.workers if self.resume is None else self.resume.first
+        self.model = self._new_model()
         self._own: dict[int, ParameterBlock] = {}  # by worker
         self._saving: PeerSaving | None = None
         # By all-reduce: the versions of the common model at which its gradients were computed.
@@ -68,40 +70,58 @@ class PeerSimulation(VirtualRun):
         before = Before()
         if self.resume is not None:
             before = take_up(self.resume, sync, self.model, self.own_block)
-        self.accumulated_before, self.unsent_before = before.accumulated, before.unsent
-        self._steps = before.steps  # of workers on parameters of their own
-        if self._keeper is not None and (settings := experiment.checkpoint) is not None:
-            self._saving = PeerSaving(self, workload, self._keeper, settings)
+        if (settings := experiment.checkpoint) is not None:
+            self._saving = self._new_saving(settings, workload)
+        if settings is not None and self._saving is not None:
             self._at_start.append(self._saving.begin)
             if settings.every_s is not None:
                 self._periods.add(self._saving.soon, nanoseconds(settings.every_s), self.kernel.now)
+        self._control = SimulationControl(self, [], [])
+        self._start(before)
+
+    def _new_model(self) -> SharedModel:
+        block = self._common_block()
+        workers = self.experiment.workers
+        return SharedModel(block, workers, self._committed, self._replicas())
+
+    def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
+        """Return what takes checkpoints; None if there is no place for them."""
+        if self._keeper is None:
+            return None
+        return PeerSaving(self, workload, self._keeper, settings)
+
+    def _start(self, before: Before) -> None:
+        """Start the workers, with the models as they are now."""
+        experiment, sync = self.experiment, self._strategy
+        self.accumulated_before, self.unsent_before = before.accumulated, before.unsent
+        self._steps = before.steps  # of workers on parameters of their own
         self._left: set[int] = set()
         law = experiment.network
         paths = None if law is None else Paths(law, experiment.machines)
         if law is not None and law.contention == "fair":
-            route: Route = Messages(self.kernel, self.network, experiment.workers)
+            self._route: Route = Messages(self.kernel, self.network, experiment.workers)
         else:
-            route = Formula(self.kernel, self.network, paths, experiment.workers)
+            self._route = Formula(self.kernel, self.network, paths, experiment.workers)
         has_own_cost = law is not None and law.all_reduce is not None
         self._all_reduces = SimulatedAllReduces(
             self.kernel,
-            Formula(self.kernel, self.network, paths, 0) if has_own_cost else route,
+            Formula(self.kernel, self.network, paths, 0) if has_own_cost else self._route,
             sync.all_reduce,
             sync.wire,
             experiment.workers,
-            partial(block.new_sum, experiment.workers),
+            partial(self.model.new_sum, experiment.workers),
             self._averaged,
             self._exact,
             before.averages,
         )
+        size_bytes, averages = self.initial.nbytes, before.averages
         self._exchanges = SimulatedExchanges(
-            self.kernel, route, initial.nbytes, self._average, self._averaged, before.averages
+            self.kernel, self._route, size_bytes, self._average, self._averaged, averages
         )
         self.meetings = SimulatedMeetings(self.kernel, experiment.workers)
-        self._control = SimulationControl(self, [], [])
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
         for context in self.contexts:
-            self.kernel.spawn(self._train(context), worker_name(context.worker))
+            self._spawn_program(worker_name(context.worker), self._train(context))
 
     # -- checkpoints --------------------------------------------------------------------
 
@@ -179,7 +199,11 @@ class PeerSimulation(VirtualRun):
         if self._saving is not None:
             self._saving.updated(version)
 
-    # -- where a script's run differs ---------------------------------------------------
+    # -- where runs of scripts, and runs with faults, differ ----------------------------
+
+    def _spawn_program(self, name: str, program: Coroutine[Any, Any, None]) -> None:
+        """Start the program of a worker."""
+        self.kernel.spawn(program, name)
 
     _exact = 0  # elements at the end of a value that are not rounded on their way
 
@@ -300,8 +324,7 @@ class SimulatedPeer(Computing):
         super().__init__(simulation, worker)
         self._simulation = simulation
         self.workers = simulation.experiment.workers
-        resume = simulation.resume
-        self.first_iteration = 0 if resume is None else resume.first[worker]
+        self.first_iteration = simulation.first[worker]
         self._common = simulation.new_common(worker)
         self._iteration = -1  # the last that was computed
         # Since this worker last joined an average: the versions at which it computed, and for how

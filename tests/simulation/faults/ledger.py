@@ -18,7 +18,9 @@ from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
+from outpace.simulation.faults.peers import FailingPeerSimulation
 from outpace.simulation.faults.run import FailingSimulation
+from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.tasks import Evaluation
@@ -44,6 +46,14 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "drop-stragglers": {"sync": {"kind": "drop-stragglers", "quorum": 2}},
     "partial-push": {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.03}},
     "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count", "warmup": 3}},
+}
+# Each adds 1/N of a gradient up, so their counts are multiplied by N.
+PEERS: dict[str, dict[str, Any]] = {
+    "ssgd": {"kind": "ssgd"},
+    "local-sgd": {"kind": "local-sgd", "every": 4},
+    "hpsgd": {"kind": "hpsgd"},
+    "gossip": {"kind": "gossip"},
+    "psgd": {"kind": "psgd"},
 }
 LOSES = ("drop-stragglers", "partial-push", "cutoff")  # gradients of its own accord
 
@@ -80,7 +90,7 @@ class Ledger:
 def experiment(
     strategy: str, faults: Mapping[str, Any] | None, *, seed: int = 0, **changes: Any
 ) -> Experiment:
-    chosen = STRATEGIES[strategy]
+    chosen = STRATEGIES.get(strategy) or {"sync": PEERS[strategy], "servers": 1}
     data = {
         "task": {"kind": "quadratic", "eigenvalues": [1.0]},  # a Ledger takes its place
         "workers": 3,
@@ -94,7 +104,8 @@ def experiment(
         **chosen,
         **changes,
     }
-    data["sync"] = {**chosen["sync"], "scale": "sum"}
+    if strategy in STRATEGIES:
+        data["sync"] = {**chosen["sync"], "scale": "sum"}
     if faults is not None:
         recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
         data["faults"] = {"recovery": recovery, **faults}
@@ -110,7 +121,9 @@ class Ran:
     def __init__(self, given: Experiment, tie_seed: int | None = None) -> None:
         assert given.stop.iterations is not None
         workload, sink = Ledger(given.workers, given.stop.iterations), MemorySink()
-        kind = Simulation if given.faults is None else FailingSimulation
+        kind: Any = Simulation if given.faults is None else FailingSimulation
+        if given.peers is not None:
+            kind = PeerSimulation if given.faults is None else FailingPeerSimulation
         with one_thread_own_randomness():
             self.run = kind(given, workload, Trace(sink), tie_seed=tie_seed)
             try:
@@ -119,6 +132,8 @@ class Ran:
                 self.run.close()
             state = self.run.state_dict()
         self.counts: Tensor = -state["w"].reshape(given.workers, given.stop.iterations)
+        if given.peers is not None:
+            self.counts = (self.counts * given.workers).round(decimals=3)
         self.recovery, self.totals = self.run.recovery(), self.run.totals
         self.time_s = outpace.support.units.seconds(self.run.kernel.now)
         self.costs = self.run.times(0.0).get("faults", {})

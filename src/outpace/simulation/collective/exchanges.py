@@ -67,6 +67,7 @@ class SimulatedExchanges:
         self._waiting: list[SimulatedExchange] = []  # first come, first served, if both are free
         self._busy: set[int] = set()
         self._is_to_start = False  # at the end of this instant
+        self._is_over = False
         self.count = first  # that have started
 
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
@@ -93,6 +94,16 @@ class SimulatedExchanges:
                 pair.other = instead(pair.worker)
         self._start()
 
+    def lose(self, worker: int, instead: Callable[[int], int | None]) -> None:
+        """Go on without a worker that has died; an average that has started ends."""
+        self._waiting = [pair for pair in self._waiting if pair.worker != worker]
+        self.leave(worker, instead)
+
+    def abandon(self) -> None:
+        """End nothing that is under way: all workers begin again."""
+        self._is_over = True
+        self._waiting.clear()
+
     def _start(self, _: object = None) -> None:
         """Start the averages whose workers are free; end those without another worker."""
         self._is_to_start = False
@@ -114,7 +125,7 @@ class SimulatedExchanges:
 
         def finished(worker: int) -> None:
             missing.discard(worker)
-            if missing:
+            if missing or self._is_over:
                 return
             self._average(*members)
             self._busy.difference_update(members)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from outpace.cluster.collectives import Costs, Pattern, rounds_of
 from outpace.cluster.paths import Paths
-from outpace.kernel import Future, Kernel, Mailbox
+from outpace.kernel import Future, Kernel, Mailbox, Walker
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
@@ -41,7 +41,10 @@ class Formula:
         self._kernel, self._network, self._costs = kernel, network, Costs(paths)
         self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
         for worker in range(workers if network.is_logged else 0):
-            network.add(worker_name(worker))
+            network.join(worker_name(worker))
+
+    def end(self) -> None:
+        """Forget what is under way."""
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
@@ -86,8 +89,14 @@ class Messages:
     def __init__(self, kernel: Kernel, network: Network, workers: int) -> None:
         self._kernel, self._network = kernel, network
         self._mailboxes: list[Mailbox[Chunk]] = [
-            network.add(worker_name(worker)) for worker in range(workers)
+            network.join(worker_name(worker)) for worker in range(workers)
         ]
+        self._walkers: set[Walker] = set()
+
+    def end(self) -> None:
+        """Send no more messages, because all workers begin again."""
+        for walker in self._walkers:
+            self._kernel.end(walker)
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
@@ -96,11 +105,12 @@ class Messages:
         parts, chunks = _parts_of(pattern, tuple(members))
         size = -(-size_bytes // chunks)  # whole bytes
         for member in members:
-            self._kernel.spawn(
+            walker = self._kernel.spawn(
                 self._take_part(member, parts[member], size, finished),
                 f"the messages of {worker_name(member)}",
                 daemon=True,
             )
+            self._walkers = {each for each in self._walkers if not each.done} | {walker}
 
     async def _take_part(
         self, member: int, part: Sequence[_Turn], size: int, finished: Finished

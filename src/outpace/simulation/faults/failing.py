@@ -183,7 +183,7 @@ class FailingRun(VirtualRun):
         now = self.kernel.now
         self._costs.server_losses += len(servers)
         self._costs.worker_losses += len(workers)
-        self._note_lost_time(failed)
+        self._note_lost_time(failed, workers)
         self.is_down = True
         for each in self._processes.values():
             if each.alive:
@@ -197,10 +197,11 @@ class FailingRun(VirtualRun):
         self._costs.add("restart", ready - now, self.experiment.workers)
         self.kernel.call_at(ready, self._start_again, kept)
 
-    def _note_lost_time(self, failed: Time) -> None:
-        """Count what the workers that still ran have lost; the others' loss is known already."""
+    def _note_lost_time(self, failed: Time, lost: Sequence[int]) -> None:
+        """Count what the workers have lost, of which these failed now and others before."""
         now, workers = self.kernel.now, self.experiment.workers
-        away = [self._failed_at[name] for name in self._numbers if name in self._failed_at]
+        before = [name for name, n in self._numbers.items() if n not in lost]
+        away = [self._failed_at[name] for name in before if name in self._failed_at]
         self._costs.add("detection", now - failed, workers - len(away))
         since = self._worked_since
         self._costs.add("repeated", failed - since, workers - len(away))
@@ -236,10 +237,10 @@ class FailingRun(VirtualRun):
     def _begin_again(self, kept: Kept) -> None:
         """Start all processes again."""
 
-    def checkpoint_written(self, taken: Time) -> None:
-        """A checkpoint is complete, for which all waited for so long (ns)."""
+    def checkpoint_written(self, taken: Time, still: Time = 0) -> None:
+        """A checkpoint is complete, for which all wait for so long (ns), `still` ns from now on."""
         self._costs.add("checkpoints", taken, self.experiment.workers)
-        self._worked_since = self.kernel.now
+        self._worked_since = self.kernel.now + still
 
     # -- the engine ----------------------------------------------------------------
 

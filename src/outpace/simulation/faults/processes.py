@@ -123,6 +123,13 @@ class Obedient:
             self._send_awake(to, *messages)
 
 
+async def computed(kernel: Kernel, process: Process, duration: Time) -> None:
+    """Wait for a computation of so long (ns), and for as long as the process stands still."""
+    started, stood = kernel.now, process.stood
+    while (left := started + duration + process.stood - stood - kernel.now) > 0:
+        await kernel.sleep(seconds(left))
+
+
 class FailingWorker(WorkerNode):
     """The context of a worker's program, whose process may stand still or be slow."""
 

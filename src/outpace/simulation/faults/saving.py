@@ -122,7 +122,7 @@ class KeptSaving(Saving):
         return self._coming is not None or super()._is_taking
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
-        self._writing += self._failing.stand_still_to_write(server, _size_of(state))
+        self._writing += self._failing.stand_still_to_write(server, size_of(state))
         super()._saved(server, number, state)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
@@ -156,7 +156,7 @@ class KeptSaving(Saving):
         super().close()
 
 
-def _size_of(state: ShardState) -> int:
+def size_of(state: ShardState) -> int:
     """Return the bytes of the parameters and of what the optimizer remembers."""
     return state.parameters.nbytes + _bytes_in(state.optimizer)
 

@@ -8,6 +8,7 @@ from outpace.config.experiment import Experiment
 from outpace.config.goals import Evaluate, Stop
 from outpace.record.sinks import NoSink
 from outpace.record.trace import Trace
+from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.support.units import Time, seconds
 from outpace.tasks import Timing, Workload
@@ -17,7 +18,7 @@ def undisturbed_rate(experiment: Experiment, workload: Workload, until: Time) ->
     """Return the gradients per second that are applied without failures; 0 if there are none.
 
     Args:
-        experiment: of a run with servers and failures.
+        experiment: of a run with failures.
         workload: of that run; it says the sizes of the layers.
         until: when that run ended (ns), the latest end of this one.
     """
@@ -34,7 +35,8 @@ def undisturbed_rate(experiment: Experiment, workload: Workload, until: Time) ->
         stop=Stop(iterations=experiment.stop.iterations, virtual_time_s=seconds(until)),
     )
     sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
-    run = Simulation(plain, sizes, Trace(NoSink()))
+    kind = Simulation if plain.peers is None else PeerSimulation
+    run = kind(plain, sizes, Trace(NoSink()))
     try:
         run.run()
         return run.totals.applied / seconds(run.kernel.now) if run.kernel.now else 0.0

@@ -107,7 +107,9 @@ class Network(ABC):
 
         What another process sends in its place takes new paths.
         """
-        node = self._nodes[name]
+        node = self._nodes.get(name)
+        if node is None:
+            return  # its messages are not simulated one by one
         links = list(node.links.values())
         node.links.clear()
         links += [link for each in self._nodes.values() if (link := each.links.pop(name, None))]

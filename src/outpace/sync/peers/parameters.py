@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from outpace.blocks.block import Block, Value, value_of
-from outpace.blocks.sums import ArrivalSum
+from outpace.blocks.sums import ArrivalSum, PartialSum
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer, OptimizerState, Sgd
 from outpace.sync.parameter_block import ParameterBlock, plus
@@ -91,6 +91,10 @@ class SharedModel:
     def version(self) -> int:
         """Number of commits."""
         return self.newest.number
+
+    def new_sum(self, workers: int) -> PartialSum:
+        """Return an empty sum for the gradients of so many workers."""
+        return self._block.new_sum(workers)
 
     def optimizer_state(self) -> OptimizerState:
         """Return a copy of what the optimizer remembers between steps."""

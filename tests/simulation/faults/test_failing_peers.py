@@ -1,0 +1,82 @@
+"""Runs without servers whose workers fail in virtual time."""
+
+import pyarrow.compute as pc
+import pytest
+import torch
+from tests.simulation.faults.ledger import PEERS, Ran, experiment, random_faults
+
+from outpace.errors import RunError
+
+CRASH = {"kind": "crash", "at_s": 1.03, "worker": 1}
+MOMENTUM = {"optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9}}
+
+
+def ran(strategy: str, *faults: dict, **changes) -> Ran:
+    return Ran(experiment(strategy, {"schedule": list(faults)}, **changes))
+
+
+@pytest.mark.parametrize("strategy", PEERS)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_gradient_counts_once_whatever_fails(strategy, seed):
+    faults = random_faults(1000 * seed, workers=3, servers=2, until_s=2.5)
+    faults = [f for f in faults if "worker" in f and f["kind"] in ("crash", "pause", "slow")]
+    faults.append({**CRASH, "at_s": 0.7})
+    found = Ran(experiment(strategy, {"schedule": faults}, seed=seed), tie_seed=seed)
+    assert found.recovery.restarts > 0
+    assert found.counts.eq(1).all()
+
+
+@pytest.mark.parametrize("strategy", ["ssgd", "local-sgd", "psgd"])
+def test_after_the_death_of_a_worker_all_begin_again_and_end_with_the_same_bits(strategy):
+    plain = Ran(experiment(strategy, None, **MOMENTUM))
+    found = ran(strategy, CRASH, {**CRASH, "at_s": 2.4, "worker": 0}, **MOMENTUM)
+    assert found.recovery.restarts == 2
+    assert found.costs["worker_losses"] == 2
+    assert torch.equal(found.counts, plain.counts)
+    rows = found.trace.filter(pc.equal(found.trace["event"], "restart")).to_pylist()
+    assert [row["worker"] for row in rows] == [1, 0]
+    assert rows[0]["end_ns"] == pytest.approx((1.03 + 0.01 + 0.2) * 1e9)  # detected, started
+    updates = found.metrics["updates"].to_pylist()
+    assert updates == sorted(updates)
+
+
+@pytest.mark.parametrize("strategy", PEERS)
+@pytest.mark.parametrize("changes", [{"checkpoint": None}, {"on_worker_loss": "continue"}])
+def test_without_a_checkpoint_or_by_choice_the_others_go_on(strategy, changes):
+    found = ran(strategy, CRASH, **changes)
+    assert found.recovery.restarts == 0
+    assert found.totals.iterations[0] == found.totals.iterations[2] == 20
+    assert 0 < found.totals.iterations[1] < 20
+    rows = found.trace.filter(pc.equal(found.trace["event"], "loss")).to_pylist()
+    assert [(row["worker"], row["start_ns"]) for row in rows] == [(1, 1_030_000_000)]
+
+
+def test_a_run_that_shall_stop_ends_with_the_loss():
+    with pytest.raises(RunError, match=r"worker-1 was killed by SIGKILL \(after 1.04"):
+        ran("ssgd", CRASH, on_worker_loss="stop")
+
+
+def test_goodput_and_lost_time_are_those_of_the_death():
+    found = ran(
+        "ssgd",
+        {**CRASH, "at_s": 1.25},
+        workers=2,
+        network=None,
+        checkpoint={"every_updates": 5},
+        compute={"kind": "constant", "mean_s": 0.1},
+    )
+    # Saved after iteration 10, at 1.0 s; 0.25 s are repeated, and 0.21 s pass until all go on.
+    assert found.time_s == pytest.approx(2.0 + 0.25 + 0.01 + 0.2)
+    assert found.costs["lost_s"] == pytest.approx(
+        {"detection": 0.01, "restart": 0.2, "repeated": 0.25, "standing": 0, "checkpoints": 0}
+    )
+    assert found.costs["goodput"] == pytest.approx(2.0 / 2.46)
+
+
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+def test_messages_of_before_do_not_reach_workers_that_begin_again(contention):
+    network = {"latency_s": 0.02, "bandwidth_bytes_per_s": 1e3, "contention": contention}
+    faults = [{**CRASH, "at_s": at_s} for at_s in (0.9, 2.5, 4.1)]
+    found = ran("ssgd", *faults, network=network, checkpoint={"every_updates": 3})
+    assert found.recovery.restarts == 3
+    assert found.counts.eq(1).all()
