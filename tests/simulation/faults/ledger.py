@@ -52,6 +52,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "ssgd": {"kind": "ssgd"},
     "local-sgd": {"kind": "local-sgd", "every": 4},
     "hpsgd": {"kind": "hpsgd"},
+    "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
+    "hpsgd, together": {"kind": "hpsgd", "start_together": True},
     "gossip": {"kind": "gossip"},
     "psgd": {"kind": "psgd"},
 }
