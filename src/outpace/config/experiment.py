@@ -269,15 +269,16 @@ class Experiment:
                 yield f"{key}: {none}: leave it out; a variant with servers can have it"
         if self.network is not None and self.network.delays:
             yield f"network.delays: {none}, so no push, pull or reply can be late"
-        if self.checkpoint is not None and isinstance(self.task, Script):
-            yield (
-                f"checkpoint: what a script keeps can be saved with servers only; {none}: leave it "
-                "out"
-            )
-        elif self.checkpoint is not None and not sync.can_be_saved:
+        if self.checkpoint is not None and not sync.can_be_saved:
             yield (
                 f"checkpoint: what the workers of {sync.kind} keep beside their models cannot be "
                 "saved yet; leave it out"
+            )
+        elif self.checkpoint is not None and isinstance(self.task, Script) and not sync.saved_alike:
+            yield (
+                "checkpoint: without servers a script can be saved where all workers have the same "
+                f"parameters at the same iterations (ssgd, local-sgd, diloco), and {none}: leave "
+                "it out, or use another strategy"
             )
         if self.workers == 1:
             yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"

@@ -163,7 +163,7 @@ class Attempt:
         plan = training.experiment
         worker_keys = {name: self._keys[name] for name in self.workers if self._keys}
         public = {name: pair.public for name, pair in worker_keys.items()}
-        saved = self._saved
+        saved = None if self._resume is None else self._resume.path.absolute()
         places = itertools.cycle(launcher.addresses)
         for index, name in enumerate(self.coordinator.servers):
             address = next(places)
@@ -184,11 +184,6 @@ class Attempt:
             "script calls outpace.attach, or is started by `outpace worker SCRIPT`"
         )
 
-    @property
-    def _saved(self) -> Path | None:
-        """The folder of the checkpoint from which the run goes on."""
-        return None if self._resume is None else self._resume.path.absolute()
-
     def _start_again(self, worker: int, generation: int) -> None:
         """Start a process for a worker whose process has ended."""
         link = self._links[self.workers[worker]]
@@ -197,8 +192,7 @@ class Attempt:
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
         training = self._setting.training
-        saved = () if self._saved is None or training.experiment.peers is None else (self._saved,)
-        role = Role(link.name, training.work, (link, worker, training.experiment, *saved))
+        role = Role(link.name, training.work, (link, worker, training.experiment))
         self.launcher.start(role, self._places[link.name])
 
     def kill(self) -> None:

@@ -422,7 +422,8 @@ class RealRun:
             recovery=self._recovery,
         )
         metrics = self.metrics.kept()
-        if self._experiment.peers:  # processes that are saved at times that differ a little
+        is_script = isinstance(self._experiment.task, Script)
+        if self._experiment.peers and not is_script:  # saved at times that differ a little
             metrics = metrics.filter(pc.less_equal(metrics["updates"], taken.updates))
         else:
             metrics = _until(metrics, taken, saved)

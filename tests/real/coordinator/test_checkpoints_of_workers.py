@@ -87,7 +87,7 @@ class Run:
     def save(self, worker, number, iteration, results, common=False, own=True, now=0, updates=0):
         """A worker says that it is saved, which it is."""
         folder = self.keeper.files._partial(number)
-        saved = SavedWorker(iteration, results, updates, [])
+        saved = SavedWorker(worker, iteration, results, updates, [])
         if common:
             state = common_state({worker: iteration}, results, 7, torch.ones(3), {})
             saved.common, part = write_shard(folder, state, name="common")
@@ -265,7 +265,7 @@ def test_none_is_begun_when_the_workers_have_been_told_to_stop(tmp_path):
 def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     run = Run(tmp_path, "psgd")
     run.checkpoints.save_now()
-    saved = SavedWorker(1, 0, 0, [])
+    saved = SavedWorker(1, 1, 0, 0, [])
     state = state_of_worker(2, 1, {}, parameters=torch.zeros(3))
     saved.own, _ = write_shard(tmp_path, state, name="worker-2")
     encoded = msgspec.msgpack.encode(saved)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,6 +23,11 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import packed_tree
 from outpace.support.place import HERE
+
+NO_DISTRIBUTED: Final = (
+    "checkpoint: a script for DistributedDataParallel cannot be saved yet: leave it out, or use "
+    "outpace.attach and outpace.sampler in place of it"
+)
 
 
 @runtime_checkable
@@ -60,10 +65,7 @@ class KeptState:
         if not is_wanted:
             return
         if HERE.is_distributed:
-            raise ConfigError(
-                "checkpoint: a script for DistributedDataParallel cannot be saved yet: leave it "
-                "out, or use outpace.attach and outpace.sampler in place of it"
-            )
+            raise ConfigError(NO_DISTRIBUTED)
         for name, each in objects.items():
             packed_tree(each.state_dict(), f"outpace.attach: the state of {name}")
         HERE.data.note = random_states

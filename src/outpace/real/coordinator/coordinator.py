@@ -22,9 +22,11 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
+from outpace.engine.resuming import ResumePoint, script_files
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
@@ -175,6 +177,8 @@ class Coordinator:
                     else:
                         self.checkpoints = CheckpointsOfServers(*given)
             else:
+                if resume is not None and isinstance(experiment.task, Script):
+                    script_files(resume)  # they must be there
                 peers = self._architecture = WithoutServers(
                     experiment, self.kernel, self.listener, evaluate, self.store, resume
                 )
@@ -278,6 +282,8 @@ class Coordinator:
         await all_say(all_names, JoinRun, "join", join_s)
         first = [] if self._resume is None else self._resume.first
         plan = self.reports.make_plan(self.experiment, self._keys, first)
+        if self.experiment.peers is not None and self._resume is not None:
+            plan = msgspec.structs.replace(plan, resume=str(self._resume.path.absolute()))
         self._require_same_model(plan)
         self._tell(self.servers, plan)
         await all_say(self.servers, Ready, "be ready for the parameters", join_s)

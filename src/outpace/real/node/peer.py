@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -70,6 +71,7 @@ class PeerWorker(WorkerProcess):
         self.strategy = experiment.peers
         self.first_iteration = 0
         self.saver: WorkerSaver | None = None
+        self._is_saved = experiment.checkpoint is not None
         self._before = Restored()  # what a checkpoint had
         self.workers, self._deterministic = experiment.workers, experiment.deterministic
         law = experiment.network
@@ -149,7 +151,7 @@ class PeerWorker(WorkerProcess):
         await self.start_run()
         await self.strategy.train(self)
         self.send_result()
-        if self.saver is not None and self.strategy.saved_apart:
+        if self._is_saved and self.strategy.saved_apart:
             # Checkpoints need the model of this worker until the others have finished.
             self.flush()
             self.coordinator.send(TrainingDone())
@@ -159,7 +161,9 @@ class PeerWorker(WorkerProcess):
         """Go on from a checkpoint, if the run does."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
         if self.saver is not None:
-            before = self._before = self.saver.restore(self.first_iteration)
+            before = self._before = self.saver.restore(
+                self.first_iteration, Path(plan.resume) if plan.resume else None
+            )
             self.version = before.updates
             assert self._reductions is not None
             self._reductions.go_on_after(before.averages)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -171,13 +170,8 @@ class TaskModels:
         )
 
 
-def run_task(
-    link: CoordinatorLink, number: int, experiment: Experiment, resume: Path | None = None
-) -> None:
-    """Train a configuration's task as worker `number`; report errors to the coordinator.
-
-    resume: without servers, the folder of the checkpoint from which the run goes on.
-    """
+def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None:
+    """Train a configuration's task as worker `number`; report errors to the coordinator."""
     try:
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed
@@ -192,6 +186,5 @@ def run_task(
         peer = PeerWorker(link, number, experiment)
         trainer = TaskTrainer(peer, experiment, workload)
         models = TaskModels(peer, experiment, trainer)
-        if experiment.checkpoint is not None or resume is not None:
-            peer.saver = WorkerSaver(peer.view, models, experiment, resume)
+        peer.saver = WorkerSaver(peer.view, models, experiment)
         peer.run(peer.work(models))

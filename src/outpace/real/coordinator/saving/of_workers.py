@@ -25,9 +25,10 @@ from outpace.real.net.transport import Listener
 from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
 from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.record.totals import Totals
-from outpace.support.units import nanoseconds
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import worker_name
+from outpace.tasks import Script
 
 _AHEAD: Final = 1  # results of all-reduces
 _Saved: TypeAlias = SavedWorker | SavedMean
@@ -42,6 +43,14 @@ class Groups(Protocol):
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Call this when no average of two is under way, before another one begins."""
+
+
+class _Open(Open):
+    """A checkpoint that is being taken."""
+
+    @property
+    def times(self) -> Mapping[int, Time]:
+        return {worker: part.now for worker, (part, _) in self.parts.items()}
 
 
 class CheckpointsOfWorkers(Checkpoints):
@@ -74,6 +83,7 @@ class CheckpointsOfWorkers(Checkpoints):
         self._here = list(range(self._workers))
         self._last = experiment.stop.iterations
         self._finished: set[int] = set()  # workers that have done all their iterations
+        self._is_script = isinstance(experiment.task, Script)
         self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
         if resume is not None:
             self._version = resume.updates
@@ -105,6 +115,8 @@ class CheckpointsOfWorkers(Checkpoints):
     def _can_save(self) -> bool:
         """True unless the run ends, or the model of a worker that has finished is missing."""
         goes_on = bool(self._here) and not (self._is_over or self._stops)
+        if self._is_script and len(self._here) < self._workers:
+            return False
         return goes_on and not (self._apart and not self._finished <= set(self._here))
 
     # -- what is different without servers -----------------------------------------------
@@ -124,6 +136,9 @@ class CheckpointsOfWorkers(Checkpoints):
         if self._can_save:
             super()._begin_if_due(clock)
 
+    def _new(self, number: int, folder: Path) -> Open:
+        return _Open(number, folder, at_start=not self._has_begun)
+
     def _ask(self, order: Order, folder: Path) -> None:
         is_first = order.shard == self._here[0]
         common = is_first and (not self._apart or not self._has_begun)
@@ -134,6 +149,8 @@ class CheckpointsOfWorkers(Checkpoints):
         saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
         if saved.own is not None and saved.own.shard != number:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
+        if not saved.is_complete:
+            self.unrepeatable.add(number)
         return saved, saved.results
 
     def _missing(self, present: Open) -> list[str]:

@@ -68,20 +68,24 @@ class SavedWorker(msgspec.Struct):
     """What a worker's CheckpointPart has encoded.
 
     Attributes:
+        worker: its number.
         iteration: that the worker begins next.
         results: of all-reduces that it has.
         updates: versions of the model that it evaluates.
         parts: the files that it wrote.
         common: the model that all workers have, if it was asked for it.
         own: what it has beside it, if anything.
+        is_complete: see `ScriptState`.
     """
 
+    worker: int
     iteration: int
     results: int
     updates: int
     parts: list[Part]
     common: ShardRecord | None = None
     own: ShardRecord | None = None
+    is_complete: bool = True
 
 
 class SavedMean(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,15 +132,12 @@ class WorkerSaver:
 
     Args:
         models: of the worker, once they are made.
-        resume: folder of the checkpoint from which the run goes on; None: it begins.
     """
 
-    def __init__(
-        self, view: WorkerView, models: SavedModels, experiment: Experiment, resume: Path | None
-    ) -> None:
+    def __init__(self, view: WorkerView, models: SavedModels, experiment: Experiment) -> None:
         assert experiment.peers is not None
         self._view, self._models, self._experiment = view, models, experiment
-        self._strategy, self._resume = experiment.peers, resume
+        self._strategy = experiment.peers
         self._cuts = WorkerCuts(self._take, self._missed)
         self._asked: dict[int, TakeCheckpoint] = {}
         self._tell_at: int | None = None  # the version that the coordinator waits for
@@ -145,17 +146,22 @@ class WorkerSaver:
         self._has_unsent = False  # its own model has steps that no other worker has
         self._thread = WritingThread(view.clock, view.send)
 
-    def restore(self, first: int) -> Restored:
+    def restore(self, first: int, resume: Path | None) -> Restored:
         """Put what a checkpoint has into the models, if the run goes on from one.
 
-        first: the first iteration of this worker.
+        Args:
+            first: the first iteration of this worker.
+            resume: folder of the checkpoint; None: the run begins.
+
+        Raises:
+            RunError: if it cannot be read.
         """
         self._first = self._begins = first
-        if self._resume is None:
+        if resume is None:
             return Restored()
         worker, workers = self._view.worker, self._experiment.workers
         try:
-            checkpoint = Checkpoint(self._resume)
+            checkpoint = Checkpoint(resume)
             state = state_of(checkpoint, self._experiment, 0)
             kept = checkpoint.own_state(worker, workers)
         except (OSError, Damaged) as error:
@@ -220,17 +226,22 @@ class WorkerSaver:
 
     def _take(self, number: int) -> None:
         """Take the state of the worker, and have it written."""
-        order, view = self._asked.pop(number), self._view
-        totals = Totals()
+        order = self._asked.pop(number)
+        common = self._common_state() if order.common else None
+        own = None if order.clock == 0 else self._own_state()  # 0: the run begins
+        self._write(number, partial(_write, Path(order.folder), self._saved(), common, own))
+
+    def _saved(self) -> SavedWorker:
+        view = self._view
+        return SavedWorker(view.worker, self._begins, view.results(), view.updates(), [])
+
+    def _write(self, number: int, write: Callable[[], SavedWorker]) -> None:
+        """Have the state that was taken now written."""
+        view, totals = self._view, Totals()
         totals.add(view.totals())
         # What is computed now is computed again after a resume.
         computed = totals.iterations.get(view.worker, 0)
         totals.iterations[view.worker] = min(computed, self._begins - self._first)
-        saved = SavedWorker(self._begins, view.results(), view.updates(), [])
-        common = self._common_state() if order.common else None
-        own = None if order.clock == 0 else self._own_state()  # 0: the run begins
-        folder = Path(order.folder)
-        write = partial(_write, folder, saved, common, own)
         self._thread.do(partial(_answer, number, max(0, view.clock.now), totals, write))
 
     def _common_state(self) -> ShardState:

@@ -37,6 +37,7 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.peer_models import ScriptModels
+from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.state import WorkerState
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
@@ -68,7 +69,8 @@ class Attached:
         self._keeping: Keeping | None = None
         if kept is not None:
             assert isinstance(process, ServedWorker)
-            self._keeping = Keeping(process, kept, self._is_elsewhere)
+            self._keeping = Keeping(process, kept, self.is_elsewhere)
+        self.saver: ScriptSaver | None = None  # in a run without servers
         holder = WorkerState(
             process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
         )
@@ -94,8 +96,10 @@ class Attached:
                 raise RunOver(0)
             self._keeping.restore()
             self._keeping.begins(self._trainer.iteration)
+        if self.saver is not None:
+            self.saver.begin()
 
-    def _is_elsewhere(self) -> bool:
+    def is_elsewhere(self) -> bool:
         """True if a forward pass of this process is not one of the training."""
         return self._is_untimed or self._left or self._is_copy
 
@@ -113,6 +117,8 @@ class Attached:
         self._drive()
         if self._keeping is not None:
             self._keeping.begins(self._trainer.iteration)
+        if self.saver is not None:
+            self.saver.stepped()
         return loss
 
     def log(self, values: Mapping[str, float]) -> None:
@@ -325,5 +331,9 @@ def attached(
         trainer = ScriptTrainer(peer, experiment, script)
         models = ScriptModels(peer, experiment, trainer)
         found = Attached(peer, trainer, peer.work(models), models)
+        kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
+        found.saver = peer.saver = ScriptSaver(
+            peer.view, models, experiment, script, kept, found.is_elsewhere
+        )
     take_over(optimizer, found.step, found.state.whole, found.state.loading)
     return found

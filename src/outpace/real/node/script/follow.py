@@ -22,8 +22,10 @@ from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
+from outpace.engine.scripts.kept import NO_DISTRIBUTED
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
+from outpace.errors import ConfigError
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
@@ -245,6 +247,8 @@ def followed(
         ConfigError: if the configuration cannot be followed.
     """
     require_followable(experiment)
+    if experiment.checkpoint is not None:
+        raise ConfigError(NO_DISTRIBUTED)
     script = ScriptModel(model, optimizer)
     probe_group = partial(collectives.separate_group, "probe")
     process = FollowingWorker(link, number, experiment, script, probe_group)

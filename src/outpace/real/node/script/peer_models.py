@@ -21,7 +21,7 @@ from outpace.real.node.script.parameters import (
     WithBuffers,
 )
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.sync.parameter_block import parameter_block
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 from outpace.sync.peers.parameters import Common, SharedModel
 
@@ -39,7 +39,8 @@ class ScriptModels:
         self.averages_in_place = self._strategy.averages_gradients
         self.device = self._script.device
         self._common: CommonParameters
-        self._outer: SharedModel | None = None  # common, if the model has the worker's own
+        self.shared: SharedModel | None = None  # common, if the model has the worker's own
+        self.own_block: ParameterBlock | None = None  # it is in the script's model
         trainer.take_gradient = self._take_gradient
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor:
@@ -57,8 +58,7 @@ class ScriptModels:
                 self.load_state()
         elif strategy.has_common and strategy.has_own:
             block = parameter_block(script.flat(), strategy.common_optimizer(self._optimizer))
-            self._outer = SharedModel(block, process.workers, process.changed)
-            self._common = Common(self._outer)
+            self.shared = SharedModel(block, process.workers, process.changed)
         else:
             self._common = self._in_place
 
@@ -90,7 +90,7 @@ class ScriptModels:
         return self._script.state_digest() if self._strategy.has_common else ""
 
     def common(self) -> CommonParameters:
-        return self._common
+        return self._common if self.shared is None else Common(self.shared)
 
     def own(self) -> OwnParameters:
         if self._buffers.elements:
@@ -101,8 +101,8 @@ class ScriptModels:
         self._in_place.change(by)
 
     def now_trained(self) -> Value:
-        if self._outer is not None:
-            return self._outer.newest.value
+        if self.shared is not None:
+            return self.shared.newest.value
         return self._common.read().clone()
 
     def version_of(self, at: Parameters) -> int | None:

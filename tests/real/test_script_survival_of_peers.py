@@ -1,0 +1,99 @@
+"""Real runs of scripts without servers go on from their last checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.paths import SCRIPTS
+from tests.support.saved_runs import give_up, once_saved
+
+import outpace
+from outpace import ConfigError, RunError, run
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+RUN: dict[str, Any] = {
+    "task": {"kind": "script", "path": str(SCRIPTS / "kept.py")},
+    "workers": 2,
+    "deterministic": True,
+    "probe": False,
+    "compute": {"kind": "constant", "mean_s": 0.1},
+}
+SAVED = {"checkpoint": {"every_s": 0.1}}
+STRATEGIES = {
+    "ssgd": {"kind": "ssgd"},
+    "local-sgd": {"kind": "local-sgd", "every": 2},
+    "diloco": {"kind": "diloco", "every": 2},
+}
+LOGGED = ["worker", "iteration", "train_loss", "lr", "seen"]
+
+
+def logged(result: Any) -> dict[str, list[Any]]:
+    """Return what the scripts have logged, by worker and iteration."""
+    order = [("worker", "ascending"), ("iteration", "ascending")]
+    table: dict[str, list[Any]] = result.metrics.sort_by(order).select(LOGGED).to_pydict()
+    return table
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "ssgd",
+        pytest.param("local-sgd", marks=pytest.mark.slow),
+        pytest.param("diloco", marks=pytest.mark.slow),
+    ],
+)
+def test_a_resumed_script_is_bitwise_the_one_without_interruption(kind, tmp_path):
+    config, folder = {**RUN, "sync": STRATEGIES[kind]}, tmp_path / "run"
+    expected = outpace.simulate(config)
+    with pytest.raises(RunError, match="that is enough"):
+        run({**config, **SAVED}, folder, control=once_saved(folder, give_up, 2))
+    result = run(resume=folder)
+    assert int(result.summary["resumed_from"][-6:]) >= 2
+    for key in ("parameters_digest", "iterations", "updates_lost", "status"):
+        assert result.summary[key] == expected.summary[key]
+    assert logged(result) == logged(expected)
+
+
+@linux
+@pytest.mark.slow
+def test_scripts_repeat_bitwise_after_the_death_of_a_worker(tmp_path):
+    slow = {"kind": "constant", "mean_s": 0.3}
+    config = {**RUN, "sync": STRATEGIES["ssgd"], "compute": slow}
+    folder, runs = tmp_path / "run", []
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["worker-1"], signal.SIGKILL)
+
+    control = once_saved(folder, kill)
+    result = run({**config, **SAVED}, folder, watch=runs.append, control=control)
+    expected = outpace.simulate(config)
+    assert result.summary["restarts"] == 1
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert logged(result) == logged(expected)
+
+
+def test_what_of_scripts_cannot_be_saved_without_servers(tmp_path):
+    saved = {**RUN, **SAVED}
+    with pytest.raises(ConfigError, match="without servers a script can be saved where all"):
+        run({**saved, "sync": {"kind": "gossip"}}, tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match="in virtual time a script can be saved with servers only"
+    ):
+        outpace.simulate({**saved, "sync": {"kind": "ssgd"}}, tmp_path / "run")
+
+
+def test_workers_of_a_script_cannot_change(tmp_path):
+    folder = Path(tmp_path / "run")
+    with pytest.raises(RunError, match="that is enough"):
+        run(
+            {**RUN, "sync": {"kind": "ssgd"}, **SAVED},
+            folder,
+            control=once_saved(folder, give_up, 1),
+        )
+    with pytest.raises(ConfigError, match="workers cannot change for a script"):
+        run(resume=folder, workers=3)
