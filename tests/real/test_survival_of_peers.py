@@ -23,7 +23,7 @@ RUN: dict[str, Any] = {
     "probe": False,
     "compute": {"kind": "constant", "mean_s": 0.01},
     "stop": {"iterations": 120},
-    "evaluate": {"every_updates": 10},
+    "evaluate": {"every_updates": 40},
 }
 SAVED = {"checkpoint": {"every_s": 0.1}}
 STRATEGIES = {
