@@ -57,6 +57,20 @@ def test_all_candidates_fit_a_configuration_with_servers_and_late_messages():
     assert not all_reduce.colocate
 
 
+def test_without_servers_a_candidate_has_the_failures_of_workers_alone():
+    schedule = [{"at_s": 1.0, "server": 1}, {"at_s": 2.0, "worker": 1}]
+    laws = {"workers": {"mtbf_s": 60.0}, "servers": {"mtbf_s": 600.0}}
+    data = {**CONFIG, "checkpoint": {"every_s": 5.0}, "faults": {**laws, "schedule": schedule}}
+    found, refused = usable(4, data, "x.yaml")
+    assert "ssgd" in [each.sync["kind"] for each in found]
+    assert not [name for name, why in refused.items() if "faults" in why]
+    all_reduce = found[1].experiment(data, "x.yaml")
+    assert all_reduce.faults.servers is None
+    assert [fault.worker for fault in all_reduce.faults.schedule] == [1]
+    assert all_reduce.checkpoint is not None  # to go on from after the death of a worker
+    assert len(found[0].experiment(data, "x.yaml").faults.schedule) == 2
+
+
 def test_a_candidate_that_cannot_be_run_is_left_out_with_the_reason():
     found, refused = usable(4, {**CONFIG, "servers": 1}, "x.yaml")
     assert refused == {"partial push and pull": "a partial pull needs at least 2 servers"}

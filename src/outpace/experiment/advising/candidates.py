@@ -66,12 +66,16 @@ class Candidate:
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with this strategy in place of its own.
 
-        Without servers the keys about servers are left out, and `network.delays`, which are of
-        messages with servers. Cluster files follow the same rule.
+        Without servers the keys about servers are left out, `network.delays`, which are of
+        messages with servers, and failures of servers. Cluster files follow the same rule.
         """
         left = {key: value for key, value in data.items() if key not in _OF_STRATEGY}
         if not self.has_servers:
-            left = {key: value for key, value in left.items() if key not in _OF_SERVERS}
+            faults = left.get("faults")
+            saved = ("checkpoint",) if isinstance(faults, Mapping) else ()  # to go on from
+            left = {k: v for k, v in left.items() if k not in _OF_SERVERS or k in saved}
+            if isinstance(faults, Mapping):
+                left["faults"] = _of_workers(faults)
             network = left.get("network")
             if isinstance(network, Mapping):
                 left["network"] = {k: v for k, v in network.items() if k != "delays"}
@@ -93,6 +97,15 @@ class Candidate:
             ConfigError: if the configuration cannot be run with this strategy.
         """
         return experiment_from(self.applied(data), f"{source}, with {self.name}", folder)
+
+
+def _of_workers(faults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the failures that a strategy without servers can have."""
+    left = {key: value for key, value in faults.items() if key != "servers"}
+    schedule = left.get("schedule")
+    if isinstance(schedule, list):
+        left["schedule"] = [each for each in schedule if "server" not in each]
+    return left
 
 
 def candidates(workers: int) -> list[Candidate]:
