@@ -248,3 +248,29 @@ def test_who_cannot_reach_one_that_is_lost_asks_again():
     told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
     assert told.meets == [(0, 2)]
     told.wait()
+
+
+def test_an_action_between_averages_comes_after_those_under_way_and_before_the_next():
+    told = Told(4)
+    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 4)))
+    told.pairs.when_idle(lambda: told.said.append("now"))
+    told.pairs.take("worker-2", SeekPartner(beside(2, 3, 4)))
+    assert told.meets == [(0, 1)]  # the other one waits, though its workers are free
+    told.pairs.take("worker-0", AverageEnded(0))
+    assert told.said == []
+    told.pairs.take("worker-1", AverageEnded(0))
+    assert told.said[0] == "now"
+    assert told.said[1:] == [StartAverage(1, 2, 3, 0)] * 2
+
+
+def test_an_action_between_averages_does_not_wait_for_a_worker_that_is_lost():
+    told = Told(3)
+    told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
+    told.said.clear()
+    told.pairs.when_idle(lambda: told.said.append("now"))
+    told.pairs.lose("worker-0")
+    assert told.said == [CancelAverage(0)]
+    told.pairs.take("worker-1", AverageEnded(0))
+    assert told.said[1:] == ["now"]
+    told.pairs.when_idle(lambda: told.said.append("again"))
+    assert told.said[2:] == ["again"]
