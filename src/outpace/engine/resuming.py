@@ -9,7 +9,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
-from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint, Taken
 from outpace.record.checkpoints.shards import without_tensors
 from outpace.record.recovery import Recovery
@@ -114,23 +113,6 @@ class ResumePoint:
 def kept_in(worker: int) -> str:
     """Return the name of the file with what a worker's script keeps."""
     return f"{worker_name(worker)}.safetensors"
-
-
-def script_files(point: ResumePoint) -> dict[int, Path]:
-    """Return the files of what scripts keep, by worker; a script that had ended has none.
-
-    Raises:
-        ConfigError: if the number of workers has changed.
-    """
-    before, workers = point.checkpoint.index.workers, len(point.first)
-    if workers != before:
-        raise ConfigError(
-            f"--resume: workers cannot change for a script ({before} in the checkpoint, "
-            f"{workers} given): each worker goes on in its own share of the data"
-        )
-    known = {part.file for part in point.checkpoint.index.parts}
-    files = {worker: (point.path / kept_in(worker)).absolute() for worker in range(workers)}
-    return {worker: path for worker, path in files.items() if path.name in known}
 
 
 def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> ShardState:

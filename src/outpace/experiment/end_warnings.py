@@ -14,11 +14,17 @@ _NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpac
 _ALIKE: Final = 0.5  # fewest steps of a worker that need no warning, as a share of the most
 
 
-def warnings_at_end(experiment: Experiment, engine: Engine) -> Iterator[str]:
-    """Yield what the user of a script should know: a target without values, uneven workers."""
+def warnings_at_end(
+    experiment: Experiment, engine: Engine, before: int | None = None
+) -> Iterator[str]:
+    """Yield what the user of a script should know: a target without values, uneven workers.
+
+    before: the number of workers at the checkpoint from which the run went on; None: it began.
+    """
     if isinstance(experiment.task, Script):
         yield from _target_never_checked(experiment, engine)
-        yield from _uneven_steps(experiment, engine)
+        if before in (None, experiment.workers) and not engine.recovery().restarts:
+            yield from _uneven_steps(experiment, engine)
 
 
 def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[str]:

@@ -98,7 +98,8 @@ class RecordedRun:
         try:
             self._begin_tracking()
             self.engine.run()
-            for warning in warnings_at_end(self.experiment, self.engine):
+            before = None if self.resumed is None else self.resumed.point.checkpoint.index.workers
+            for warning in warnings_at_end(self.experiment, self.engine, before):
                 self.warnings.append(warning)
                 self.warn(warning)
         except KeyboardInterrupt as interrupt:

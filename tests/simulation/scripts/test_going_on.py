@@ -41,8 +41,6 @@ def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(tmp_path,
         killed_after(3, patch)  # after iteration 4 of 9, in the second of three epochs
         with pytest.raises(Killed):
             outpace.simulate(CONFIG, tmp_path / "run")
-    with pytest.raises(outpace.ConfigError, match="workers cannot change for a script"):
-        outpace.simulate(None, resume=tmp_path / "run", workers=3)
     found = outpace.simulate(None, resume=tmp_path / "run")
     assert found.summary["resumed_from"] == "checkpoints/000003"
     assert found.summary["parameters_digest"] == whole.summary["parameters_digest"]
@@ -51,3 +49,28 @@ def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(tmp_path,
     kept = ["worker", "iteration", "time_s", "train_loss", "lr", "seen"]
     rows = found.metrics.sort_by(order).select(kept)
     assert rows.to_pydict() == whole.metrics.sort_by(order).select(kept).to_pydict()
+
+
+@pytest.mark.parametrize(
+    ("workers", "seen"),
+    [
+        # At the checkpoint each of two workers had read 12 samples in epoch 0 and 4 in epoch 1, as
+        # the script counts them. 16 of the 24 samples of epoch 1, and all of epoch 2, are left.
+        (1, 16 + 16 + 24),
+        # Of 8 samples that were used each of three workers leaves out 2 in its share of 8.
+        (3, 16 + 6 + 8),
+        (4, 16 + 4 + 6),
+    ],
+)
+def test_a_script_goes_on_with_another_number_of_workers(tmp_path, monkeypatch, workers, seen):
+    with monkeypatch.context() as patch:
+        killed_after(3, patch)  # after iteration 4 of 9, in the second of three epochs
+        with pytest.raises(Killed):
+            outpace.simulate(CONFIG, tmp_path / "run")
+    found = outpace.simulate(None, resume=tmp_path / "run", workers=workers)
+    rows = found.metrics.to_pylist()
+    last = {row["worker"]: row["seen"] for row in rows}
+    assert [last[worker] for worker in range(workers)] == [seen] * workers
+    # Schedulers go on, too: a third of the learning rate less after every second step.
+    steps = {1: 4 + 4 + 6, 3: 4 + 2 + 2, 4: 4 + 1 + 2}[workers]
+    assert rows[-1]["lr"] == pytest.approx(0.02 * 0.7 ** (steps // 2))

@@ -87,7 +87,10 @@ class KeptState:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the script into a state. Raises ConfigError if it keeps other objects now."""
+        """Put the script into a state, without `random` if the generators stay as they are.
+
+        Raises ConfigError if it keeps other objects now.
+        """
         kept, names = state["objects"], set(self._objects)
         if names != set(kept):
             raise ConfigError(
@@ -101,8 +104,11 @@ class KeptState:
         ):
             group.update(settings)
         self._script.load_buffers(state["buffers"])
-        HERE.data.restore(state["data"], lambda: set_random_states(state["random"]))
-        set_random_states(state["random"])
+        if (random := state.get("random")) is None:
+            HERE.data.restore(state["data"], lambda: None)
+        else:
+            HERE.data.restore(state["data"], lambda: set_random_states(random))
+            set_random_states(random)
 
 
 def random_states() -> dict[str, Any]:

@@ -211,8 +211,9 @@ class Plan(WireMessage, tag="plan"):
     first: the first iteration of each worker, where a run goes on; empty: all begin with 0. late:
     the others train already, and the worker takes the place of one that was lost. kept: for each
     worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
-    scripts had come to their end before the checkpoint. resume: without servers, the folder of the
-    checkpoint from which the workers go on; empty: they begin.
+    scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
+    were as many workers before. resume: without servers, the folder of the checkpoint from which
+    the workers go on; empty: they begin.
     """
 
     endpoints: list[Text]  # of the servers
@@ -228,6 +229,8 @@ class Plan(WireMessage, tag="plan"):
     late: bool = False
     kept: list[Count] = msgspec.field(default_factory=list)
     ended: list[Index] = msgspec.field(default_factory=list)
+    before: Count = 0
+    places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
 
     @property

@@ -11,6 +11,7 @@ import torch
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
+from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import has_scheduler, tells_pauses, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
@@ -68,6 +69,7 @@ class ServedWorker(WorkerProcess):
         self.servers: list[str] = []
         self.first_iteration: int | None = None  # to begin with in the middle of a run
         self.kept: torch.Tensor | None = None  # what its script kept at a checkpoint, see Keeping
+        self.redivided: Redivided | None = None  # if there were other workers at the checkpoint
         self.has_ended = False  # its script had come to its end at the checkpoint
         # Returns True if an order of the coordinator is about checkpoints.
         self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
@@ -112,6 +114,8 @@ class ServedWorker(WorkerProcess):
         if plan.first:
             self.first_iteration = plan.first[self.worker]
         self.has_ended = self.worker in plan.ended
+        if plan.before:
+            self.redivided = Redivided(plan.before, plan.places)
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
         await self.start_run()

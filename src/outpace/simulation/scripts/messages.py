@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import OutpaceError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -210,12 +211,14 @@ class Begin:
         slices: of the flat parameters, one for each server.
         buffers: worker 0's, which all begin with.
         kept: file of what the script kept at a checkpoint; None: the script begins.
+        redivided: of another number of workers than at the checkpoint; None: of as many.
     """
 
     elements: int
     slices: list[slice]
     buffers: torch.Tensor
     kept: Path | None = None
+    redivided: Redivided | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from outpace.blocks.block import Block, parts
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
 from outpace.engine.scripts.misuse import with_name
+from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import RunError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -112,6 +113,7 @@ class ScriptProcess:
         output.started()
         self.host: Host
         self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
+        self.redivided: Redivided | None = None  # if it goes on with another number of workers
         self.save: Path | None = None  # where it is to write what it keeps, until it has
         self.step: Stepped | None = None  # the last one
         self.has_left = False
@@ -138,7 +140,7 @@ class ScriptProcess:
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
-        self._script.send(Begin(elements, slices, buffers, self.kept))
+        self._script.send(Begin(elements, slices, buffers, self.kept, self.redivided))
 
     def receive(self) -> FromScript:
         """Return the next message about the script's training."""

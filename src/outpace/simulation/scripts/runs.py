@@ -12,10 +12,11 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
-from outpace.engine.resuming import ResumePoint, kept_in, script_files
+from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.scripts.optimizer_state import cut
+from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
 from outpace.optim.python import PythonOptimizer
@@ -279,9 +280,9 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def _restore_scripts(self, point: ResumePoint) -> None:
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
-        files = script_files(point)
+        files, others = script_files(point), redivided(point)
         for process in self._processes:
-            process.kept = files.get(process.worker)
+            process.kept, process.redivided = files.get(process.worker), others
 
     def save_scripts(self, folder: Path) -> set[int]:
         training = [process for process in self._processes if not process.has_left]

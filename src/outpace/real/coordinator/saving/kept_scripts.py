@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint, kept_in, script_files
+from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.engine.scripts.redividing import Redivided, redivided, script_files
 from outpace.errors import RunError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
@@ -33,7 +34,8 @@ class KeptScripts:
             there; None: there is none yet.
 
     Raises:
-        ConfigError: if the number of workers is another one than at the checkpoint.
+        ConfigError: if the number of workers is another one than at the checkpoint, and cannot be.
+        OSError: if a file cannot be read.
     """
 
     def __init__(
@@ -47,9 +49,12 @@ class KeptScripts:
         self._listener, self._last = listener, last
         self._workers = experiment.workers
         self._files: dict[int, Path] = {}
+        self._redivided: Redivided | None = None
+        self._resume = None if resume is None else resume.path
         self.ended: Collection[int] = ()
         if self._is_wanted and resume is not None:
             self._files = script_files(resume)
+            self._redivided = redivided(resume)
             self.ended = resume.checkpoint.index.ended
 
     def all(self) -> list[torch.Tensor]:
@@ -69,13 +74,20 @@ class KeptScripts:
         folder = self._last() if self._is_wanted else None
         if folder is None:
             return []
-        data = self._read(worker, folder / kept_in(worker))
+        is_first = self._resume is not None and folder.name == self._resume.name  # none since
+        data = self._read(worker, self._files.get(worker) if is_first else folder / kept_in(worker))
         return [data if each == worker else NOTHING for each in range(self._workers)]
 
     def announced(self, plan: Plan, states: Sequence[torch.Tensor]) -> Plan:
         """Return the plan for workers, which says what follows it."""
         sizes, ended = [data.numel() for data in states], list(self.ended)
-        return msgspec.structs.replace(plan, kept=sizes, ended=ended)
+        plan = msgspec.structs.replace(plan, kept=sizes, ended=ended)
+        folder, others = self._last(), self._redivided
+        if others is None or self._resume is None:
+            return plan
+        if folder is not None and folder.name != self._resume.name:
+            return plan  # of a checkpoint with as many workers
+        return msgspec.structs.replace(plan, before=others.before, places=others.places)
 
     def send(self, states: Sequence[torch.Tensor]) -> None:
         """Send each worker what its script goes on with, after the plan."""

@@ -70,7 +70,8 @@ class Keeping:
             tree = tree_of(from_bytes(data))
         except OSError as error:
             raise RunError(f"{self._process.name}: what its script kept: {error}") from error
-        self._kept.restore(tree)
+        others = self._process.redivided
+        self._kept.restore(tree if others is None else others.of(self._process.worker, tree))
 
     # -- requests --------------------------------------------------------------------
 

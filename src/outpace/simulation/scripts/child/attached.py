@@ -155,7 +155,9 @@ class SimulatedScript:
             script.load_buffers(begin.buffers)
         self._state.begin()
         if begin.kept is not None:
-            self._kept.restore(read_tree(begin.kept))
+            kept = read_tree(begin.kept)
+            others = begin.redivided
+            self._kept.restore(kept if others is None else others.of(number, kept))
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -1,0 +1,89 @@
+"""Scripts that go on with another number of workers than at the checkpoint.
+
+`outpace.sampler` shuffles the data by the epoch alone, and gives worker r of n the samples r,
+r + n, r + 2n and so on. If n workers have had s samples each, the first n * s of the epoch are
+used, and of m workers each leaves out n * s / m. That is rounded down, so fewer than m samples are
+used twice. Where workers are at different places, the one that is furthest behind counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.errors import ConfigError
+from outpace.record.checkpoints.trees import read_tree
+from outpace.sync.messages import worker_name
+
+
+@dataclass(frozen=True, slots=True)
+class Redivided:
+    """How the scripts of a checkpoint are shared out among another number of workers.
+
+    Attributes:
+        before: how many workers there were. Worker w begins with what the script of worker
+            w % before kept.
+        places: epoch, and samples to leave out, of each sampler.
+    """
+
+    before: int
+    places: list[tuple[int, int]]
+
+    def of(self, worker: int, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a worker begins with. state: of worker `worker % before`.
+
+        The random generators of a worker that was not there are as they were seeded: it must not
+        draw the same numbers as another one.
+        """
+        changed = {**state, "data": self.places}
+        if worker >= self.before:
+            del changed["random"]
+        return changed
+
+
+def script_files(point: ResumePoint) -> dict[int, Path]:
+    """Return the files with which scripts go on, by worker; a script that had ended has none.
+
+    Raises:
+        ConfigError: if the number of workers has changed, and one of the scripts had ended.
+    """
+    before, workers = point.checkpoint.index.workers, len(point.first)
+    known = {part.file for part in point.checkpoint.index.parts}
+    missing = [worker_name(each) for each in range(before) if kept_in(each) not in known]
+    if workers != before and missing:
+        raise ConfigError(
+            f"--resume: workers cannot change ({before} in the checkpoint, {workers} given): the "
+            f"script of {missing[0]} had no part in the training any more, so it is not known how "
+            "to share the data out"
+        )
+    names = {worker: kept_in(worker % before) for worker in range(workers)}
+    return {w: (point.path / name).absolute() for w, name in names.items() if name in known}
+
+
+def redivided(point: ResumePoint) -> Redivided | None:
+    """Return how scripts go on with another number of workers; None if it is the same.
+
+    Raises:
+        ConfigError: as `script_files`.
+        OSError: if a file cannot be read.
+    """
+    before, workers = point.checkpoint.index.workers, len(point.first)
+    if workers == before:
+        return None
+    files = script_files(point)
+    paths = {path.name: path for path in files.values()}
+    if before > workers:
+        paths = {kept_in(each): point.path / kept_in(each) for each in range(before)}
+    states = [read_tree(path) for path in paths.values()]
+    return Redivided(before, _places([state["data"] for state in states], before, workers))
+
+
+def _places(
+    known: Sequence[Sequence[tuple[int, int]]], before: int, workers: int
+) -> list[tuple[int, int]]:
+    """Return the places of samplers. known: for each worker before, those of its samplers."""
+    behind = [min(places) for places in zip(*known, strict=False)]
+    return [(epoch, samples * before // workers) for epoch, samples in behind]

@@ -1,0 +1,25 @@
+"""Scripts go on with another number of workers."""
+
+from __future__ import annotations
+
+from outpace.engine.scripts.redividing import Redivided, _places
+
+
+def test_the_samples_that_were_used_are_shared_out_anew():
+    # Four workers have had 30 samples each of epoch 2: 120 of it are used.
+    known = [[(2, 30)]] * 4
+    assert _places(known, 4, 6) == [(2, 20)]
+    assert _places(known, 4, 3) == [(2, 40)]
+    assert _places(known, 4, 7) == [(2, 17)]  # 119: one is used twice
+
+
+def test_the_worker_that_is_furthest_behind_counts():
+    # Each has two samplers.
+    assert _places([[(1, 0), (0, 8)], [(0, 90), (0, 4)]], 2, 1) == [(0, 180), (0, 8)]
+
+
+def test_a_further_worker_draws_random_numbers_of_its_own():
+    state = {"objects": {"seen": 3}, "random": {"torch": 1}, "data": [(0, 4)]}
+    others = Redivided(2, [(0, 2)])
+    assert others.of(1, state) == {**state, "data": [(0, 2)]}
+    assert others.of(2, state) == {"objects": {"seen": 3}, "data": [(0, 2)]}
