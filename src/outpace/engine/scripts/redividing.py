@@ -44,6 +44,16 @@ class Redivided:
         return changed
 
 
+def require_same_workers(point: ResumePoint) -> None:
+    """Raise ConfigError if the number of workers has changed."""
+    before, workers = point.checkpoint.index.workers, len(point.first)
+    if workers != before:
+        raise ConfigError(
+            f"--resume: workers cannot change for a script without servers ({before} in the "
+            f"checkpoint, {workers} given): each goes on with a model of its own"
+        )
+
+
 def script_files(point: ResumePoint) -> dict[int, Path]:
     """Return the files with which scripts go on, by worker; a script that had ended has none.
 

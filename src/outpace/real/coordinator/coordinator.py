@@ -26,7 +26,8 @@ import msgspec
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint, script_files
+from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.redividing import require_same_workers
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
@@ -178,7 +179,7 @@ class Coordinator:
                         self.checkpoints = CheckpointsOfServers(*given)
             else:
                 if resume is not None and isinstance(experiment.task, Script):
-                    script_files(resume)  # they must be there
+                    require_same_workers(resume)
                 peers = self._architecture = WithoutServers(
                     experiment, self.kernel, self.listener, evaluate, self.store, resume
                 )
