@@ -2,8 +2,8 @@
 
 A run's speed changes by more than a checkpoint costs, as other programs come and go. So short
 windows with and without a checkpoint follow each other in one run, in the order A B B A, and each
-is compared with its neighbour. Two quantities are compared: iterations, and the processor time of
-all processes of the run for each iteration, which other programs change less.
+is compared with its neighbour. Two quantities are compared: iterations, and the processor time that
+all processes of the run need for as many iterations, which other programs change less.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from benchmarks.failures.rows import Row, row
@@ -60,27 +60,29 @@ def overhead(
         taken = sorted((folder / "checkpoints").iterdir())
         if int(taken[-1].name) < sum(saving):
             raise RuntimeError(f"{folder}: not every checkpoint was taken")
-        rates, processor_s = windowed.measured(result)
+        rates, busy = windowed.measured(result)
         kind = "SGD with momentum" if momentum else "plain SGD"
         name = f"a checkpoint of a {megabytes:g} MB model each {EVERY_S:g} s, {kind}"
-        fewer = [1 - a / b for a, b in _pairs(rates, saving)]
-        longer = [a / b - 1 for a, b in _pairs(processor_s / rates, saving)]
-        part = window_s / EVERY_S
-        for what, costs in (("iterations", fewer), ("processor time", longer)):
-            values = [part * cost for cost in costs]
-            rows.append(row(f"{name}: {what}", values, unit="%", goal=GOAL, around="95 %"))
+        fewer = [1 - float(a / b) for a, b in _pairs(rates, saving)]
+        more = [
+            float(a[0] - b[0] * a[1] / b[1]) * window_s
+            for a, b in _pairs(np.stack([busy, rates], 1), saving)
+        ]
+        lost = [cost * window_s / EVERY_S for cost in fewer]
+        rows.append(row(f"{name}: iterations", lost, unit="%", goal=GOAL, around="95 %"))
+        cores = os.cpu_count() or 1
+        shares = [cost / cores / EVERY_S for cost in more]
+        what = f"{name}: time of {cores} processors"
+        rows.append(row(what, shares, unit="%", goal=GOAL, around="95 %"))
         size = sum(file.stat().st_size for file in taken[-1].iterdir()) / 1e6
         rows.append(row(f"size of that checkpoint, {kind}", [size], unit="MB"))
     return rows
 
 
-def _pairs(values: Floats, saving: Sequence[bool]) -> list[tuple[float, float]]:
+def _pairs(values: Floats, saving: Sequence[bool]) -> list[tuple[Any, Any]]:
     """Return the values of each two windows, of the one with a checkpoint first."""
     each = list(pairwise(range(len(values))))[::2]
-    return [
-        (float(values[a if saving[a] else b]), float(values[b if saving[a] else a]))
-        for a, b in each
-    ]
+    return [(values[a if saving[a] else b], values[b if saving[a] else a]) for a, b in each]
 
 
 class _Windows:

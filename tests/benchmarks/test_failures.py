@@ -31,7 +31,7 @@ def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys
     for what in (
         "| goodput with one kill of a worker each 2 s, SSP, 4 workers |",
         "| a checkpoint of a 1 MB model each 10 s, plain SGD: iterations |",
-        "| a checkpoint of a 1 MB model each 10 s, plain SGD: processor time |",
+        "| a checkpoint of a 1 MB model each 10 s, plain SGD: time of ",
         "| size of that checkpoint, plain SGD | 1 MB |",
         "| a killed server is back, a model of 1 MB |",
         "| of 10, those that broke a promise | 0 clusters |",

@@ -45,7 +45,7 @@ _MESSAGES: Final = {
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
-    "failed": "{role} failed: {text}",
+    "failed": "{text}",
     "finished": "{role} is done",
     "notice": "{text}",
     "warning": "{text}",
