@@ -46,7 +46,7 @@ match case:
     case "untimed":
         for _ in range(3):
             with outpace.untimed(), outpace.untimed():
-                time.sleep(0.1)
+                time.sleep(0.3)
             step()
         (outpace.output_dir() / "code").write_text(str(forked()))
         thread = Thread(target=lambda: [outpace.log(number=number) for number in range(600)])
