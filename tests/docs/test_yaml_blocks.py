@@ -6,11 +6,11 @@ import csv
 import re
 
 import pytest
-from ruamel.yaml import YAML
 from tests.docs.blocks import Block, cases
 
 from outpace.config.reading import experiment_from, sync_from
 from outpace.experiment.comparison import variants_from
+from outpace.support.yaml_files import read_yaml
 from outpace.sync import PeerStrategy
 
 # What a block leaves out. Sizes are those that the blocks assume.
@@ -65,7 +65,8 @@ def test_every_yaml_block_is_a_configuration(block: Block, tmp_path):
         rows = ((worker, 0, 1.0) for worker in range(32))
         csv.writer(file).writerows([("worker", "iteration", "seconds"), *rows])
     for text in examples(block.text):
-        given = BASE | YAML(typ="safe").load(text)
+        (tmp_path / "block.yaml").write_text(text)
+        given = BASE | read_yaml(tmp_path / "block.yaml")
         sync = given["sync"]
         if isinstance(sync, dict) and isinstance(sync_from(sync, text), PeerStrategy):
             del given["servers"]

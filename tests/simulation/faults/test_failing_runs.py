@@ -33,6 +33,24 @@ def test_no_gradient_counts_twice_and_the_run_goes_on_whatever_fails(strategy, s
         assert found.missing <= found.recovery.updates_lost + pushes * found.costs["worker_losses"]
 
 
+@pytest.mark.parametrize("strategy", ["bsp", "asp", "ssptable"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"network": {"bandwidth_bytes_per_s": 2e3, "contention": "fair"}},
+        {"push_time": {"kind": "constant", "mean_s": 0.02}, "pull_time": None},
+        {"colocate": True},
+    ],
+)
+def test_nothing_of_a_dead_process_arrives_whatever_carries_it(strategy, changes):
+    faults = [{"kind": "crash", "at_s": 0.35 + 0.31 * n, "worker": n % 3} for n in range(6)]
+    found = ran(strategy, *faults, {**SERVER, "at_s": 2.6}, seed=2, **changes)
+    assert set(found.counts.flatten().tolist()) <= {0.0, 1.0}
+    assert found.recovery.restarts >= 6
+    pushes = 3 if strategy == "ssptable" else 1
+    assert found.missing <= found.recovery.updates_lost + pushes * found.costs["worker_losses"]
+
+
 def test_bsp_has_every_gradient_once_after_the_death_of_a_server():
     found = ran("bsp", SERVER)
     assert found.counts.eq(1).all()
