@@ -181,6 +181,7 @@ def test_a_checkpoint_is_given_up_when_a_worker_ends_and_begun_without_it(tmp_pa
     run.save(2, 3, 41, told[2][1].clock)
     run.wait(1)
     assert run.newest.shards[0].watermarks == (99, 39, 40)
+    assert run.checkpoints.waiting == []  # it has ended
     run.checkpoints.save_now()
     run.checkpoints.leave("worker-1", lost=True)
     order = next(each for who, each in run.orders()[4:] if isinstance(each, TakeCheckpoint))
@@ -250,6 +251,7 @@ def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_l
     run.wait(1)
     assert run.newest.shards[0].watermarks == (5, 99, 5)
     run.orders()
+    assert run.checkpoints.waiting == ["worker-1"]
     run.checkpoints.leave("worker-1", lost=True)  # its model is in no later checkpoint
     run.wait(20)
     assert run.orders() == []

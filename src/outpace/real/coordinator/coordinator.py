@@ -324,7 +324,8 @@ class Coordinator:
         self._end_checkpoints()
         await self._hand_in(WIND_DOWN_S)
         if isinstance(self.checkpoints, CheckpointsOfWorkers):  # some wait, to be saved
-            self._tell(self.losses.awaited(self.workers), StopRun("the run is over"))
+            names = self.losses.awaited(self.checkpoints.waiting)
+            self._tell(names, StopRun("the run is over"))
         self._ending = None
         # After the training scripts take what time they need, for example to save the servers'
         # optimizer state. A time or an accuracy that ends the run then sets no limit.

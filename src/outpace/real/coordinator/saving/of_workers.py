@@ -112,6 +112,11 @@ class CheckpointsOfWorkers(Checkpoints):
             self._await_version()
 
     @property
+    def waiting(self) -> list[str]:
+        """The workers that have finished and wait, because their models are saved."""
+        return [worker_name(each) for each in sorted(self._finished)] if self._apart else []
+
+    @property
     def _can_save(self) -> bool:
         """True unless the run ends, or the model of a worker that has finished is missing."""
         goes_on = bool(self._here) and not (self._is_over or self._stops)
