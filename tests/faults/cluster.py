@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from tests.faults.coordinator import Coordinator
+from tests.faults.coordinator import DETECTED_S, Coordinator
 from tests.faults.oracle import Oracle, Violation
 from tests.faults.processes import (
     Fence,
@@ -34,8 +35,7 @@ from outpace.sync.programs.restarted import RestartedServers
 from outpace.sync.shard import Shard
 
 LIMIT_S = 60.0  # of virtual time; without failures a run takes about one second
-DETECTED_S = 0.005  # from the end of a process until the coordinator knows
-LAST_MESSAGES_S = 2.0  # that are still on their way when the last worker has finished
+UNKILLABLE_S = 0.05  # after it goes on, of a process that could not be killed meanwhile
 
 
 class Silent:
@@ -57,6 +57,7 @@ class Cluster:
         self.network = Network(self, random.Random(-1 - scenario.seed))
         self.processes: dict[str, Process] = {}  # the present ones
         self.generation = 0
+        self._late: list[Fault] = []  # that strike when a worker finishes
         self.over: Future[None] = Future(self.kernel, "the end of the run")
         self.coordinator = Coordinator(self)
 
@@ -64,7 +65,10 @@ class Cluster:
         """Drive it to its end. Raises Violation, or whatever a program raised."""
         self.coordinator.begin(None)
         for fault in self.scenario.faults:
-            self.kernel.call_at(nanoseconds(fault.at_s), self._strike, fault)
+            if fault.kind == "late":
+                self._late.append(replace(fault, kind="server"))
+            else:
+                self.kernel.call_at(nanoseconds(fault.at_s), self._strike, fault)
         self.kernel.spawn(self._supervise(), "the coordinator")
         try:
             self.kernel.run(nanoseconds(LIMIT_S))
@@ -74,14 +78,11 @@ class Cluster:
             raise Violation(f"no progress: {self._waiting()}; {error}") from error
         finally:
             self.kernel.close()
-        servers = [self.processes[server_name(m)] for m in range(self.scenario.servers)]
-        shards = [server.shard for server in servers if isinstance(server, ServerProcess)]
-        left = max(shard.live for shard in shards)
-        self.oracle.end([shard.state() for shard in shards], left)
+        result = self.coordinator.result
+        self.oracle.end([result[server] for server in range(self.scenario.servers)])
 
     async def _supervise(self) -> None:
         await self.over
-        await self.kernel.sleep(LAST_MESSAGES_S)
 
     def _waiting(self) -> str:
         shards = [each.shard for each in self.processes.values() if isinstance(each, ServerProcess)]
@@ -150,10 +151,18 @@ class Cluster:
             skip=self.strategy.skip,
             seed=self.scenario.seed,
         )
-        context: Any = RestartedServers(process, acknowledges=self.policy.acknowledges)
-        await program(CutOffWorker(context) if cut_offs else context)
+        context = RestartedServers(process, acknowledges=self.policy.acknowledges)
+        me: Any = context
+        self.coordinator.hears(process, partial(self.coordinator.began, process))
+        await program(CutOffWorker(me) if cut_offs else me)
         await process.awake()
+        if self._late:
+            fault = self._late.pop()
+            self._later(fault.for_s / 100, self._strike, fault)
         self.coordinator.hears(process, partial(self.coordinator.finished, process))
+        while not process.may_end:  # a server that comes back must hear that it has left
+            await context.recv_within(0.01)
+        process.alive = False
 
     def tell_restarted(self, server: int, version: int) -> None:
         """Tell the workers that messages to a server that has come back go through."""
@@ -172,32 +181,36 @@ class Cluster:
         if fault.kind == "slow":
             self.network.slow_until = self.kernel.now + nanoseconds(fault.for_s)
             return
+        if fault.kind == "both":
+            server = fault.node % self.scenario.servers
+            self._strike(replace(fault, kind="crash"))
+            self._later(fault.for_s / 20, self._strike, replace(fault, kind="server", node=server))
+            return
         is_server = "server" in fault.kind
         process = self.processes.get((server_name if is_server else worker_name)(fault.node))
         if process is None or not process.alive:
             return
+        until = self.kernel.now + nanoseconds(fault.for_s)
         match fault.kind:
             case "crash":
                 process.end(drops=not fault.flag)
-                self._later(DETECTED_S, self.coordinator.lost, process)
-            case "leave":
-                process.end(drops=not fault.flag)
-                back_s = None if fault.flag and fault.for_s > 0.3 else fault.for_s
-                leaves = partial(self.coordinator.lost, stays=False, back_s=back_s)
-                self._later(DETECTED_S, leaves, process)
+                never = fault.flag and fault.for_s > 0.3
+                joins_s = None if never else fault.for_s
+                self._later(DETECTED_S, partial(self.coordinator.lost, joins_s=joins_s), process)
             case "server":
                 process.end()
                 self._later(DETECTED_S, partial(self.coordinator.lost, alone=fault.flag), process)
-            case "lose" | "repeat":
+            case "lose" | "repeat" | "lose last":
                 self.network.tampers[process.name] = fault.kind
             case "freeze" | "freeze server":
-                process.can_be_killed = is_server or not fault.flag
                 process.freeze()
+                if fault.flag and not is_server:
+                    process.killable_at = until + nanoseconds(UNKILLABLE_S)
                 self._later(fault.for_s, lambda _: process.thaw())
                 self._silent(process, fault.for_s)
             case "partition":
-                process.can_be_killed = False
-                self.network.partitions[process] = self.kernel.now + nanoseconds(fault.for_s)
+                process.killable_at = until + nanoseconds(UNKILLABLE_S)
+                self.network.partitions[process] = until
                 self._silent(process, fault.for_s)
 
     def _silent(self, process: Process, for_s: float) -> None:

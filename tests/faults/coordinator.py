@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tests.faults.oracle import Violation
 from tests.faults.processes import Fence, Judge, Process, ServerProcess, WorkerProcess
 
-from outpace.support.units import nanoseconds
+from outpace.support.units import nanoseconds, seconds
+from outpace.sync import membership
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
-from outpace.sync.messages import SCHEDULER, Lost, Rejoin, server_name, worker_name
+from outpace.sync.membership import (
+    EndRun,
+    Kill,
+    Membership,
+    Reconnect,
+    Removed,
+    Replace,
+    Rules,
+    Start,
+)
+from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 
 if TYPE_CHECKING:
     from tests.faults.cluster import Cluster
     from tests.faults.oracle import Pair
 
+DETECTED_S = 0.005  # from the end of a process until the coordinator knows
 START_S = 0.1  # from the order to start a process until it runs
-
-
-@dataclass
-class Replacement:
-    """A worker that is lost. The judges confirm that they do not hear its process any more."""
-
-    old: WorkerProcess
-    generation: int
-    stays: bool
-    back_s: float | None  # until a worker that has left is back; None: never
-    is_back: bool = False  # True when they confirm that the one that had left may be back
-    is_away: bool = False  # True once all judges know that it has left
-    heard: dict[str, tuple[int, int]] = field(default_factory=dict)
+LOOK_S = 0.02  # of a server: whether all workers have left
+RULES = Rules(fence_s=20.0, start_s=20.0)  # no failure of a scenario lasts longer
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A checkpoint that is whole, and what was missing when it was taken."""
+    """A checkpoint that is whole, what was missing when it was taken, and how much was counted."""
 
     states: list[ShardState]
     missing: frozenset[Pair]
+    updates_lost: int
 
 
 class Coordinator:
-    """One for all attempts of a run: it does not fail. `attempt` rises when all begin again."""
+    """One for all attempts of a run: it does not fail. `attempt` rises when all begin again.
+
+    `sync.membership` decides about workers; here its orders are carried out.
+
+    Attributes:
+        result: the states that the servers hand in at the end, by shard.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._kernel = cluster, cluster.kernel
@@ -52,12 +61,7 @@ class Coordinator:
         self._stored: Stored | None = None
         self._planner = CutPlanner(self._scenario.servers, cluster.strategy.exact)
         self._parts: dict[int, ShardState] = {}
-        self._replacing: dict[int, Replacement] = {}
-        self._down: set[int] = set()
-        self._finished: set[int] = set()
-        self._away: dict[int, bool] = {}  # workers that have left -> whether they come back
         self._is_starting = False
-        self._came_back = False  # True if a server has come back while the workers went on
         self._after(self._scenario.checkpoint_s, self._checkpoint_is_due)
 
     # -- attempts ------------------------------------------------------------------
@@ -65,17 +69,27 @@ class Coordinator:
     def begin(self, stored: Stored | None) -> None:
         """Start all processes, from a checkpoint or from the beginning."""
         cluster, scenario = self._cluster, self._scenario
-        self._replacing.clear()
-        self._down.clear()
-        self._finished.clear()
-        self._away.clear()
-        self._is_starting = self._came_back = False
+        servers = [server_name(server) for server in range(scenario.servers)]
+        policy = cluster.policy
+        has_scheduler = policy.scheduler is not None or policy.cut_off is not None
+        rules = replace(RULES, on_loss=scenario.on_loss)
+        self._members = Membership(
+            scenario.workers, servers, rules, [SCHEDULER] if has_scheduler else []
+        )
+        self._reached: dict[int, dict[str, int]] = {n: {} for n in range(scenario.workers)}
+        self._joins_s: dict[int, float | None] = {}  # of workers that are lost
+        self._down: set[str] = set()  # servers that are lost, and come back alone
+        self._returning: set[str] = set()  # servers that are back, and told of all workers
+        self._done: set[int] = set()  # workers that have finished, or have left for good
+        self._finished: set[int] = set()
+        self.result: dict[int, ShardState] = {}
+        self._is_starting = self._is_ending = False
         states = None
         if stored is not None:
             states = stored.states
-            if cluster.policy.cut_off is not None:
+            if policy.cut_off is not None:
                 states = aligned(states)
-            cluster.oracle.went_back(states, stored.missing)
+            cluster.oracle.went_back(states, stored.missing, stored.updates_lost)
         else:
             cluster.oracle.begin()
         cluster.start_servers(states)
@@ -87,7 +101,7 @@ class Coordinator:
             server.cuts.ask(order.number, order.clock)
         for worker in range(scenario.workers):
             first = None if states is None else first_iteration(worker, states)
-            cluster.start_worker(worker, cluster.generation, first)
+            cluster.start_worker(worker, 0, first)
 
     def restart_all(self) -> None:
         """End everything, and begin again from the last checkpoint."""
@@ -109,163 +123,212 @@ class Coordinator:
         self.lost(process)
 
     def lost(
-        self,
-        process: Process,
-        *,
-        stays: bool = True,
-        back_s: float | None = None,
-        alone: bool = False,
+        self, process: Process, *, joins_s: float | None = START_S, alone: bool = False
     ) -> None:
-        """A process has ended, or is not heard any more."""
+        """A process has ended, or is not heard any more.
+
+        joins_s: in a run that goes on without it, until another process joins; None: none does.
+        """
         if self._cluster.processes.get(process.name) is not process:
             return
         if isinstance(process, WorkerProcess):
-            if process.worker in self._away:
-                return
-            if process.worker in self._finished:
-                self._let_go(process.worker)
-            elif process.worker not in self._replacing:
-                self._replace(process, stays, back_s)
+            self._lost_worker(process, joins_s)
         elif self._cluster.over.done:
             return
-        elif isinstance(process, ServerProcess) and process.shard.index not in self._down:
+        elif isinstance(process, ServerProcess) and process.name not in self._down:
             process.end()
             if not alone or not self._cluster.strategy.alone or self._stored is None:
                 self.restart_all()
                 return
-            self._down.add(process.shard.index)
+            self._down.add(process.name)
+            self._returning.discard(process.name)
+            self._members.server_lost(process.name)
+            self.result.pop(process.shard.index, None)
             self._send(self._planner.abandon())
             self._after(START_S, partial(self._restart_server, process.shard.index))
 
-    def _replace(self, process: WorkerProcess, stays: bool, back_s: float | None) -> None:
-        if process.can_be_killed:
-            process.end()
-        if not stays:
-            self._cluster.oracle.leaves(process.worker)
-            self._away[process.worker] = back_s is not None
-        self._cluster.generation += 1
-        replacement = Replacement(process, self._cluster.generation, stays, back_s)
-        self._replacing[process.worker] = replacement
-        for judge in self._cluster.judges:
-            # A scheduler that is told that a worker has left may let others through: the servers
-            # must know it first.
-            if stays or judge.name != SCHEDULER:
-                self._order(judge, partial(self._fence_off, replacement))
+    def _lost_worker(self, process: WorkerProcess, joins_s: float | None) -> None:
+        worker, members, oracle = process.worker, self._members, self._cluster.oracle
+        process.is_lost = True
+        leaves = self._scenario.on_loss == "continue" and worker not in self._finished
+        if leaves and worker in oracle.computed and members.can_spare(worker):
+            oracle.leaves(worker)
+            self._joins_s[worker] = joins_s
+        self._do(members.lost(worker, "is lost", self._kernel.now, has_ended=not process.alive))
 
-    def _let_go(self, worker: int) -> None:
-        """A worker has finished, and its last message may not have arrived everywhere."""
-        self._cluster.generation += 1
-        process = self._cluster.processes[worker_name(worker)]
-        assert isinstance(process, WorkerProcess)
-        gone = Replacement(process, self._cluster.generation, False, None)
-        for judge in self._cluster.judges:
-            self._order(judge, partial(self._fence_off, gone))
+    def ended(self, process: Process) -> None:
+        """A process has ended: the launcher says so after a moment, if it is the present one."""
 
-    async def _fence_off(self, replacement: Replacement, judge: Judge) -> None:
+        def tell() -> None:
+            if self._cluster.processes.get(process.name) is process:
+                assert isinstance(process, WorkerProcess)
+                self._do(self._members.process_ended(process.worker, self._kernel.now))
+
+        self._after(DETECTED_S, tell)
+
+    def _do(self, orders: Sequence[membership.Order]) -> None:
+        cluster, oracle = self._cluster, self._cluster.oracle
+        for order in orders:
+            match order:
+                case Replace():
+                    judge = cluster.processes[order.server]
+                    assert isinstance(judge, Judge)
+                    self._order(judge, partial(self._fence_off, order))
+                case Kill(worker):
+                    process = cluster.processes[worker_name(worker)]
+                    assert isinstance(process, WorkerProcess)
+                    self._kernel.call_at(
+                        max(self._kernel.now, process.killable_at), self._kill, process
+                    )
+                case Start(worker):
+                    process = cluster.processes[worker_name(worker)]
+                    assert isinstance(process, WorkerProcess)
+                    if worker in oracle.computed:
+                        arrived = self._arrived(worker)
+                        oracle.lost_worker(worker, arrived, process.computed, order.first)
+                    oracle.updates_lost += order.lost
+                    self._after(START_S, partial(self._start, order))
+                case Removed(worker, lost):
+                    oracle.updates_lost += lost
+                    if worker not in self._finished:
+                        oracle.gone(worker, self._arrived(worker))
+                        self._removed(worker)
+                case Reconnect(server):
+                    self._reconnect(server)
+                case EndRun(reason):
+                    oracle.ended(reason, self._finished)
+                    self.restart_all()  # the user resumes it
+                    return
+        if (due := self._members.next_deadline) is not None and orders:
+            members = self._members
+            self._after(seconds(max(0, due - self._kernel.now)), lambda: self._look(members))
+
+    def _look(self, members: Membership) -> None:
+        if members is self._members and members.on_time(self._kernel.now):
+            raise Violation("a wait of the membership has reached its limit")
+
+    def _arrived(self, worker: int) -> int:
+        """Return the last iteration of a worker that all servers have."""
+        return min(self._reached[worker].values())
+
+    def _kill(self, process: WorkerProcess) -> None:
+        process.end()
+        self.ended(process)
+
+    async def _fence_off(self, order: Replace, judge: Judge) -> None:
         """In the process of a judge: hear only the next process of the worker."""
-        worker = replacement.old.worker
-        judge.fences[worker_name(worker)] = Fence(replacement.generation)
-        # One that had left is waited for from now on. If it were only when its own Rejoin arrives,
-        # shards could have moved on differently meanwhile, and its first pulls answered too early.
-        lost = Lost(worker, replacement.stays)
-        judge.mailbox.put(Rejoin(worker, 0) if replacement.is_back else lost)
+        worker, name = order.worker, worker_name(order.worker)
+        if judge.fences[name].generation != order.generation:
+            judge.fences[name] = Fence(order.generation)
         await judge.settled()
         progress = judge.progress(worker)
-        self.hears(judge, partial(self._confirmed, replacement, judge, progress))
+        self._tell(judge, Lost(worker, order.stays))
+        await judge.settled()
+        if order.stays:
+            progress = judge.progress(worker)
+        self.hears(judge, partial(self._confirmed, order, *progress))
 
-    def _confirmed(self, replacement: Replacement, judge: Judge, progress: tuple[int, int]) -> None:
-        worker = replacement.old.worker
-        if self._replacing.get(worker) is not replacement:
-            return
-        replacement.heard[judge.name] = progress
-        if not (replacement.stays or replacement.is_back):
-            names = {each.name for each in self._cluster.judges}
-            if SCHEDULER in names and replacement.heard.keys() == names - {SCHEDULER}:
-                scheduler = self._cluster.judges[-1]
-                self._order(scheduler, partial(self._fence_off, replacement))
-        if len(replacement.heard) < len(self._cluster.judges) or self._down:
-            return
-        servers = map(server_name, range(self._scenario.servers))
-        arrived = min(replacement.heard[name][0] for name in servers)
-        first = max(max(1 + mark, clock) for mark, clock in replacement.heard.values())
-        oracle = self._cluster.oracle
-        if replacement.is_away:
-            return
-        if replacement.stays:
-            oracle.lost_worker(worker, arrived, replacement.old.computed)
-        elif not replacement.is_back:
-            oracle.gone(worker, arrived)
-            replacement.is_away = True
-            if replacement.back_s is None:
-                del self._replacing[worker]
-                self._end_if_over()
-            else:
-                self._after(replacement.back_s, partial(self._come_back, replacement))
-            return
-        self._after(START_S, partial(self._start, replacement, first))
+    def _tell(self, judge: Judge, lost: Lost) -> None:
+        judge.mailbox.put(lost)
 
-    def _come_back(self, left: Replacement) -> None:
-        """A worker that had left takes part again: from where, the judges know."""
-        worker = left.old.worker
-        self._cluster.generation += 1
-        replacement = Replacement(left.old, self._cluster.generation, False, None, is_back=True)
-        self._replacing[worker] = replacement
-        for judge in self._cluster.judges:
-            self._order(judge, partial(self._fence_off, replacement))
+    def _confirmed(self, order: Replace, watermark: int, clock: int) -> None:
+        worker, now = order.worker, self._kernel.now
+        if order.server != SCHEDULER:
+            self._reached[worker][order.server] = watermark
+        self._do(
+            self._members.confirmed(order.server, worker, order.generation, watermark, clock, now)
+        )
 
-    def _start(self, replacement: Replacement, first: int) -> None:
-        worker = replacement.old.worker
-        if self._replacing.get(worker) is not replacement:
-            return
-        del self._replacing[worker]
-        self._away.pop(worker, None)
-        self._cluster.start_worker(worker, replacement.generation, first)
+    def _start(self, order: Start) -> None:
+        if self._members.generation(order.worker) == order.generation:
+            old = self._cluster.processes[worker_name(order.worker)]
+            if old.alive and self._scenario.on_loss == "restart":
+                raise Violation(f"{old.name} is started while its old process is alive")
+            self._cluster.start_worker(order.worker, order.generation, order.first)
+
+    def began(self, process: WorkerProcess) -> None:
+        """A worker is ready to begin."""
+        if self._members.is_starting(process.worker):
+            self._members.began(process.worker)
+
+    # -- workers that join anew ----------------------------------------------------
+
+    def _removed(self, worker: int) -> None:
+        joins_s = self._joins_s.pop(worker, None)
+        if joins_s is None:
+            self._done.add(worker)
+            self._end_if_over()
+        else:
+            self._after(joins_s, partial(self._joins, worker))
+
+    def _joins(self, worker: int) -> None:
+        """A new process takes part as a worker that had left."""
+        self._do(self._members.joins(worker, self._kernel.now))
+
+    # -- servers that come back while the workers go on ------------------------------
 
     def _restart_server(self, server: int) -> None:
         """A server comes back from the last checkpoint while the workers go on."""
         assert self._stored is not None
-        cluster, state = self._cluster, self._stored.states[server]
+        cluster, oracle, state = self._cluster, self._cluster.oracle, self._stored.states[server]
         cluster.generation += 1
         cluster.start_server(server, state, everyone=False)
-        self._down.discard(server)
-        self._came_back = True
-        process = cluster.processes[server_name(server)]
-        assert isinstance(process, ServerProcess)
+        self._down.discard(server_name(server))
+        self._returning.add(server_name(server))
         for worker in range(self._scenario.workers):
             present = cluster.processes[worker_name(worker)]
             assert isinstance(present, WorkerProcess)
-            last = max(present.computed, cluster.oracle.computed.get(worker, -1))
-            cluster.oracle.came_back(worker, state.watermarks[worker] + 1, last)
-            process.fences[worker_name(worker)] = Fence(present.generation)
-            # What has changed since the checkpoint.
-            if worker in self._finished or worker in self._away:
-                process.mailbox.put(Lost(worker, stays=False))
-            elif worker in state.gone:
-                process.mailbox.put(Rejoin(worker, 0))
-        for replacement in self._replacing.values():
-            replacement.heard.pop(process.name, None)
-            self._order(process, partial(self._fence_off, replacement))
-        cluster.tell_restarted(server, state.version)
+            last = max(present.computed, oracle.computed.get(worker, -1))
+            oracle.came_back(worker, state.watermarks[worker] + 1, last)
+        self._do(self._members.server_back(server_name(server)))
+
+    def _reconnect(self, name: str) -> None:
+        """The workers may talk to a server that has come back."""
+        assert self._stored is not None
+        process = self._cluster.processes[name]
+        assert isinstance(process, ServerProcess)
+        self._returning.discard(name)
+        shard = process.shard.index
+        self._cluster.tell_restarted(shard, self._stored.states[shard].version)
+        self._end_if_over()
+
+    # -- the end -------------------------------------------------------------------
 
     def finished(self, process: WorkerProcess) -> None:
-        """A worker has left the run."""
+        """A worker has done all its iterations, and said so to the servers."""
         if self._cluster.processes.get(process.name) is process:
+            self._do(self._members.finished(process.worker))
             self._finished.add(process.worker)
-            if self._came_back:
-                self._let_go(process.worker)
+            self._done.add(process.worker)
+            process.may_end = True
             self._end_if_over()
 
     def _end_if_over(self) -> None:
-        """End the run when all workers have finished or left, and no server is known to be lost."""
-        cluster = self._cluster
-        never = {worker for worker, comes_back in self._away.items() if not comes_back}
-        done = self._finished | (never - self._replacing.keys())
-        if len(done) < self._scenario.workers or cluster.over.done:
+        """When all workers have finished or left, ask the servers for what they have."""
+        if len(self._done) < self._scenario.workers or self._down or self._returning:
             return
-        if self._down or not all(judge.alive for judge in cluster.judges):
-            self._after(0.1, self._end_if_over)
-            return
-        cluster.over.set(None)
+        for server in range(self._scenario.servers):
+            process = self._cluster.processes[server_name(server)]
+            assert isinstance(process, ServerProcess)
+            if server not in self.result:
+                self._order(process, self._hand_in)
+
+    async def _hand_in(self, server: ServerProcess) -> None:
+        server.run(self._handing_in(server))
+
+    async def _handing_in(self, server: ServerProcess) -> None:
+        """In the process of a server: hand in the parameters once all workers have left."""
+        while server.shard.live:
+            await self._kernel.sleep(LOOK_S)
+            await server.awake()
+        state = server.shard.state()
+        self.hears(server, partial(self.handed_in, server.shard.index, state))
+
+    def handed_in(self, shard: int, state: ShardState) -> None:
+        """A server has handed in its parameters: the run is over with the last of them."""
+        self.result[shard] = state
+        if len(self.result) == self._scenario.servers and not self._cluster.over.done:
+            self._cluster.over.set(None)
 
     # -- checkpoints ---------------------------------------------------------------
 
@@ -276,7 +339,7 @@ class Coordinator:
             self._kernel.now + nanoseconds(self._scenario.checkpoint_s),
             lambda _: self._checkpoint_is_due(),
         )
-        if not self._is_starting and not self._down:
+        if not (self._is_starting or self._down or self._returning):
             self._send(self._planner.begin())
 
     def _send(self, orders: Sequence[Order | GiveUp]) -> None:
@@ -293,7 +356,8 @@ class Coordinator:
         if self._planner.saved(number, shard, state.clock):
             states = [*({**self._parts, shard: state}[m] for m in range(self._scenario.servers))]
             self._cluster.oracle.checkpoint(states)
-            self._stored = Stored(states, frozenset(self._cluster.oracle.may_miss))
+            oracle = self._cluster.oracle
+            self._stored = Stored(states, frozenset(oracle.may_miss), oracle.updates_lost)
             self._parts = {}
         elif number == self._planner.number and self._planner.is_open:
             self._parts[shard] = state
@@ -310,13 +374,20 @@ class Coordinator:
 
         def sent() -> None:
             if process.alive and attempt == self.attempt:
-                self._after(delay_s, heard)
+                due = max(self._kernel.now + nanoseconds(delay_s), process.heard_at + 1)
+                process.heard_at = due
+                self._after(seconds(due - self._kernel.now), heard)
 
         def heard() -> None:
             if self._cluster.processes.get(process.name) is process:
                 tell()
 
         self._after(after_s, sent)
+
+    def let_hear(self, judge: Judge) -> None:
+        """Tell a judge which generations of workers it hears when it starts."""
+        for worker in range(self._scenario.workers):
+            judge.fences[worker_name(worker)] = Fence(self._members.generation(worker))
 
     def _order(self, judge: Judge, order: Callable[[Any], Any]) -> None:
         due = self._kernel.now + nanoseconds(self._cluster.draw.uniform(0.001, 0.01))

@@ -12,7 +12,7 @@ taken back when the run goes back to a checkpoint, and compared with the paramet
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -35,6 +35,7 @@ class Oracle:
     Attributes:
         is_strict: True if a worker that is lost may cost no more than its push on the way.
         may_miss: gradients that need not be in the parameters.
+        updates_lost: gradients that some shards have and others lack, as the run counts them.
         computed: the last iteration that each worker has computed; absent: nobody waits for it.
     """
 
@@ -48,13 +49,17 @@ class Oracle:
 
     # -- what is noted -------------------------------------------------------------
 
-    def lost_worker(self, worker: int, arrived: int, sent: int) -> None:
-        """A worker is lost. All shards have its iterations up to `arrived`; it sent `sent`."""
+    def lost_worker(self, worker: int, arrived: int, sent: int, first: int) -> None:
+        """A worker is lost. All shards have its iterations up to `arrived`; it sent `sent`.
+
+        first: iteration with which its next process begins.
+        """
         pushes = {(worker, iteration) for iteration in range(arrived + 1, sent + 1)}
         lost = len(pushes - self.may_miss)
         if lost > self._most_on_the_way and self.is_strict:
             raise Violation(f"worker {worker} lost {lost} pushes, up to iteration {sent}")
         self.note(worker, arrived + 1, sent)
+        self._takes_part(worker, first)
 
     def note(self, worker: int, first: int, last: int) -> None:
         """These gradients of a worker may be missing."""
@@ -63,13 +68,17 @@ class Oracle:
     def begin(self) -> None:
         """The run begins from its beginning."""
         self.may_miss: set[Pair] = set()
+        self._behind: set[int] = set()  # workers that others need not wait for
         self.is_strict = True
+        self.updates_lost = 0
         self.computed: dict[int, int] = dict.fromkeys(range(self._scenario.workers), -1)
 
     def came_back(self, worker: int, first: int, last: int) -> None:
         """A server has come back without these iterations of a worker."""
         self.is_strict = False  # the next loss of this worker may cost more than its last push
+        known = len(self.may_miss)
         self.note(worker, first, last)
+        self.updates_lost += len(self.may_miss) - known
 
     def leaves(self, worker: int) -> None:
         """The run goes on without a worker from now on."""
@@ -79,13 +88,22 @@ class Oracle:
         """All shards have its iterations up to `arrived` of a worker that has left."""
         self.note(worker, arrived + 1, self._scenario.iterations - 1)
 
+    def ended(self, reason: str, finished: Collection[int]) -> None:
+        """The run has ended with an error: only because the last worker is lost."""
+        if finished or len(self.computed) > 1:
+            others = sorted(self.computed.keys() | set(finished))
+            raise Violation(f"the run ends with the workers {others}: {reason}")
+
     def _takes_part(self, worker: int, first: int) -> None:
         """A worker that computes again must not miss what it computes."""
         self.may_miss = {(w, i) for w, i in self.may_miss if w != worker or i < first}
 
-    def went_back(self, states: Sequence[ShardState], missing: Iterable[Pair]) -> None:
-        """The run goes on from saved states; `missing`: what was missing then."""
-        self.may_miss, self.is_strict = set(missing), True
+    def went_back(
+        self, states: Sequence[ShardState], missing: Iterable[Pair], updates_lost: int
+    ) -> None:
+        """The run goes on from saved states; `missing`, `updates_lost`: what they were then."""
+        self.may_miss, self.is_strict, self._behind = set(missing), True, set()
+        self.updates_lost = updates_lost + gaps(states)
         found = 0
         for worker in range(self._scenario.workers):
             marks = [max(state.watermarks[worker], state.clock - 1) for state in states]
@@ -104,12 +122,14 @@ class Oracle:
         if worker not in self.computed:  # it takes part again
             self.computed[worker] = iteration - 1
             self._takes_part(worker, iteration)
+            # It may join at a server that has come back and does not know how far the others are.
+            self._behind.update([] if self.is_strict else [worker])
         bound = self._strategy.bound
         if bound is None:
             return
         last = iteration - 1 - bound  # of all others
         for other, computed in self.computed.items():
-            if computed < last:
+            if computed < last and other not in self._behind:
                 raise Violation(
                     f"worker {worker} starts iteration {iteration} with a bound of {bound}, and "
                     f"worker {other} has computed {computed}"
@@ -117,7 +137,10 @@ class Oracle:
         for shard, each in enumerate(parameters if last >= 0 else ()):
             absent = (self.counts(each)[:, : last + 1] == 0).nonzero().tolist()
             for other, at in absent:
-                if other in self.computed and (other, at) not in self.may_miss:
+                if (
+                    other in self.computed.keys() - self._behind
+                    and (other, at) not in self.may_miss
+                ):
                     raise Violation(
                         f"worker {worker} starts iteration {iteration} with a bound of {bound} and "
                         f"parameters of shard {shard} without iteration {at} of worker {other}"
@@ -153,16 +176,19 @@ class Oracle:
             if state.pending or max(state.watermarks) >= state.clock:
                 raise Violation(f"shard {state.shard} was saved within iteration {state.clock}")
 
-    def end(self, states: Sequence[ShardState], left: int) -> None:
+    def end(self, states: Sequence[ShardState]) -> None:
         """Check the parameters at the end of the run."""
-        if left:
-            raise Violation(f"shards wait for {left} workers that have left")
         counts = torch.stack([self.counts(state.parameters) for state in states])
         if not self.is_strict:  # all may have left before a server came back
             counts = torch.stack([self._all_counts(state) for state in states])
         self._at_most_once("the result", counts)
         if self._strategy.loses:
             return
+        in_part = int(((counts.amax(0) > 0) & (counts.amin(0) == 0)).sum())
+        if in_part > self.updates_lost:
+            raise Violation(
+                f"{in_part} gradients are in some shards only, and {self.updates_lost} are counted"
+            )
         for worker, iteration in (counts.amin(0) < self._weights).nonzero().tolist():
             if (worker, iteration) not in self.may_miss:
                 shards = (counts[:, worker, iteration] == 0).nonzero().flatten().tolist()

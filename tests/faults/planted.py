@@ -10,7 +10,7 @@ from unittest.mock import PropertyMock, patch
 
 from tests.faults import coordinator
 from tests.faults.coordinator import Coordinator
-from tests.faults.processes import Fence, Judge, WorkerProcess
+from tests.faults.processes import Fence, Judge, ServerProcess, WorkerProcess
 
 from outpace.sync import shard as shards
 from outpace.sync.bookkeeping.pull_queue import PullQueue
@@ -18,6 +18,8 @@ from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
+from outpace.sync.membership import Kill, Membership, Reconnect, Start
+from outpace.sync.membership.machine import _Phase
 from outpace.sync.messages import Lost, Rejoin, Restarted
 from outpace.sync.programs.cutoff import _Scheduler
 from outpace.sync.programs.partial_pull import Puller
@@ -63,31 +65,105 @@ def _forgets_only_at_rejoin(on_lost: Any) -> Any:
     return wrong
 
 
-async def _unfenced(self: Coordinator, replacement: Any, judge: Judge) -> None:
-    """Tell a judge of the loss, and let the old process be heard."""
-    worker = replacement.old.worker
-    judge.mailbox.put(Lost(worker, replacement.stays))
-    await judge.settled()
-    self.hears(judge, lambda: self._confirmed(replacement, judge, judge.progress(worker)))
+def _tells_all_but_one(tell: Any) -> Any:
+    def wrong(self: Coordinator, judge: Judge, lost: Lost) -> None:
+        if judge.name != "server-0":
+            tell(self, judge, lost)
+
+    return wrong
 
 
-async def _lost_in_one(self: Coordinator, replacement: Any, judge: Judge) -> None:
-    """Fence the old process off, and do not tell server 0 of the loss."""
-    worker = replacement.old.worker
-    judge.fences[replacement.old.name] = Fence(replacement.generation)
-    if judge.name != "server-0":
-        judge.mailbox.put(Lost(worker, replacement.stays))
-    await judge.settled()
-    self.hears(judge, lambda: self._confirmed(replacement, judge, judge.progress(worker)))
+def _ignores_comeback(take: Any) -> Any:
+    def wrong(self: _Scheduler, message: Any) -> None:
+        if not isinstance(message, Rejoin) and not (isinstance(message, Lost) and message.stays):
+            take(self, message)
+
+    return wrong
 
 
-async def _back_at_once(self: Coordinator, replacement: Any, judge: Judge) -> None:
-    """Let a worker that had left come back without being waited for."""
-    worker = replacement.old.worker
-    judge.fences[replacement.old.name] = Fence(replacement.generation)
-    judge.mailbox.put(Lost(worker, replacement.stays))
-    await judge.settled()
-    self.hears(judge, lambda: self._confirmed(replacement, judge, judge.progress(worker)))
+def _back_only_at_rejoin(on_lost: Any) -> Any:
+    def wrong(self: Shard, lost: Lost, now: int) -> Any:
+        return on_lost(self, lost, now) if self._view.is_member(lost.worker) else []
+
+    return wrong
+
+
+def _orders(name: str, change: Callable[[Any], list[Any]]) -> Planted:
+    """Each order that the membership returns is replaced by these."""
+
+    def made(method: Any) -> Any:
+        def wrong(self: Membership, *args: Any, **named: Any) -> list[Any]:
+            return [order for each in method(self, *args, **named) for order in change(each)]
+
+        return wrong
+
+    return _instead(Membership, name, made)
+
+
+def _unless(name: str, is_so: Callable[[Membership, int], bool]) -> Planted:
+    """The membership does nothing about an event of a worker of which something is true."""
+
+    def made(method: Any) -> Any:
+        def wrong(self: Membership, worker: int, *args: Any, **named: Any) -> list[Any]:
+            return [] if is_so(self, worker) else method(self, worker, *args, **named)
+
+        return wrong
+
+    return _instead(Membership, name, made)
+
+
+def _starts_after_one_answer(confirmed: Any) -> Any:
+    def wrong(
+        self: Membership, server: str, worker: int, generation: int, mark: int, clock: int, now: int
+    ) -> Any:
+        known = self._workers[worker]
+        if known.phase is not _Phase.FENCING:
+            if server not in known.unconfirmed:
+                return []
+        elif server in self._servers and generation == known.generation:
+            known.reached = dict.fromkeys(self._servers, (mark, clock))
+            known.unconfirmed = {server}
+        return confirmed(self, server, worker, generation, mark, clock, now)
+
+    return wrong
+
+
+def _hears_dead_servers(confirmed: Any) -> Any:
+    def wrong(self: Membership, *args: Any) -> Any:
+        with patch.object(self, "_down", set()):
+            return confirmed(self, *args)
+
+    return wrong
+
+
+def _lowest_of_servers(started: Any) -> Any:
+    def wrong(self: Membership, known: Any, now: int) -> Any:
+        lowest = min((max(1 + m, c) for m, c in known.reached.values()), default=0)
+        orders = started(self, known, now)
+        return [replace(each, first=lowest) if isinstance(each, Start) else each for each in orders]
+
+    return wrong
+
+
+def _reconnects_at_once(back: Any) -> Any:
+    def wrong(self: Membership, server: str) -> Any:
+        orders = back(self, server)
+        self._returning.discard(server)
+        return [Reconnect(server), *orders]
+
+    return wrong
+
+
+def _ends_without_asking(self: Coordinator) -> None:
+    if len(self._done) == self._scenario.workers and not self._cluster.over.done:
+        for judge in self._cluster.judges:
+            if isinstance(judge, ServerProcess) and judge.alive:
+                self.result[judge.shard.index] = judge.shard.state()
+        self._cluster.over.set(None)
+
+
+def _hears_older(self: Fence, generation: int, serial: int) -> str:
+    return "ok" if generation < self.generation else _VERDICT(self, generation, serial)
 
 
 def _hears_everybody(self: Fence, generation: int, serial: int) -> str:
@@ -208,26 +284,54 @@ PLANTED: Final[dict[str, Planted]] = {
         RestartedServers, "_go_on", _shift_nothing
     ),
     "shards ignore that a worker is lost": lambda: patch.object(Shard, "_on_lost", lambda *_: []),
-    "one server is not told that a worker is lost": lambda: patch.object(
-        Coordinator, "_fence_off", _lost_in_one
+    "one server is not told that a worker is lost": _instead(
+        Coordinator, "_tell", _tells_all_but_one
     ),
     "pulls of a lost worker are forgotten only when it is back": _instead(
         Shard, "_on_lost", _forgets_only_at_rejoin
     ),
-    "a worker that had left is not waited for while it starts": lambda: patch.object(
-        Coordinator, "_fence_off", _back_at_once
+    "a worker that had left is not waited for while it starts": _instead(
+        Shard, "_on_lost", _back_only_at_rejoin
     ),
-    "a process of an old generation is heard": lambda: patch.object(
-        Coordinator, "_fence_off", _unfenced
-    ),
+    "a process of an old generation is heard": lambda: patch.object(Fence, "verdict", _hears_older),
     "every message is heard, also again": lambda: patch.object(Fence, "verdict", _hears_everybody),
-    "the loss of a worker that has finished is told to nobody": lambda: patch.object(
-        Coordinator, "_let_go", lambda *_: None
-    ),
     "the loss of a process is not noticed": lambda: patch.object(
         Coordinator, "lost", lambda *_, **__: None
     ),
-    "a scheduler ignores that a worker is back": lambda: patch.object(
-        _Scheduler, "_take_rejoin", lambda *_: None
+    "a scheduler ignores that a worker is back": _instead(_Scheduler, "_take", _ignores_comeback),
+    "the loss of a worker that has finished is told to nobody": _unless(
+        "lost", lambda self, worker: self._workers[worker].phase is _Phase.FINISHED
+    ),
+    "the loss of a worker is forgotten while a server is away": _unless(
+        "lost", lambda self, worker: bool(self._down)
+    ),
+    "a process begins when one server has answered": _instead(
+        Membership, "confirmed", _starts_after_one_answer
+    ),
+    "a process begins before the one whose place it takes has ended": _instead(
+        Membership,
+        "lost",
+        lambda lost: lambda self, *args, has_ended: lost(self, *args, has_ended=True),
+    ),
+    "a process begins at the lowest iteration over the servers": _instead(
+        Membership, "_started_if_fenced", _lowest_of_servers
+    ),
+    "a process that stands still is not killed": _orders(
+        "lost", lambda order: [] if isinstance(order, Kill) else [order]
+    ),
+    "gradients that are lost are not counted": lambda: patch.object(
+        Membership, "_lost_of", lambda *_: 0
+    ),
+    "an answer of a server that was lost since counts": _instead(
+        Membership, "confirmed", _hears_dead_servers
+    ),
+    "a server that is back is not told which workers have left": _orders(
+        "server_back", lambda order: [replace(order, stays=True)]
+    ),
+    "workers connect to a server before it is told which have left": _instead(
+        Membership, "server_back", _reconnects_at_once
+    ),
+    "a run ends without the parameters of its servers": lambda: patch.object(
+        Coordinator, "_end_if_over", _ends_without_asking
     ),
 }

@@ -30,7 +30,8 @@ class Process:
     def __init__(self, cluster: Cluster, name: str, generation: int) -> None:
         self.cluster, self.kernel, self.name = cluster, cluster.kernel, name
         self.generation, self.alive, self.drops = generation, True, False
-        self.can_be_killed = True
+        self.killable_at = 0  # an order to kill it has no effect before
+        self.heard_at = 0  # when the last message to the coordinator arrives
         self.mailbox: Mailbox[Any] = Mailbox(cluster.kernel, name)
         self.fences: dict[str, Fence] = {}  # by the name of the sender
         self._walkers: list[Walker] = []
@@ -113,7 +114,7 @@ class Network:
         self._latency_s = cluster.scenario.latency_s
         self.slow_until = 0
         self.partitions: dict[Process, int] = {}  # process -> until
-        self.tampers: dict[str, str] = {}  # name -> lose or repeat its next message
+        self.tampers: dict[str, str] = {}  # name -> lose, lose last or repeat
 
     def carry(self, sender: Process, receiver: Process | None, message: Any) -> None:
         if receiver is None:
@@ -122,8 +123,12 @@ class Network:
             self._cluster.oracle.reply(message.shard, message.parameters)
         link = sender, receiver
         serial = self._sent[link] = self._sent.get(link, -1) + 1
-        tampered = self.tampers.pop(sender.name, "")
-        if tampered == "lose":  # a connection that loses something is broken
+        tampered = self.tampers.get(sender.name, "")
+        if tampered == "lose last" and not isinstance(message, Leave):
+            tampered = ""
+        if tampered:
+            del self.tampers[sender.name]
+        if tampered.startswith("lose"):  # a connection that loses something is broken
             at = self._due(link) + nanoseconds(0.02)
             self._cluster.kernel.call_at(at, self._cluster.coordinator.unreachable, sender)
             return
@@ -161,6 +166,7 @@ class Network:
 
     def _end(self, process: Process) -> None:
         process.end()
+        self._cluster.coordinator.ended(process)
 
 
 class Judge(Process):
@@ -171,6 +177,7 @@ class Judge(Process):
         self.orders: Mailbox[Any] = Mailbox(cluster.kernel, f"orders of {name}")
         self.ordered = 0  # when the last order arrives
         self.run(self._obey())
+        cluster.coordinator.let_hear(self)
 
     async def _obey(self) -> None:
         while True:
@@ -223,7 +230,8 @@ class WorkerProcess(Process):
         self.servers = [server_name(server) for server in range(cluster.scenario.servers)]
         self.connected: dict[str, Process] = {}
         self.computed = -1 if first is None else first - 1
-        self.has_left = False
+        self.is_lost = False  # True once the coordinator counts it as lost
+        self.may_end = False  # True once the coordinator knows that it has finished
 
     def initial_parameters(self) -> list[Any]:
         size = self.cluster.scenario.workers * self.cluster.scenario.iterations
@@ -239,7 +247,6 @@ class WorkerProcess(Process):
         for message in messages:
             if isinstance(message, Push) and message.gradient is not None:
                 message.gradient = message.gradient.clone()
-            self.has_left |= isinstance(message, Leave)
         super().send(to, *messages)
 
     async def recv(self) -> Any:
@@ -259,7 +266,7 @@ class WorkerProcess(Process):
             self.fences[name] = Fence(server.generation)
             if self.cluster.processes.get(self.name) is self:  # its last pushes went nowhere
                 arrived, _ = server.progress(self.worker)
-                self.cluster.oracle.note(self.worker, arrived + 1, self.computed)
+                self.cluster.oracle.came_back(self.worker, arrived + 1, self.computed)
         return message
 
     async def execute(self, parameters: Any, iteration: int) -> Any:
@@ -268,7 +275,7 @@ class WorkerProcess(Process):
     async def execute_until(self, parameters: Any, iteration: int, ends_it: Any) -> Any:
         scenario, oracle = self.cluster.scenario, self.cluster.oracle
         is_current = self.cluster.processes.get(self.name) is self
-        if is_current:
+        if is_current and not self.is_lost:
             oracle.starts(self.worker, iteration, parameters)
         draw = random.Random(f"{scenario.seed} {self.worker} {iteration} {self.generation}")
         until = self.now + nanoseconds(draw.lognormvariate(-3, 0.7))

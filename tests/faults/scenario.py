@@ -23,11 +23,13 @@ from outpace.sync import (
     SspTable,
 )
 from outpace.sync.baselines.global_barrier import GlobalBarrier
+from outpace.sync.membership import OnLoss
 from outpace.sync.policy import Policy
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippedPull
 
 SUM: Final = Scale.SUM
+ON_LOSS: Final[tuple[OnLoss, ...]] = ("restart", "continue")
 LEASE_S: Final = 0.5  # a process that stands still for longer is lost
 
 
@@ -91,22 +93,39 @@ STRATEGIES: Final = {
 }
 
 
+_MORE: Final = (
+    "bsp, momentum",
+    "ssptable",
+    "ssptable",
+    "ssptable",
+    "global barrier",
+    "global barrier, ssp",
+    "cutoff",
+    "cutoff",
+)
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something that goes wrong `at_s` seconds after the start.
 
     kind:
-        crash: worker `node` is killed. `flag`: what it has sent still arrives.
-        leave: worker `node` is killed, and the run goes on without it; `for_s` later it is back.
-            `flag`, and `for_s` is long: it never is.
-        freeze: worker `node` stands still; `flag`: nobody can kill it, so it wakes up again.
+        crash: worker `node` is killed. `flag`: what it has sent still arrives. In a run that goes
+            on without it, another process joins as this worker `for_s` after all know that it has
+            left; with `flag`, and if `for_s` is long, none does.
+        freeze: worker `node` stands still, for more or less than the lease, and goes on. `flag`: it
+            cannot be killed meanwhile, and sends messages after its place was taken.
         server: server `node` is killed. `flag`: the others go on, where the strategy allows it.
         freeze server: server `node` stands still.
+        both: worker `node` is killed, and `for_s` / 20 later the server of this number, modulo that
+            of the servers.
+        late: server `node` is killed `for_s` / 100 after a worker has done its last iteration.
         launcher: everything ends at once, and is resumed.
         slow: messages take 20 times as long.
         partition: nothing reaches worker `node`, and nothing that it sends arrives.
         lose, repeat: the next message of worker `node` to a server is lost, or arrives twice.
-    for_s: how long it lasts, or until a new process is started.
+        lose last: so is its next `Leave`.
+    for_s: how long it lasts, or until a new process joins.
     """
 
     kind: str
@@ -119,21 +138,26 @@ class Fault:
 _WORKER: Final = (
     "crash",
     "crash",
-    "leave",
-    "leave",
-    "leave",
+    "crash",
+    "both",
+    "both",
+    "freeze",
     "freeze",
     "partition",
     "lose",
+    "lose last",
     "repeat",
 )
-_SERVER: Final = ("server", "server", "freeze server")
+_SERVER: Final = ("server", "server", "freeze server", "late")
 _ALL: Final = ("launcher", "slow")
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster, what it runs, and its faults. latency_s: the longest, of a message."""
+    """A cluster, what it runs, and its faults.
+
+    latency_s: the longest, of a message. on_loss: of a worker, `restart` or `continue`.
+    """
 
     seed: int
     strategy: str
@@ -143,12 +167,13 @@ class Scenario:
     checkpoint_s: float
     latency_s: float
     faults: tuple[Fault, ...]
+    on_loss: OnLoss = "restart"
 
     @classmethod
     def of(cls, seed: int) -> Scenario:
         """Return the scenario of a seed."""
-        draw = random.Random(seed)
-        names = [*STRATEGIES, "ssptable", "global barrier, ssp", "cutoff"]  # more of the special
+        draw = random.Random(3000 + seed)
+        names = [*STRATEGIES, *_MORE]  # more of the special
         strategy = names[seed % len(names)]  # so that a few seeds try them all
         workers, servers = draw.randint(2, 5), draw.randint(1, 3)
         iterations = draw.randint(4, 16)
@@ -165,7 +190,9 @@ class Scenario:
             faults.append(Fault(kind, at_s, node, for_s, flag))
         faults.sort(key=lambda fault: fault.at_s)
         every_s, latency_s = draw.choice((0.1, 0.2, 0.4)), draw.choice((0.01, 0.03, 0.1))
-        return cls(seed, strategy, workers, servers, iterations, every_s, latency_s, tuple(faults))
+        on_loss = draw.choice(ON_LOSS)
+        size = workers, servers, iterations, every_s, latency_s
+        return cls(seed, strategy, *size, tuple(faults), on_loss)
 
     def simpler(self) -> Iterator[Scenario]:
         """Yield scenarios with less in them: faults, iterations, workers, servers."""

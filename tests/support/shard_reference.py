@@ -179,7 +179,7 @@ class Reference:
 
     def lost(self, worker, stays, now):
         if worker in self.gone:
-            return {}
+            return self.rejoin(worker, 0, now) if stays else {}
         self._abandon(worker)
         self.paused.discard(worker)
         if not stays:

@@ -120,8 +120,8 @@ class SetPolicy(msgspec.Struct, gc=False):
 class Lost(msgspec.Struct, gc=False):
     """The process of `worker` has ended or is not heard any more. Workers must not send it.
 
-    stays: True if a new process will begin in its place (`Rejoin`), so that servers still wait
-    for the worker; False if it has left the run. No effect on a worker that has left.
+    stays: True if a new process will begin in its place (`Rejoin`): servers wait for the worker,
+    also if it had left. False if it has left the run.
     """
 
     worker: int

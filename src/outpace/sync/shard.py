@@ -260,10 +260,14 @@ class Shard:
 
     def _on_lost(self, lost: Lost, now: Time) -> list[Reply]:
         worker, view = lost.worker, self._view
-        if not view.is_member(worker):
-            return []
         self._abandon(self._queue.take_worker(worker))
-        if lost.stays:
+        if not view.is_member(worker):
+            if not lost.stays or not 0 <= worker < view.workers:
+                return []
+            # It is waited for from now on. If it were only from its Rejoin on, shards could finish
+            # different iterations meanwhile, and answer its first pulls too early.
+            view.rejoin(worker, 0, now)
+        elif lost.stays:
             view.resume(worker)
         else:
             view.leave(worker)

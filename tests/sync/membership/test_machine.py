@@ -21,6 +21,7 @@ from outpace.sync.membership import (
     Kill,
     Membership,
     Order,
+    Reconnect,
     Removed,
     Replace,
     Rules,
@@ -141,10 +142,79 @@ def test_stop_ends_the_run_with_the_first_loss():
     assert members.lost(1, KILLED, 0, has_ended=True) == [EndRun(f"worker-1 {KILLED}")]
 
 
-def test_the_end_of_a_worker_that_has_finished_is_no_loss():
-    members = Membership(2, SERVERS, RULES)
+def test_servers_are_told_of_the_loss_of_a_worker_that_has_finished():
+    # Its last message may not have reached all of them.
+    members = Membership(2, SERVERS, RULES, schedulers=["scheduler"])
     members.finished(0)
-    assert members.lost(0, "ended with exit code 0", 5, has_ended=True) == []
+    assert members.lost(0, KILLED, 5, has_ended=True) == replaced(0, 1, stays=False)
+    assert members.lost(0, KILLED, 6, has_ended=True) == []
+    assert members.confirmed("server-0", 0, 1, 9, 9, now=7) == []
+    told = members.confirmed("server-1", 0, 1, 8, 8, now=7)
+    assert told == [Replace("scheduler", 0, 1, stays=False)]
+    assert members.confirmed("scheduler", 0, 1, 9, 9, now=8) == [Removed(0, lost=1)]
+    assert members.lost(0, KILLED, 9, has_ended=True) == []
+    assert members.can_spare(1)
+
+
+def test_a_process_joins_as_a_worker_that_has_left():
+    members = Membership(2, SERVERS, Rules("continue"))
+    members.lost(0, KILLED, 0, has_ended=True)
+    with pytest.raises(ProtocolError, match="joins as worker-0, which has not left the run"):
+        members.joins(0, 1)  # server-0 and server-1 do not know yet
+    members.confirmed("server-0", 0, 1, 3, 3, now=2)
+    members.confirmed("server-1", 0, 1, 4, 4, now=2)  # lost: 1
+    assert members.joins(0, 3) == replaced(0, 2)
+    assert members.confirmed("server-0", 0, 2, 7, 8, now=4) == []
+    # The servers have gone on without it: none of these iterations is lost.
+    assert members.confirmed("server-1", 0, 2, 9, 10, now=4) == [Start(0, 2, first=10, lost=0)]
+    members.began(0)
+    with pytest.raises(ProtocolError, match="joins as worker-1, which has not left the run"):
+        members.joins(1, 5)
+
+
+def test_a_server_that_comes_back_is_told_of_every_worker_before_the_workers_connect():
+    members = Membership(3, SERVERS, Rules("continue"))
+    members.finished(1)
+    members.lost(0, KILLED, 0, has_ended=True)
+    for server in SERVERS:
+        members.confirmed(server, 0, 1, 3, 3, now=1)
+    members.server_lost("server-1")
+    assert members.confirmed("server-1", 2, 0, 5, 5, now=2) == []  # of its old process
+    back = members.server_back("server-1")
+    assert [(order.server, order.worker, order.generation, order.stays) for order in back] == [
+        ("server-1", 0, 1, False),
+        ("server-1", 1, 0, False),
+        ("server-1", 2, 0, True),
+    ]
+    assert members.confirmed("server-1", 0, 1, 1, 1, now=3) == []
+    assert members.confirmed("server-1", 1, 0, 1, 1, now=3) == []
+    assert members.confirmed("server-1", 2, 0, 1, 1, now=3) == [Reconnect("server-1")]
+
+
+def test_a_server_that_is_just_coming_back_is_told_of_a_worker_that_finishes_meanwhile():
+    members = Membership(1, SERVERS, RULES)
+    members.server_lost("server-0")
+    assert members.server_back("server-0") == [Replace("server-0", 0, 0, stays=True)]
+    assert members.finished(0) == [Replace("server-0", 0, 1, stays=False)]
+    assert members.confirmed("server-0", 0, 0, 2, 2, now=1) == []
+    assert members.confirmed("server-0", 0, 1, 2, 2, now=2) == [Reconnect("server-0")]
+
+
+def test_no_process_starts_while_a_server_is_away():
+    members = Membership(2, SERVERS, RULES)
+    members.server_lost("server-0")
+    assert members.lost(1, KILLED, 0, has_ended=True) == [Replace("server-1", 1, 1, stays=True)]
+    assert members.confirmed("server-1", 1, 1, 6, 6, now=1) == []
+    assert members.server_back("server-0") == [
+        Replace("server-0", 0, 0, stays=True),
+        Replace("server-0", 1, 1, stays=True),
+    ]
+    assert members.confirmed("server-0", 0, 0, 2, 2, now=2) == []
+    # It lacks what worker 1 has pushed since its checkpoint: iterations 3 to 6.
+    assert members.confirmed("server-0", 1, 1, 2, 2, now=2) == [
+        Reconnect("server-0"),
+        Start(1, 1, first=7, lost=4),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -231,13 +301,16 @@ class AnyOrder(RuleBasedStateMachine):
         self.heard = {(server, w): 0 for server in SERVERS for w in range(workers)}
         self.asked: list[Replace] = []
         self.newest, self.ended = 0, False
+        self.away: set[int] = set()  # workers that have left
+        self.finished: set[int] = set()
+        self.down: set[str] = set()
 
     def do(self, orders: list[Order]) -> None:
         for order in orders:
             if isinstance(order, Replace):
                 self.asked.append(order)
-                assert order.generation >= self.newest
-                self.newest = order.generation
+                assert order.server not in self.down
+                self.newest = max(self.newest, order.generation)
             elif isinstance(order, Kill):
                 self.to_kill = order.worker
             elif isinstance(order, Start):
@@ -247,7 +320,15 @@ class AnyOrder(RuleBasedStateMachine):
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
             elif isinstance(order, Removed):
-                assert not self.restarts
+                assert not self.restarts or order.worker in self.finished
+                if order.worker not in self.finished:
+                    self.away.add(order.worker)
+            elif isinstance(order, Reconnect):
+                assert not any(
+                    asked.server == order.server
+                    and asked.generation == self.members.generation(asked.worker)
+                    for asked in self.asked
+                )
             else:
                 self.ended = True
 
@@ -262,8 +343,40 @@ class AnyOrder(RuleBasedStateMachine):
             self.alive.discard(process)
         self.now += 1
         orders = self.members.lost(process[0], "", self.now, has_ended=is_known_to_have_ended)
-        assert orders  # every loss leads to something
+        assert orders or self.down  # every loss leads to something
         self.do(orders)
+
+    @rule(worker=st.integers(0, 2))
+    def finish(self, worker):
+        here = worker < self.workers and not self.members.is_coming_back(worker)
+        if here and (worker, self.members.generation(worker)) in self.alive:
+            self.do(self.members.finished(worker))
+            self.finished.add(worker)
+            self.ends(worker)
+
+    def ends(self, worker):
+        self.alive = {process for process in self.alive if process[0] != worker}
+
+    @rule(worker=st.integers(0, 2))
+    def join(self, worker):
+        if worker in self.away:
+            self.away.discard(worker)
+            self.ends(worker)
+            self.now += 1
+            self.do(self.members.joins(worker, self.now))
+
+    @rule(server=st.sampled_from(SERVERS))
+    def lose_server(self, server):
+        if not self.down:
+            self.members.server_lost(server)
+            self.down.add(server)
+            self.asked = [order for order in self.asked if order.server != server]
+
+    @rule()
+    def bring_server_back(self):
+        if self.down:
+            server = self.down.pop()
+            self.do(self.members.server_back(server))
 
     @rule(data=st.data())
     def end_an_old_process(self, data):
@@ -300,6 +413,7 @@ class AnyOrder(RuleBasedStateMachine):
         """Whoever is lost comes back once all have answered and the old processes have ended."""
         if not hasattr(self, "members") or self.ended or not self.restarts:
             return
+        self.bring_server_back()
         while self.asked:
             order = self.asked.pop(0)
             self.heard[order.server, order.worker] = order.generation
@@ -309,8 +423,8 @@ class AnyOrder(RuleBasedStateMachine):
             if generation != self.members.generation(worker):
                 self.alive.discard((worker, generation))
                 self.do(self.members.process_ended(worker, self.now))
-        present = {(worker, self.members.generation(worker)) for worker in range(self.workers)}
-        assert self.alive == present
+        for worker in set(range(self.workers)) - self.finished:
+            assert (worker, self.members.generation(worker)) in self.alive
 
 
 def test_any_order_of_events():

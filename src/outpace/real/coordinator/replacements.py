@@ -143,7 +143,7 @@ class Replacements:
         if worker is None:
             return False
         if isinstance(message, ProcessDone):
-            self._members.finished(worker)
+            self._do(self._members.finished(worker))
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))

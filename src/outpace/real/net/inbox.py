@@ -112,6 +112,10 @@ class Inbox:
         if self._turns is not None:
             self._turns.forget(worker)
         self.put(Lost(worker, stays))
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until the program has processed all that has arrived."""
         await self._kernel.sleep(0)
         while len(self._mailbox):  # the program works, or waits for something else
             await self._kernel.sleep(_LOOK_AGAIN_S)

@@ -35,7 +35,7 @@ class WorkerReplaced(WireMessage, tag="replaced"):
     """The answer of a server to ReplaceWorker, once nothing of the old process is to be processed.
 
     watermark: highest iteration that the worker has pushed to this shard; -1: none. clock: V, the
-    iterations that the shard has finished.
+    iterations that the shard has finished. Of a worker that leaves, what they were before it left.
     """
 
     worker: Index

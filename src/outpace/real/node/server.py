@@ -190,13 +190,16 @@ class Server(Member):
         self.listener.replace(name, order.generation)
         self._want_initial.discard(name)
         self._want_final.discard(name)
+        await self._inbox.settled()
+        progress = self._progress(order.worker)
         await self._inbox.replace(order.worker, stays=order.stays)
-        shard = self.shard
-        self.coordinator.send(
-            WorkerReplaced(
-                order.worker, order.generation, shard.watermark(order.worker), shard.clock
-            )
-        )
+        if order.stays:  # when a worker leaves, iterations may finish for which it was waited for
+            progress = self._progress(order.worker)
+        self.coordinator.send(WorkerReplaced(order.worker, order.generation, *progress))
+
+    def _progress(self, worker: int) -> tuple[int, int]:
+        """Return the last iteration of a worker, and how many iterations are finished."""
+        return self.shard.watermark(worker), self.shard.clock
 
     def _set_policy(self, policy: Policy) -> None:
         self._follow(replace(self._followed, base=policy))

@@ -5,7 +5,13 @@ only a process of a new generation under its name (`Replace`). Each confirms it,
 the worker has come there. From then on nothing of the old process can be applied, even if it is
 still alive. Once the old process has ended, too, a new one is started with the first iteration
 that no server has of this worker (see `sync.checkpoint.state`). Or nobody takes its place, and the
-worker has left the run.
+worker has left the run, until a new process `joins` in its name.
+
+A worker that has finished has told the servers so. If its process is lost nevertheless, its last
+message may not have reached all of them, so the servers are told as if it had left.
+
+Where a server comes back from its last checkpoint while the workers go on, it does not know what
+has happened since: it is told of every worker. Nothing is started until it has confirmed that, too.
 
 The machine is told what has happened, at non-decreasing times, and returns what is to be done.
 """
@@ -76,10 +82,20 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The run goes on without a worker, and all servers know it. lost: see `Start`."""
+    """The run goes on without a worker, or one that has finished was lost: all servers know it.
+
+    lost: see `Start`.
+    """
 
     worker: int
     lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Tell the workers to connect to a server that has come back (`sync.messages.Restarted`)."""
+
+    server: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +105,22 @@ class EndRun:
     reason: str
 
 
-Order: TypeAlias = Replace | Kill | Start | Removed | EndRun
+Order: TypeAlias = Replace | Kill | Start | Removed | Reconnect | EndRun
 
 
 class _Phase(Enum):
     HERE = auto()
     FENCING = auto()  # lost; the servers are told, or the old process has not ended
     STARTING = auto()
-    GONE = auto()  # the run goes on without it
+    LEAVING = auto()  # the run goes on without it; the servers are told
+    GONE = auto()  # all servers know that the run goes on without it
     FINISHED = auto()
+    ENDED = auto()  # as FINISHED; its process was lost, and the servers are told
+    TOLD = auto()  # as ENDED, and all servers know it
+
+
+_AWAY: Final = (_Phase.LEAVING, _Phase.GONE)
+_DONE: Final = (_Phase.FINISHED, _Phase.ENDED, _Phase.TOLD)
 
 
 @dataclass(slots=True)
@@ -107,6 +130,7 @@ class _Worker:
     generation: int = 0
     first: int = 0  # iteration of the present process
     has_ended: bool = False  # the process that was lost
+    joins: bool = False  # True if it had left the run, and its losses are counted
     unconfirmed: set[str] = field(default_factory=set)
     reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
     deadline: Time | None = None
@@ -133,6 +157,8 @@ class Membership:
         self._workers = [_Worker(number) for number in range(workers)]
         self._servers, self._schedulers, self._rules = tuple(servers), tuple(schedulers), rules
         self._generation = 0  # the newest
+        self._down: set[str] = set()  # servers that are lost and will come back
+        self._returning: set[str] = set()  # servers that are back, and are told of every worker
 
     # -- what others ask -------------------------------------------------------------
 
@@ -153,7 +179,7 @@ class Membership:
         others = (known for known in self._workers if known.number != worker)
         if self._rules.on_loss == "stop":
             return False
-        return self._restarts or any(other.phase is not _Phase.GONE for other in others)
+        return self._restarts or any(other.phase not in _AWAY for other in others)
 
     @property
     def next_deadline(self) -> Time | None:
@@ -169,27 +195,42 @@ class Membership:
         known = self._workers[worker]
         if known.phase is _Phase.FENCING:
             return self.process_ended(worker, now) if has_ended else []
-        if known.phase in (_Phase.GONE, _Phase.FINISHED):
+        if known.phase in (*_AWAY, _Phase.ENDED, _Phase.TOLD):
             return []
+        if known.phase is _Phase.FINISHED:
+            known.phase = _Phase.ENDED
+            return self._replaced(known, self._servers, stays=False)
         if not self.can_spare(worker):
             return [EndRun(f"{known.name} {how}")]
-        known.how, known.has_ended = how, has_ended
-        self._generation += 1
-        known.generation = self._generation
+        known.how, known.has_ended, known.joins = how, has_ended, False
         stays = self._restarts
         # A scheduler that no longer waits for the worker lets the others pull. If a server still
         # waited, their pulls would miss an iteration: the scheduler is told after the servers.
         told = self._servers + self._schedulers if stays else self._servers
-        replace = self._replace(known, told, stays=stays)
-        kill = [] if has_ended else [Kill(worker)]
-        known.reached.clear()
+        orders = self._replaced(known, told, stays=stays)
+        if not has_ended:
+            orders.append(Kill(worker))
         if not stays:
-            known.phase, known.deadline = _Phase.GONE, None
-            return [*replace, *kill]
-        known.phase = _Phase.FENCING
-        known.deadline = now + nanoseconds(self._rules.fence_s)
+            known.phase, known.deadline = _Phase.LEAVING, None
+            return orders
+        self._fence(known, now)
         known.deaths.append(now)
-        return [*replace, *kill]
+        return orders
+
+    def joins(self, worker: int, now: Time) -> list[Order]:
+        """A new process offers to be a worker that has left the run.
+
+        Raises:
+            ProtocolError: the worker takes part, has finished, or not all servers know yet that it
+                has left.
+        """
+        known = self._workers[worker]
+        if known.phase is not _Phase.GONE:
+            raise ProtocolError(f"a process joins as {known.name}, which has not left the run")
+        known.how, known.has_ended, known.joins = "had left the run", True, True
+        self._fence(known, now)
+        known.deaths = [now]
+        return self._replaced(known, self._servers + self._schedulers, stays=True)
 
     def process_ended(self, worker: int, now: Time) -> list[Order]:
         """The process of a worker that was lost has ended."""
@@ -211,8 +252,8 @@ class Membership:
         if not 0 <= worker < len(self._workers):
             raise ProtocolError(f"{server} confirms worker {worker}, which does not exist")
         known = self._workers[worker]
-        if generation < known.generation:
-            return []  # the worker has been lost again
+        if generation < known.generation or server in self._down:
+            return []  # the worker has been lost again, or the server has since
         if generation > known.generation or server not in known.unconfirmed:
             raise ProtocolError(
                 f"{server} confirms generation {generation} of {known.name}, "
@@ -220,12 +261,19 @@ class Membership:
             )
         known.unconfirmed.remove(server)
         known.reached[server] = watermark, clock
-        if known.phase is _Phase.GONE and not known.unconfirmed:
+        orders: list[Order] = []
+        if server in self._returning and not self._is_untold(server):
+            self._returning.remove(server)
+            orders.append(Reconnect(server))
+        if known.unconfirmed:
+            return orders
+        if known.phase in (_Phase.LEAVING, _Phase.ENDED):
             untold = [name for name in self._schedulers if name not in known.reached]
             if untold:
-                return self._replace(known, untold, stays=False)
-            return [Removed(worker, self._lost_of(known))]
-        return self._started_if_fenced(known, now)
+                return [*orders, *self._replace(known, untold, stays=False)]
+            known.phase = _Phase.GONE if known.phase is _Phase.LEAVING else _Phase.TOLD
+            return [*orders, Removed(worker, self._lost_of(known))]
+        return [*orders, *self._started_if_fenced(known, now)]
 
     def began(self, worker: int) -> None:
         """The new process of a worker is ready, and takes part from now on.
@@ -238,11 +286,34 @@ class Membership:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
         known.phase, known.deadline = _Phase.HERE, None
 
-    def finished(self, worker: int) -> None:
-        """The worker is done, so that its end is no loss."""
+    def finished(self, worker: int) -> list[Order]:
+        """The worker is done, so that its end is no loss.
+
+        It has told the servers that it leaves, but not one that is just coming back.
+        """
         known = self._workers[worker]
-        if known.phase is _Phase.HERE:
-            known.phase = _Phase.FINISHED
+        if known.phase is not _Phase.HERE:
+            return []
+        known.phase = _Phase.FINISHED
+        return (
+            self._replaced(known, sorted(self._returning), stays=False) if self._returning else []
+        )
+
+    def server_lost(self, server: str) -> None:
+        """A server is lost, and will come back alone (`server_back`)."""
+        self._returning.discard(server)
+        self._down.add(server)
+        for known in self._workers:
+            known.unconfirmed.add(server)
+
+    def server_back(self, server: str) -> list[Order]:
+        """A lost server has come back from its last checkpoint: tell it of every worker."""
+        self._down.remove(server)
+        self._returning.add(server)
+        return [
+            Replace(server, known.number, known.generation, known.phase not in _AWAY + _DONE)
+            for known in self._workers
+        ]
 
     def on_time(self, now: Time) -> list[Order]:
         """End the run if a deadline has passed."""
@@ -254,10 +325,26 @@ class Membership:
 
     # ------------------------------------------------------------------------------------
 
+    def _replaced(self, known: _Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
+        """Give a worker a new generation, and have these hear only that."""
+        self._generation += 1
+        known.generation = self._generation
+        known.reached.clear()
+        return self._replace(known, names, stays=stays)
+
     def _replace(self, known: _Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
-        """Have these hear only the worker's new generation, and expect their confirmations."""
-        known.unconfirmed = set(names)
-        return [Replace(name, known.number, known.generation, stays) for name in names]
+        """Have these hear only the worker's present generation, and expect their confirmations."""
+        known.unconfirmed = {*names, *self._down}
+        told = (name for name in names if name not in self._down)  # those will be told of all
+        return [Replace(name, known.number, known.generation, stays) for name in told]
+
+    def _is_untold(self, server: str) -> bool:
+        """True if a server has not confirmed all workers that it was told of."""
+        return any(server in known.unconfirmed for known in self._workers)
+
+    def _fence(self, known: _Worker, now: Time) -> None:
+        known.phase = _Phase.FENCING
+        known.deadline = now + nanoseconds(self._rules.fence_s)
 
     @property
     def _restarts(self) -> bool:
@@ -277,7 +364,8 @@ class Membership:
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
         known.phase = _Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
-        return [Start(known.number, known.generation, known.first, self._lost_of(known))]
+        lost = 0 if known.joins else self._lost_of(known)
+        return [Start(known.number, known.generation, known.first, lost)]
 
     def _lost_of(self, known: _Worker) -> int:
         """Return how many iterations of a worker some servers have and others lack."""

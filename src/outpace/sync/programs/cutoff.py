@@ -277,7 +277,9 @@ class _Scheduler:
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Leave | Lost):
-            if isinstance(message, Leave) or not message.stays:
+            if isinstance(message, Lost) and message.stays:
+                self._live.add(message.worker)
+            else:
                 self._live.discard(message.worker)
             self._paused.pop(message.worker, None)
             self._miss_no_more(message.worker)

@@ -3,7 +3,8 @@
 Any program of a worker with servers can go on: `RestartedServers` stands between the program and
 its context. A server that comes back may lack pushes of the worker. The worker closes that gap
 (`Rejoin`), as one does that begins in the middle of a run (`sync.checkpoint.state`): these
-gradients are lost, and none is applied twice. Then it repeats the pull that has no answer yet.
+gradients are lost, and none is applied twice. Then it repeats the pull that has no answer yet, and
+its Leave. So a worker must read messages until the coordinator knows that it has finished.
 
 Versions of a server that comes back are lower than before. For the program they go on: it uses the
 parameters of a reply only if their version is above the one that it has.
@@ -16,20 +17,21 @@ from collections.abc import Callable, Sequence
 
 from outpace.blocks.block import Block
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import Ack, Message, Pull, Push, Rejoin, Reply, Restarted
+from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Rejoin, Reply, Restarted
 from outpace.sync.programs.context import AbortableContext, Stopped
 
 
 class _Server:
     """The state of one server from which a worker goes on with it."""
 
-    __slots__ = ("ahead", "owed", "pushed", "shown", "unconfirmed")
+    __slots__ = ("ahead", "left", "owed", "pushed", "shown", "unconfirmed")
 
     def __init__(self) -> None:
         self.ahead = 0  # how much higher versions are for the program than at the server
         self.shown = 0  # the highest version that the program has seen
         self.pushed = -1  # the last iteration pushed
         self.unconfirmed = False  # True if its Ack has not come
+        self.left = False  # True if the worker has left
         self.owed: Pull | None = None  # the last pull, if it has no answer
 
 
@@ -64,6 +66,8 @@ class RestartedServers:
                 server.pushed, server.unconfirmed = message.first - 1, self._acknowledges
             elif isinstance(message, Pull):
                 server.owed = message
+            elif isinstance(message, Leave):
+                server.left, server.owed = True, None
         self._me.send(to, *messages)
 
     async def execute_until(
@@ -120,3 +124,5 @@ class RestartedServers:
         self._me.send(name, Rejoin(self.worker, server.pushed + 1))
         if server.owed is not None:
             self._me.send(name, server.owed)
+        if server.left:
+            self._me.send(name, Leave(self.worker))
