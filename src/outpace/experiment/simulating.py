@@ -19,6 +19,7 @@ from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES, SCRIPT_OUTPUT, files_of_scripts
 from outpace.record.sinks import MemorySink, NoSink
 from outpace.record.trace import Trace
+from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.peers import FailingPeerSimulation
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.measured import calibrated
@@ -96,7 +97,7 @@ def recorded_run(
     free = files_of_scripts(out) if out is not None and is_script and is_new else nullcontext()
     warnings = warnings_of(experiment)
 
-    is_kept = out is not None and experiment.checkpoint is not None
+    is_kept = experiment.checkpoint is not None or experiment.faults is not None
     events = EventLog(out / LOG if out is not None and is_kept else None, warn)
     status = None if out is None else StatusOfSimulation(out, experiment, events, progress)
 
@@ -129,6 +130,8 @@ def recorded_run(
         begun.pop_all()
     if status is not None:
         status.engine = simulation
+    if isinstance(simulation, FailingRun):
+        simulation.events = events
     if isinstance(simulation, ScriptRun):
         simulation.warn = warn_of
     return RecordedRun(

@@ -54,6 +54,21 @@ def test_with_a_folder_the_results_are_those_without(tmp_path, changes):
     assert rows == kept.trace.to_pylist()
 
 
+def test_the_log_says_which_process_was_lost_and_how_the_run_went_on(tmp_path):
+    faults = {**WITH_SERVERS["faults"]}
+    faults["schedule"] = [{"at_s": 0.9, "server": 1}, {"at_s": 2.2, "worker": 0}]
+    outpace.simulate({**CONFIG, **WITH_SERVERS, "faults": faults}, tmp_path / "run")
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    said = {each["event"]: each for each in found}
+    events = [each["event"] for each in found if each["event"] != "checkpoint"]
+    assert events == ["start", "group-restart", "lost", "restarted", "end"]
+    assert said["group-restart"]["fields"]["cause"] == "server-1 was killed by SIGKILL"
+    assert said["lost"]["role"] == said["restarted"]["role"] == "worker-0"
+    assert (said["lost"]["generation"], said["restarted"]["generation"]) == (0, 1)
+    assert said["end"]["fields"]["restarts"] == 2
+
+
 @pytest.mark.parametrize("changes", [WITH_SERVERS, WITHOUT])
 def test_a_run_with_failures_that_was_interrupted_goes_on(tmp_path, changes):
     def control(run):

@@ -13,6 +13,7 @@ from outpace.engine.interruptions import Interruptions
 from outpace.engine.server_losses import ServerLosses
 from outpace.errors import OutpaceError, RunError
 from outpace.kernel import Future
+from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
@@ -33,9 +34,13 @@ class FailingRun(VirtualRun):
     Each process is an object (`Process`), and what it sends is lost with it if it has not arrived.
     Where all processes begin again they do so from the last checkpoint, which is in memory, and
     also in the folder of a run that has one. The trace, the sums and the metrics go back with it.
+
+    Attributes:
+        events: is told of losses and restarts.
     """
 
     rows: HeldRows
+    events: EventLog = EventLog()
 
     def _rows_for(self, trace: Trace) -> HeldRows:
         return HeldRows(trace)
@@ -53,6 +58,7 @@ class FailingRun(VirtualRun):
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
         self._gone: set[int] = set()
         self._finished: set[int] = set()
+        self._generations: dict[str, int] = {}  # of processes that were started again
         # When the last checkpoint was written, or all processes began again after that.
         self._worked_since: Time = self.kernel.now
         self.is_down = False  # all processes are about to begin again
@@ -155,6 +161,10 @@ class FailingRun(VirtualRun):
             where = f"after {seconds(self.kernel.now):.6f} s of virtual time"
             raise type(error)(f"{error} ({where})") from error
 
+    def _log_loss(self, name: str, how: str) -> None:
+        generation = self._generations.get(name, 0)
+        self.events.add("lost", "warning", role=name, generation=generation, why=f"{name} {how}")
+
     @abstractmethod
     def _lose_process(self, process: Process, how: str) -> None:
         """Go on without a process, or replace it. Raises RunError if the run ends."""
@@ -189,9 +199,19 @@ class FailingRun(VirtualRun):
             if each.alive:
                 self._end(each)
         self._failed_at.clear()
+        self._generations.clear()
         self._take_back(kept)
         self._interruptions.group_lost(servers, workers, failed, kept)
         self._restore_from(kept)
+        self.events.add(
+            "group-restart",
+            "warning",
+            cause=str(loss),
+            number=kept.number,
+            time_s=seconds(kept.now),
+            restarts=self._recovery.restarts,
+            updates_lost=self._recovery.updates_lost,
+        )
         ready = now + nanoseconds(self._repairs.servers_s)
         ready = max([ready, *map(self.network.obstacles.until, self._processes)])
         self._costs.add("restart", ready - now, self.experiment.workers)

@@ -74,6 +74,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._costs.worker_losses += 1
         self._costs.add("detection", self.kernel.now - failed)
         self._interruptions.removed(worker, failed)
+        self._log_loss(process.name, how)
         self._gone.add(worker)
         self._leave_for_good(worker)
         self._end_if_over()

@@ -120,6 +120,7 @@ class FailingSimulation(FailingRun, Simulation):
         self._costs.worker_losses += 1
         self._costs.add("detection", self.kernel.now - failed)
         self._interruptions.lost(worker, failed)
+        self._log_loss(worker_name(worker), how)
         self._losses.lost(worker, how)
 
     def order(self, server: str, lost: Lost, obeyed: Callable[[], None]) -> None:
@@ -140,6 +141,14 @@ class FailingSimulation(FailingRun, Simulation):
         self._recovery.updates_lost += start.lost
         self._interruptions.restarted(start.worker, start.first)
         name = worker_name(start.worker)
+        self._generations[name] = start.generation
+        self.events.add(
+            "restarted",
+            role=name,
+            generation=start.generation,
+            first=start.first,
+            updates_lost=start.lost,
+        )
         computing, failed = self._processes[name].computing, self._failed_at[name]
         if computing is not None and computing[0] >= start.first:  # its push has not arrived
             self._costs.add("repeated", failed - computing[1])
