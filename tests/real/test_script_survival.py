@@ -15,7 +15,7 @@ from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
 
 import outpace
-from outpace import RunError, run
+from outpace import ConfigError, RunError, run
 from outpace.record.checkpoints import Checkpoints
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
@@ -112,6 +112,26 @@ def test_a_script_whose_worker_dies_begins_with_what_it_had_kept_at_the_last_che
         assert row["lr"] == pytest.approx(0.02 * 0.7 ** (row["seen"] // 4 // 2))
     others = [row["iteration"] for row in rows if row["worker"] == 0]
     assert others == list(range(1, 10))
+
+
+@linux
+@pytest.mark.slow
+def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp_path):
+    folder, script = tmp_path / "run", tmp_path / "kept.py"
+    text = (SCRIPTS / "kept.py").read_text()
+    script.write_text(text)
+    saved = {**SAVED, "task": {"kind": "script", "path": str(script)}}
+    with pytest.raises(RunError, match="that is enough"):
+        run(saved, folder, control=once_saved(folder, give_up))
+    script.write_text(text.replace("nn.Linear(4, 2))", "nn.Linear(4, 2), nn.Linear(2, 2))"))
+    problem = r"--resume: the model has 44 parameters in 8 tensors, and checkpoints/\d+ has 38 in 6"
+    with pytest.raises(ConfigError, match=problem):
+        run(resume=folder)
+    script.write_text("raise ValueError('a mistake')")
+    with pytest.raises(RunError, match="a mistake"):
+        run(resume=folder)
+    script.write_text(text)
+    assert run(resume=folder).summary["status"] == "complete"
 
 
 def uneven(*arguments: str) -> dict[str, Any]:

@@ -377,13 +377,23 @@ class RealRun:
         final = self.coordinator.snapshots.final
         if final is not None:
             return final[0]
-        if self._resume is not None and self._evaluated is None:
-            return self._resume.checkpoint.blocks()
+        if (point := self._without_others) is not None:
+            return point.checkpoint.blocks()
         return self._known
 
+    @property
+    def _without_others(self) -> ResumePoint | None:
+        """The checkpoint from which the run goes on, if no later parameters are known."""
+        is_known = self.coordinator.snapshots.final is not None or self._evaluated is not None
+        return None if is_known else self._resume
+
     def state_dict(self) -> dict[str, torch.Tensor]:
-        buffers = self.coordinator.reports.buffers
-        return self._training.state_dict(self.parameters(), self._layout, buffers)
+        buffers, layout = self.coordinator.reports.buffers, self._layout
+        point = self._without_others
+        if point is not None and layout != point.checkpoint.index.layout:
+            # The workers train another model, or have not said which.
+            buffers, layout = None, point.checkpoint.index.layout
+        return self._training.state_dict(self.parameters(), layout, buffers)
 
     @property
     def _layout(self) -> str:

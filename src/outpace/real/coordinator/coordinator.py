@@ -440,16 +440,16 @@ class Coordinator:
         self.when_began(worker)
 
     def _require_same_model(self, plan: Plan) -> None:
-        """Raise ConfigError if a script trains another model than at the checkpoint."""
+        """Raise ConfigError if the workers train another model than at the checkpoint."""
         resume = self._resume
-        if resume is not None and tuple(plan.layers) != resume.checkpoint.index.layers:
-            raise ConfigError(
-                f"--resume: the script trains {sum(plan.layers):,} parameters in "
-                f"{len(plan.layers)} tensors, and {resume.checkpoint.name} has "
-                f"{sum(resume.checkpoint.index.layers):,} in "
-                f"{len(resume.checkpoint.index.layers)}: resume with the script that the run was "
-                "made with"
-            )
+        if resume is None or tuple(plan.layers) == resume.checkpoint.index.layers:
+            return
+        before = resume.checkpoint.index.layers
+        raise ConfigError(
+            f"--resume: the model has {sum(plan.layers):,} parameters in {len(plan.layers)} "
+            f"tensors, and {resume.checkpoint.name} has {sum(before):,} in {len(before)}: resume "
+            "with the model that the run was made with"
+        )
 
     def _go(self) -> Go:
         return Go(self.clock.origin, boot_id())
