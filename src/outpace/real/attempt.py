@@ -106,6 +106,7 @@ class Attempt:
         }
         self.fitting: FittingBeside | None = None
         self.history: History | None = None  # of the rule that cuts iterations off
+        address = setting.address if setting.outside is None else setting.outside.host
         coordinator = self.coordinator = Coordinator(
             experiment,
             sessions[COORDINATOR],
@@ -114,7 +115,7 @@ class Attempt:
             evaluate,
             setting.log,
             setting.training.join_s,
-            address=setting.address if setting.outside is None else setting.outside.host,
+            address=address,
             rule=self._rule(),
             warn=setting.warn,
             timing=setting.timing,
@@ -127,7 +128,7 @@ class Attempt:
             name: CoordinatorLink(name, endpoint, key, sessions[name], coordinator.store)
             for name in names
         }
-        make_launcher = setting.launcher or partial(LocalLauncher, address=setting.address)
+        make_launcher = setting.launcher or partial(LocalLauncher, address=address)
         self.launcher = make_launcher(
             coordinator.clock, coordinator.losses.process_ended, setting.on_output
         )
