@@ -40,6 +40,8 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path, self.index = path, read_index(path)
+        if path.name.isdecimal() and int(path.name) != self.index.number:
+            raise Damaged(f"{path} is damaged: it has the files of checkpoint {self.index.number}")
 
     @property
     def name(self) -> str:

@@ -101,10 +101,11 @@ class CutPlanner:
 
         Raises ProtocolError if the shard was not asked, or had answered before.
         """
+        if number >= self.number and self._missing:
+            self._require_asked(number, shard)
         self._clock = max(self._clock, clock)
         if number < self.number or not self._missing:
             return []
-        self._require_asked(number, shard)
         self._tries += 1
         if clock != self._target:
             self._lead *= 2

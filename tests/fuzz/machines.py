@@ -1,0 +1,174 @@
+"""What takes messages from the wire: none may change it and raise, or raise anything unforeseen."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tests.faults.cluster import Silent
+from tests.fuzz.messages import damaged, decoded, random_message
+
+from outpace.errors import ProtocolError
+from outpace.optim import Sgd
+from outpace.real.net.checkpoint_messages import CheckpointMissed, VersionReached
+from outpace.real.net.membership_messages import WorkerReplaced
+from outpace.real.net.translation import for_shard
+from outpace.real.net.wire import Incoming
+from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp
+from outpace.sync.checkpoint.planner import CutPlanner
+from outpace.sync.membership import Membership, Replace, Rules
+from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, Resume
+from outpace.sync.parameter_block import parameter_block
+from outpace.sync.shard import Shard
+
+WORKERS = 3
+POLICIES = (Bsp(), Ssp(2), Asp(), Dsps(1, 2), CutOff())
+_RENEWED = 300  # messages after which the machines are made anew
+_OWN = Push, Pull, Leave, Pause, Resume, Rejoin
+
+
+class Fuzzed:
+    """The decoder of a connection, a shard, the membership and the planner of checkpoints.
+
+    Attributes:
+        counts: of messages, by what became of them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._draw, self._count = random.Random(seed), 0
+        self.counts: Counter[str] = Counter()
+
+    def step(self) -> None:
+        """Give one message to all that take it. Raises AssertionError, or what is unforeseen."""
+        if self._count % _RENEWED == 0:
+            self._renew()
+        self._count += 1
+        draw = self._draw
+        data = random_message(draw)
+        if draw.random() < 0.5:
+            data = damaged(data, draw)
+        self._decode(data)
+        if (message := decoded(data)) is None:
+            self.counts["not a message"] += 1
+            return
+        self.counts["a message"] += 1
+        if isinstance(message, WorkerReplaced):
+            self._confirm(message)
+        block = torch.zeros(2) if getattr(message, "block", None) is not None else None
+        own = [message] if isinstance(message, Close) else for_shard(message, block)
+        for each in own:
+            self._try("shard", self._shard_state, lambda each=each: self._receive(each))
+        if isinstance(message, CheckpointMissed | VersionReached):
+            self._plan(message)
+
+    def _renew(self) -> None:
+        policy = POLICIES[self._draw.randrange(len(POLICIES))]
+        block = parameter_block(torch.zeros(2), Sgd(lr=0.1))
+        self._shard = Shard(0, block, WORKERS, policy, Silent())
+        self._now = 0
+        self._incoming = Incoming(7, 0, lambda _: ("float32", 2))
+        self._serial = 0
+        self._members = Membership(WORKERS, ["server-0", "server-1"], Rules(hopeless_s=1e9))
+        self._planner = CutPlanner(2, exact=self._draw.random() < 0.5)
+
+    # -- the machines --------------------------------------------------------------
+
+    def _decode(self, data: bytes) -> None:
+        draw = self._draw
+        # The envelope around the message, as a sender would make it, damaged now and then.
+        frame = b"\x94\x07\x00" + _packed(self._serial) + data
+        if draw.random() < 0.05:
+            frame = damaged(frame, draw)
+        frames = [frame] if draw.random() < 0.8 else [frame, bytes(draw.choice((0, 4, 8, 9)))]
+        before = self._wire_state()
+        try:
+            self._incoming.take(frames)
+        except ProtocolError:
+            assert self._wire_state() == before
+            self.counts["refused by the decoder"] += 1
+        else:
+            self._serial += 1
+            self.counts["taken by the decoder"] += 1
+
+    def _wire_state(self) -> Any:
+        assembly = self._incoming._assembly
+        return self._incoming._serial, assembly and assembly.filled
+
+    def _confirm(self, message: WorkerReplaced) -> None:
+        draw, members = self._draw, self._members
+        self._now += 1
+        if draw.random() < 0.5:
+            worker = draw.randrange(WORKERS)
+            orders = members.lost(worker, "is lost", self._now, has_ended=True)
+            asked = [order for order in orders if isinstance(order, Replace)]
+            if asked and draw.random() < 0.7:
+                message.worker, message.generation = worker, asked[0].generation
+        name = draw.choice(("server-0", "server-1", "server-7"))
+        values = message.worker, message.generation, message.watermark, message.clock
+        for worker in range(WORKERS):
+            if members.is_starting(worker):
+                members.began(worker)
+        self._try(
+            "membership",
+            lambda: repr(members._workers),
+            lambda: members.confirmed(name, *values, self._now),
+        )
+
+    def _plan(self, message: CheckpointMissed | VersionReached) -> None:
+        """A shard has missed a checkpoint, or saved itself for one."""
+        draw, planner = self._draw, self._planner
+        planner.begin()
+        number = draw.choice((planner.number, planner.number, message.clock))
+        shard, clock = draw.randrange(3), min(message.clock, 100)
+        tell = planner.saved if isinstance(message, VersionReached) else planner.missed
+        self._try("planner", lambda: repr(vars(planner)), lambda: tell(number, shard, clock))
+
+    def _receive(self, message: Any) -> None:
+        self._now += 1
+        if isinstance(message, Push) and message.gradient is not None:
+            message.gradient = torch.zeros(2)
+        if isinstance(message, Push):
+            message.settings = None
+        self._shard.receive(message, self._now)
+
+    def _shard_state(self) -> Any:
+        shard = self._shard
+        state = shard.state()
+        parameters = state.parameters
+        assert isinstance(parameters, torch.Tensor)
+        view = shard._view
+        return (
+            (state.clock, state.version, state.watermarks, state.gone, state.pushes),
+            parameters.tolist(),
+            [(each.iteration, each.count) for each in state.pending],
+            [view.is_paused(worker) for worker in range(WORKERS)],
+            (shard.live, view.live, view.reached, view.slowest, view.fastest),
+            (shard.describe_waiting(), shard.next_deadline),
+        )
+
+    def _try(self, what: str, state: Callable[[], Any], give: Callable[[], Any]) -> None:
+        before = state()
+        try:
+            give()
+        except ProtocolError:
+            assert state() == before, f"the {what} has changed and refused the message"
+            self.counts[f"refused by the {what}"] += 1
+        else:
+            self.counts[f"taken by the {what}"] += 1
+
+
+def _packed(serial: int) -> bytes:
+    return b"\xce" + serial.to_bytes(4, "big")
+
+
+def run(messages: int, seed: int = 0) -> Counter[str]:
+    """Give so many messages; return what became of them."""
+    fuzzed = Fuzzed(seed)
+    for _ in range(messages):
+        fuzzed.step()
+    return fuzzed.counts
+
+
