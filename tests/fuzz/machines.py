@@ -170,5 +170,3 @@ def run(messages: int, seed: int = 0) -> Counter[str]:
     for _ in range(messages):
         fuzzed.step()
     return fuzzed.counts
-
-

@@ -12,6 +12,7 @@ from tests.support.checkpoints import METRICS, same, save, shard_state
 
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoints
+from outpace.record.checkpoints.index import Damaged
 
 NUMBERS = (1, 2, 3)
 FILES = ("index.json", "metrics.parquet", "server-0.safetensors", "server-1.safetensors")
@@ -79,6 +80,15 @@ def spoil(run: Path, other: Path, number: int, damage) -> None:
             shutil.copy(Checkpoints(other).path(number) / more[0], file)
 
 
+def is_whole(run: Path, number: int) -> bool:
+    """True if this checkpoint can be opened and its files are as its index says."""
+    try:
+        Checkpoints(run).open(number).check()
+    except Damaged:
+        return False
+    return True
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NUMBERS), damages), max_size=4))
 def test_what_is_damaged_is_never_used_and_the_one_before_is_with_a_notice(runs, done):
@@ -90,12 +100,12 @@ def test_what_is_damaged_is_never_used_and_the_one_before_is_with_a_notice(runs,
             spoil(run, runs / "1", number, damage)
         untouched = [number for number in NUMBERS if contents(run, number) == whole[number]]
         said: list[str] = []
-        try:
-            found = Checkpoints(run).newest(said.append)
-        except ConfigError as error:
-            assert not untouched
-            assert "no checkpoint can be used" in str(error)
+        if not untouched and not any(map(is_whole, [run] * 3, NUMBERS)):
+            with pytest.raises(ConfigError, match="no checkpoint can be used"):
+                Checkpoints(run).newest(said.append)
             return
+        found = Checkpoints(run).newest(said.append)
+        assert found is not None
         number = int(found.path.name)
         assert number >= max(untouched, default=1)
         read = found.shard_states(found.index.slices, 2)
