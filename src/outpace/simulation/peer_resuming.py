@@ -17,7 +17,7 @@ from outpace.sync.peers.strategy import PeerStrategy
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What a run had before it goes on.
+    """The state of a run before it goes on.
 
     Attributes:
         averages: all-reduces, or averages of two workers.

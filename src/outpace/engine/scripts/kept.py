@@ -1,4 +1,4 @@
-"""What a script keeps beside its parameters, for checkpoints.
+"""The state of a script beside its parameters, for checkpoints.
 
 A script is one process that cannot be saved as a whole. Saved are the objects that it gave to
 `outpace.attach`, the settings of its optimizer, the model's buffers, the random generators and the
@@ -50,7 +50,7 @@ def require_stateful(objects: Mapping[str, object]) -> None:
 
 
 class KeptState:
-    """What one script keeps. See the head of the file.
+    """The saved state of one script. See the head of the file.
 
     Args:
         objects: by their name in `outpace.attach`.

@@ -1,4 +1,4 @@
-"""What summary.json says of a run that is going on, or was killed: all until its last checkpoint.
+"""The summary of a run that is going on, or was killed: all until its last checkpoint.
 
 A run that is killed cannot write its results. So its summary is written with each checkpoint.
 """

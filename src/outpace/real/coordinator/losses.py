@@ -75,7 +75,7 @@ class Losses:
         self._since: dict[str, Time] = {}  # of the kernel: when a loss was known first
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
         self._ended: set[str] = set()  # processes whose end the launcher has reported
-        self._exited: set[str] = set()  # those of them that nobody has killed
+        self._exited: set[str] = set()  # those of them that were not killed
         self._reporters: dict[str, list[str]] = {}  # workers that lost a server, by server
 
     def awaited(self, names: list[str]) -> list[str]:

@@ -37,7 +37,7 @@ from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_na
 
 @dataclass(slots=True)
 class Processes:
-    """What is done with the processes of workers.
+    """The actions on the processes of workers.
 
     start: starts one of a generation for a worker; None: none can be started. kill: ends one.
     lost: called with a name if the run goes on without this worker. recovered: called with each

@@ -92,7 +92,7 @@ class CheckpointFailed(WireMessage, tag="checkpoint failed"):
 
 
 class ScriptState(WireMessage, tag="script state"):
-    """What the script of a worker keeps, as the bytes of a safetensors file.
+    """The state of a worker's script, as the bytes of a safetensors file.
 
     A worker sends it for a checkpoint, and the coordinator to a worker that goes on from one.
 

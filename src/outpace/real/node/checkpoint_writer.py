@@ -40,7 +40,7 @@ _LONGEST: Final = 1000  # characters of an error
 
 
 class SavedShard(msgspec.Struct):
-    """What a server's CheckpointPart has encoded."""
+    """The encoded content of a server's CheckpointPart."""
 
     record: ShardRecord
     part: Part

@@ -74,7 +74,7 @@ def _kind(experiment: Experiment) -> str:
 
 
 class _Place:
-    """What the script of this process may become: see `support.place`."""
+    """Say which worker the script of this process may become: see `support.place`."""
 
     def __init__(self, link: CoordinatorLink, number: int, experiment: Experiment) -> None:
         self._link, self._number, self._experiment = link, number, experiment

@@ -23,7 +23,7 @@ VERSION: Final = 1
 
 
 class Taken(msgspec.Struct, kw_only=True):
-    """What an engine knows of a checkpoint whose parts are on the disk.
+    """A checkpoint whose parts are on the disk, as its engine knows it.
 
     Attributes:
         now: time of the run.

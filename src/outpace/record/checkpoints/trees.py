@@ -1,4 +1,4 @@
-"""What objects of a user keep, such as a `state_dict`, as a file of tensors.
+"""The state of a user's objects, such as a `state_dict`, as a file of tensors.
 
 The tree of dicts, lists and plain values is JSON, in one entry of the file; the tensors are the
 others. Nothing is pickled, so a file from elsewhere cannot run code.

@@ -1,4 +1,4 @@
-"""What the failures of a run cost: how often each kind happened, and what took time."""
+"""The cost of a run's failures: how often each kind happened, and what took time."""
 
 from __future__ import annotations
 

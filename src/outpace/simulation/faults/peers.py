@@ -1,6 +1,6 @@
 """A run in virtual time without servers whose workers fail, and how it goes on.
 
-An average that has begun ends, whoever dies: it takes much less time than computations do.
+An average that has begun ends, even if a worker dies: it takes much less time than computations do.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from outpace.sync.messages import SCHEDULER, Lost, server_name
 
 
 class Cluster(Protocol):
-    """What is done with the processes of a run."""
+    """The actions on the processes of a run."""
 
     def order(self, server: str, lost: Lost, obeyed: Callable[[], None]) -> None:
         """Tell a server that a worker is lost; `obeyed` is called when it has processed this."""

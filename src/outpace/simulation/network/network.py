@@ -124,7 +124,7 @@ class Network(ABC):
 
     @property
     def obstacles(self) -> Obstacles:
-        """What holds messages up on their way."""
+        """A rule that holds messages up on their way."""
         if self._obstacles is None:
             self._obstacles, self._plain = Obstacles(self._kernel, self._put), False
         return self._obstacles

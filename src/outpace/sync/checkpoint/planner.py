@@ -1,11 +1,11 @@
-"""Chooses the clocks at which shards are saved, without stopping anybody.
+"""Chooses the clocks at which shards are saved, without stopping any process.
 
 Without servers the workers take the place of shards, and the results of all-reduces that of the
 clock.
 
-Whoever asks for an exact checkpoint does not know the clocks of the shards now. It asks for a clock
-a little ahead of the last that it knows. A shard that is past it says so; then the number of the
-checkpoint is given up at all shards, and a new one is asked for, twice as far ahead.
+The process that asks for an exact checkpoint does not know the clocks of the shards now. It asks
+for a clock a little ahead of the last that it knows. A shard that is past it says so; then the
+number of the checkpoint is given up at all shards, and a new one is asked for, twice as far ahead.
 
 Where an iteration may be finished without a worker, that worker can be ahead of a slow server, so
 that no state of this server is between two iterations. After twelve attempts all shards are saved

@@ -1,4 +1,4 @@
-"""What a shard must know to go on, and where workers begin that go on with it.
+"""The state with which a shard goes on, and the iterations at which its workers begin.
 
 A worker that begins in the middle of a run needs nothing but the number of its first iteration
 (`first_iteration`). It is above every iteration that a shard has of it, so no gradient is applied

@@ -4,8 +4,8 @@ Each process has a generation. When a worker's process is lost, all servers are 
 only a process of a new generation under its name (`Replace`). Each confirms it, and says how far
 the worker has come there. From then on nothing of the old process can be applied, even if it is
 still alive. Once the old process has ended, too, a new one is started with the first iteration
-that no server has of this worker (see `sync.checkpoint.state`). Or nobody takes its place, and the
-worker has left the run, until a new process `joins` in its name.
+that no server has of this worker (see `sync.checkpoint.state`). Or no process takes its place, and
+the worker has left the run, until a new process `joins` in its name.
 
 A worker that has finished has told the servers so. If its process is lost nevertheless, its last
 message may not have reached all of them, so the servers are told as if it had left.
@@ -34,7 +34,7 @@ DEATHS: Final = 5  # of a worker that finishes nothing, before the run may end
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is done about a lost worker.
+    """The rules about a lost worker.
 
     on_loss: start another process, go on without the worker, or end the run. can_start: False if
     processes cannot be started; `restart` is then `continue`. fence_s: seconds for the servers to

@@ -30,7 +30,7 @@ class PeerContext(Protocol):
 
     @property
     def unsent(self) -> Unsent:
-        """What this worker had done on its own model at a checkpoint and sent in no all-reduce."""
+        """The steps on its own model that this worker had sent in no all-reduce at a checkpoint."""
 
     def may_save(
         self,

@@ -1,6 +1,6 @@
 """From the order to save the parts of a checkpoint to the complete one, with and without servers.
 
-Nobody waits for a checkpoint. Each process that has a part takes its state between two steps of its
+No process waits for a checkpoint. Each one that has a part takes its state between two steps of its
 work and writes it beside it. `sync.checkpoint` says when.
 """
 

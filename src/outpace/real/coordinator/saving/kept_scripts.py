@@ -1,4 +1,4 @@
-"""What the scripts of workers keep: their part of a checkpoint, and what they go on with."""
+"""The state of workers' scripts: their part of a checkpoint, and what they go on with."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class SavedModels(Protocol):
 
 
 class SavedWorker(msgspec.Struct):
-    """What a worker's CheckpointPart has encoded.
+    """The encoded content of a worker's CheckpointPart.
 
     Attributes:
         worker: its number.
@@ -89,7 +89,7 @@ class SavedWorker(msgspec.Struct):
 
 
 class SavedMean(msgspec.Struct, forbid_unknown_fields=True):
-    """What the answer to WriteMean has encoded."""
+    """The encoded content of the answer to WriteMean."""
 
     mean: ShardRecord
     part: Part
@@ -97,7 +97,7 @@ class SavedMean(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a worker goes on with beside its models.
+    """The state that a worker goes on with, beside its models.
 
     Attributes:
         averages: all-reduces of the run before.
@@ -114,7 +114,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What a `WorkerSaver` asks its worker for.
+    """The requests of a `WorkerSaver` to its worker.
 
     results: of all-reduces so far. updates: versions of the model that it evaluates.
     """

@@ -39,7 +39,7 @@ _LONGEST: Final = 1000  # characters of an error
 
 
 class Keeping:
-    """What the script of a worker keeps, and the requests to save it.
+    """The state of a worker's script, and the requests to save it.
 
     Args:
         is_paused: returns True while a forward pass of this process is not part of the training.
