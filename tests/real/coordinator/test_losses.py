@@ -101,6 +101,20 @@ def test_the_end_of_a_process_that_is_replaced_is_no_loss():
     assert lost.said == [(3.25, "worker-1 was killed by SIGTERM before it was done")]
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("was killed by SIGKILL", ["worker-1"]), ("ended with exit code 0", [])],
+)
+def test_a_process_that_is_killed_when_it_has_finished_is_told_of_and_no_loss(how, told):
+    lost, killed = Lost(), []
+    lost.losses.when_killed_at_its_end = killed.append
+    lost.at(1.0, lost.losses.process_finished, "worker-1")
+    lost.at(1.1, lost.losses.process_ended, "worker-1", how)
+    lost.run()
+    assert killed == told
+    assert lost.said == []
+
+
 def test_a_process_that_comes_back_is_awaited_and_can_be_lost_again():
     lost = Lost()
     known = []

@@ -67,6 +67,9 @@ class Losses:
         self.begin_again_after: Callable[[str], bool] = lambda name: name in self._servers
         # Called when a process has ended: True if another one takes its place, so it is no loss.
         self.is_replaced: Callable[[str], bool] = lambda name: False
+        # Called when a process has been killed that had finished: its last messages to others than
+        # this process may be lost.
+        self.when_killed_at_its_end: Callable[[str], None] = lambda name: None
         self._kernel, self._listener = kernel, listener
         self._servers, self._lease_s = servers, lease_s
         self._go_on_without, self._announce = go_on_without, announce
@@ -104,6 +107,9 @@ class Losses:
     def process_ended(self, name: str, how: str) -> None:
         """The launcher says that this process has ended."""
         if self.is_replaced(name):
+            return
+        if name in self.finished and not has_exited(how):
+            self.when_killed_at_its_end(name)
             return
         self._ended.add(name)
         if has_exited(how):

@@ -92,6 +92,7 @@ class Replacements:
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
         losses.is_replaced = self._was_replaced
+        losses.when_killed_at_its_end = self._killed_at_its_end
         reports.may_join_again = self._may_join
 
     # -- losses ------------------------------------------------------------------------
@@ -121,6 +122,12 @@ class Replacements:
                 self._processes.lost(name)
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
         return True
+
+    def _killed_at_its_end(self, name: str) -> None:
+        """Tell the servers that a worker has left: its own message may not have reached them."""
+        if name in self._numbers and self._ending() is None:
+            worker, now = self._numbers[name], self._kernel.now
+            self._do(self._members.lost(worker, "was killed at its end", now, has_ended=True))
 
     def _was_replaced(self, name: str) -> bool:
         """The process of this name has ended: return True if another one takes its place."""
@@ -193,8 +200,9 @@ class Replacements:
                     self._processes.kill(worker_name(worker))
                 case Start():
                     self._start(order)
-                case Removed():
-                    self._processes.recovered(order)
+                case Removed(worker, lost):
+                    if lost or worker_name(worker) not in self._losses.finished:
+                        self._processes.recovered(order)
                 case EndRun(reason):
                     raise RunError(reason)
         if (due := self._members.next_deadline) is not None and orders:
