@@ -72,6 +72,30 @@ def test_the_line_above_is_about_all():
     )
 
 
+def test_what_was_done_before_a_restart_counts_too():
+    """Worker 1 had done 9 iterations before its process was replaced, all 5 before the checkpoint.
+
+    By hand: 30 + 5 and 20 + 9 + 5 iterations; 50 + 10 gradients, 40 of which since the sample
+    before.
+    """
+    parts = {
+        **LATE.totals_of,
+        "the run until its checkpoint": Totals(iterations={0: 5, 1: 5}, applied=10),
+        "worker-1 before generation 1": Totals(iterations={1: 9}, bytes_sent=10**9),
+    }
+    found = rows(experiment(), LATE._replace(totals_of=parts), EARLY)
+    assert [row[:2] for row in found] == [(35, 1), (34, 0)]
+    line = overview(experiment(), LATE._replace(totals_of=parts), EARLY)
+    assert "60 gradients (20.0/s)" in line
+    assert line.endswith("servers send 2.0 MB/s")
+
+
+def test_rates_are_not_negative_after_the_run_has_gone_back():
+    line = overview(experiment(), EARLY._replace(time_s=6.0), LATE)
+    assert "20 gradients (0.0/s)" in line
+    assert line.endswith("servers send 0.0 MB/s")
+
+
 @pytest.mark.parametrize(
     ("stop", "share"),
     [

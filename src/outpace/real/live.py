@@ -35,7 +35,11 @@ _COLUMNS: Final = ("iteration", "lead", "compute %", "communicate %", "wait %", 
 
 
 class Sample(NamedTuple):
-    """The sums of each process at one time of the run, and what is known of the result."""
+    """The sums of the run's parts at one time of it, and what is known of the result.
+
+    A part is a process; or what a process had done whose place another one has taken; or the run
+    until the checkpoint from which it goes on.
+    """
 
     time_s: float
     totals_of: Mapping[str, Totals]
@@ -135,11 +139,12 @@ def share_done(experiment: Experiment, now: Sample) -> float | None:
 
 def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     """Return one line about the run as a whole."""
-    late, early = _totals(experiment, now), _totals(experiment, before)
+    late, early = _totals(now), _totals(before)
     span_s = now.time_s - before.time_s
     parts = [f"{now.time_s:.0f} s", f"{late.applied:,} gradients"]
     if span_s > 0:
-        parts[-1] += f" ({(late.applied - early.applied) / span_s:,.1f}/s)"
+        gained = max(0, late.applied - early.applied)  # the run may have gone back
+        parts[-1] += f" ({gained / span_s:,.1f}/s)"
     histogram = late.whole_histogram()
     if gradients := sum(histogram.values()):
         mean = sum(staleness * n for staleness, n in histogram.items()) / gradients
@@ -147,7 +152,7 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     if late.dropped:
         parts.append(f"{late.dropped:,} dropped")
     if span_s > 0:
-        sent = (late.bytes_sent - early.bytes_sent) / span_s
+        sent = max(0, _sent(experiment, now) - _sent(experiment, before)) / span_s
         senders = "servers" if experiment.servers_in_run else "workers"
         parts.append(f"{senders} send {sent / 1e6:,.1f} MB/s")
     if (loss := now.quality.get("train_loss")) is not None:
@@ -157,13 +162,18 @@ def overview(experiment: Experiment, now: Sample, before: Sample) -> str:
     return "  ·  ".join(parts)
 
 
-def _totals(experiment: Experiment, sample: Sample) -> Totals:
-    """Return the sums over all servers, or over all workers without servers."""
-    names = [server_name(server) for server in range(experiment.servers_in_run)]
+def _totals(sample: Sample) -> Totals:
     total = Totals()
-    for name in names or [worker_name(worker) for worker in range(experiment.workers)]:
-        total.add(sample.totals_of.get(name, Totals()))
+    for part in sample.totals_of.values():
+        total.add(part)
     return total
+
+
+def _sent(experiment: Experiment, sample: Sample) -> int:
+    """Return the bytes that the servers have sent, or the workers of a run without servers."""
+    names = [server_name(server) for server in range(experiment.servers_in_run)]
+    names = names or [worker_name(worker) for worker in range(experiment.workers)]
+    return sum(sample.totals_of.get(name, Totals()).bytes_sent for name in names)
 
 
 def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[float, ...]]:
@@ -175,9 +185,11 @@ def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[floa
         phases = late.compute, late.communicate, late.wait
         spent = sum(phases) or 1
         span_s = now.time_s - before.time_s
-        rate = (late.bytes_sent - early.bytes_sent) / 1e6 / span_s if span_s > 0 else 0.0
+        sent = max(0, late.bytes_sent - early.bytes_sent)
+        rate = sent / 1e6 / span_s if span_s > 0 else 0.0
         shares = (100 * phase / spent for phase in phases)
-        found.append((late.iterations.get(worker, 0), *shares, rate))
+        done = sum(part.iterations.get(worker, 0) for part in now.totals_of.values())
+        found.append((done, *shares, rate))
     slowest = min(row[0] for row in found)
     return [(row[0], row[0] - slowest, *row[1:]) for row in found]
 
