@@ -246,6 +246,7 @@ class WorkerProcess(Process):
     def send(self, to: str, *messages: Any) -> None:
         for message in messages:
             if isinstance(message, Push) and message.gradient is not None:
+                assert isinstance(message.gradient, torch.Tensor)
                 message.gradient = message.gradient.clone()
         super().send(to, *messages)
 
@@ -262,7 +263,9 @@ class WorkerProcess(Process):
         """From the moment at which it knows of a new process of a server, talk to that one."""
         if isinstance(message, Restarted):
             name = self.servers[message.shard]
-            server = self.connected[name] = self.cluster.processes[name]
+            server = self.cluster.processes[name]
+            assert isinstance(server, Judge)
+            self.connected[name] = server
             self.fences[name] = Fence(server.generation)
             if self.cluster.processes.get(self.name) is self:  # its last pushes went nowhere
                 arrived, _ = server.progress(self.worker)

@@ -209,9 +209,9 @@ class Scenario:
             yield replace(self, checkpoint_s=10.0)
         for place, fault in enumerate(self.faults):
             if fault.for_s:
-                faults = list(self.faults)
-                faults[place] = replace(fault, for_s=0.0)
-                yield replace(self, faults=tuple(faults))
+                others = self.faults[:place], self.faults[place + 1 :]
+                briefer = replace(fault, for_s=0.0)
+                yield replace(self, faults=(*others[0], briefer, *others[1]))
 
     def _fitting(self) -> Scenario:
         """Return this scenario without the faults of nodes that do not exist any more."""
