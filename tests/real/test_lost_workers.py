@@ -146,7 +146,9 @@ def test_workers_come_back_under_every_strategy_also_when_they_die_as_they_start
     result, said = losing({**BSP, "deterministic": False, **changes}, "worker-0", "worker-0")
     summary = result.summary
     assert summary["status"] == "complete"
-    assert summary["restarts"] == len(said) == 2
+    # A process that dies while it connects may leave a line about its connection.
+    restarted = [line for line in said if line.startswith("worker-0")]
+    assert summary["restarts"] == len(restarted) == 2
     # Each death loses at most the pushes on the way: one, with ssptable up to three.
     assert summary["updates_lost"] <= 2 * (3 if "ssptable" in changes["sync"].values() else 1)
     for worker in range(3):
