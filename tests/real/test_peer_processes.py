@@ -224,14 +224,15 @@ def test_a_window_bounds_what_is_gathered():
 
 def test_one_is_lost_while_the_others_form_a_group_without_another():
     def watch(engine: Any) -> None:
-        coordinator, kill = engine.coordinator, engine.coordinator.when_lost
+        processes = engine.coordinator.processes
+        kill = processes.kill
 
         def when_lost(name: str) -> None:
             kill(name)
             if name == "worker-1":
                 os.kill(engine.launcher.pids["worker-0"], signal.SIGKILL)
 
-        coordinator.when_lost = when_lost
+        processes.kill = when_lost
 
     result, said = trained("ssgd", {"worker-1": (4, "killed")}, watch=watch)
     assert result.summary["iterations"][2:] == [ITERATIONS] * 2

@@ -132,12 +132,12 @@ class Attempt:
         self.launcher = make_launcher(
             coordinator.clock, coordinator.losses.process_ended, setting.on_output
         )
-        coordinator.when_lost = self.launcher.kill
+        coordinator.processes.kill = self.launcher.kill
         coordinator.losses.is_ending = self.launcher.is_ending
         # What a script keeps is lost with its process, but for what the checkpoints have.
         is_lost = isinstance(experiment.task, Script) and setting.saving is None
         if setting.outside is None and not is_lost:
-            coordinator.start_again = self._start_again
+            coordinator.processes.start = self._start_again
         self._places: dict[str, str] = {}  # addresses of the workers
         self._wrote_connect = False
 

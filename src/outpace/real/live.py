@@ -58,7 +58,7 @@ def watch(run: RealRun, console: Console | None = None) -> None:
         )
         live.start()
         slow = SlowWorkers(run.coordinator.experiment)
-        run.coordinator.reports.when_traced = slow.add
+        run.coordinator.observers.add(slow)
         drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 

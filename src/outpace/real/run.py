@@ -21,31 +21,30 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.cut_offs import saved_history
-from outpace.engine.interruptions import Interruptions
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
-from outpace.errors import ConfigError, OutpaceError, RunError
+from outpace.errors import ConfigError, OutpaceError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Outside, Setting
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
-from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.losses import GroupLost
+from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.status import StatusOfRun
-from outpace.real.net.messages import JoinRun, ProcessDone, ProcessFailed, ScriptLog, Snapshot
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.real.noting import Noting
 from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
+from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
 from outpace.record.checkpoints import Taken
-from outpace.record.event_log import LAUNCHER, EventLog, Level
-from outpace.record.metrics import Metrics
+from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
 from outpace.record.totals import Totals
@@ -54,9 +53,8 @@ from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import Time, seconds
-from outpace.sync.membership.machine import Removed, Start
 from outpace.sync.messages import worker_name
-from outpace.tasks import Evaluation, Script
+from outpace.tasks import Script
 
 __all__ = ["LEASE_S", "Outside", "RealRun"]
 
@@ -117,23 +115,21 @@ class RealRun:
         self._timing = Timing(lambda _: None) if timing is None else timing
         self._resume = resume
         self._recovery = Recovery() if resume is None else resume.recovery
-        self._generations: dict[str, int] = {}  # of processes that were started again
-        self._status = (
-            None if status is None else StatusOfRun(status, self._recovery, self._generations)
-        )
         self.events = EventLog() if events is None else events
-        self._interruptions = Interruptions(trace)
-        self.metrics = Metrics()
-        if resume is not None:
-            self.metrics.take_up(resume.metrics())
+        self._noting = Noting(self.events, trace, self._recovery)
+        self._status = (
+            None
+            if status is None
+            else StatusOfRun(status, self._recovery, self._noting.generations)
+        )
+        self._quality = Quality(experiment, training, resume)
+        self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
         self._server_losses = ServerLosses(
             experiment.on_server_loss,
             can_restart=outside is None,
             advises_checkpoint=experiment.checkpoint is None,
         )
-        self._known = training.initial  # the parameters evaluated last
-        self._evaluated: int | None = None  # and their version
         # A checkpoint, and the iterations after it that scripts did not repeat as they were.
         self._lost_since = 0, 0
         self._closed = False
@@ -157,20 +153,15 @@ class RealRun:
             saving=None if keeper is None else Saving(keeper, self._complete),
         )
         self._attempt = self._new_attempt()
-        self._evaluations = Evaluations(self.coordinator.clock, training.evaluate)
 
     def _new_attempt(self) -> Attempt:
-        attempt = Attempt(self._setting, self._begin_evaluation, self._resume, self._origin)
+        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin)
         coordinator = attempt.coordinator
-        coordinator.reports.when_logged = self._add_logged
-        coordinator.reports.when_told = self._note_told
-        coordinator.when_survived = self._note_losses
-        coordinator.when_recovered = self._count
-        coordinator.when_began = self._note_begin
-        coordinator.when_started.append(self._note_training)
+        self._noting.attach(coordinator)
+        self._quality.attach(coordinator)
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
-            coordinator.when_started.append(partial(self._control, control))
+            coordinator.observers.add(AtStart(partial(self._control, control)))
         return attempt
 
     @property
@@ -213,17 +204,10 @@ class RealRun:
         return {"wall_time_s": seconds(now), **processor}
 
     def run(self) -> None:
-        evaluate, training = self._experiment.evaluate, self._training
-        if self._resume is None and (evaluate.every_updates or evaluate.every_s):
-            self._add(0, 0, training.evaluate(training.initial), Totals())
-            self._evaluated = 0
+        self._quality.start()
         with checkpoint_on_signal(self._save_now):
             self._train()
-        if self.coordinator.snapshots.final is not None:
-            blocks, at = self.coordinator.snapshots.final
-            if at.version != self._evaluated:
-                self._begin_evaluation(blocks, at, lambda: None)
-        self._evaluations.settle()
+        self._quality.settle()
         require_trained(self.totals)
 
     def _train(self) -> None:
@@ -232,7 +216,7 @@ class RealRun:
             self._attempt.start()
             started = [*self.coordinator.servers]
             started += self.coordinator.workers if self._setting.outside is None else []
-            self.events.add("launched", role=LAUNCHER, processes=len(started))
+            self._noting.launched(len(started))
             if self._status is not None:
                 self._status.attach(self.coordinator)
             if self._watch is not None:
@@ -251,8 +235,7 @@ class RealRun:
         nothing is missing, because the workers repeat what came after it.
         """
         keeper, coordinator = self._keeper, self.coordinator
-        for name in loss.names:
-            self.events.add("lost", "warning", role=name, why=str(loss))
+        self._noting.group_lost(loss)
         self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
         done = self.totals.iterations
@@ -263,33 +246,19 @@ class RealRun:
             lost_at = time.monotonic_ns() - self._origin - coordinator.losses.known_for(*loss.names)
         if self._status is not None:
             self._status.restarting(coordinator, f"all processes to begin again: {loss}")
-        self._generations.clear()
+        self._noting.generations.clear()
         attempt = self._attempt
         attempt.kill()
         attempt.stop()
         attempt.close()
         self._timing.forget()
         self._resume = point = keeper.go_back()
-        self.metrics.take_up(point.metrics())
-        self._recovery.restarts += 1
-        self._recovery.updates_lost = point.recovery.updates_lost + self._unrepeatable(done, point)
-        servers = [n for n, name in enumerate(coordinator.servers) if name in loss.names]
-        workers = [n for n, name in enumerate(coordinator.workers) if name in loss.names]
-        self._interruptions.group_lost(servers, workers, lost_at, point)
-        self.events.add(
-            "group-restart",
-            "warning",
-            cause=str(loss),
-            number=point.number,
-            time_s=seconds(point.now),
-            restarts=self._recovery.restarts,
-            updates_lost=self._recovery.updates_lost,
-        )
+        self._quality.goes_back(point)
+        self._noting.goes_back(loss, lost_at, point, self._unrepeatable(done, point))
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._attempt = self._new_attempt()
         if self.coordinator.checkpoints is not None:
             self.coordinator.checkpoints.unrepeatable.update(coordinator.unrepeatable)
-        self._evaluations.move_to(self.coordinator.clock)
 
     def _unrepeatable(self, done: Mapping[int, int], point: ResumePoint) -> int:
         """Return the iterations since a checkpoint that scripts will not repeat as they were.
@@ -311,51 +280,6 @@ class RealRun:
         self._lost_since = point.number, since + (earlier if number == point.number else 0)
         return self._lost_since[1]
 
-    def _note_told(self, name: str, told: JoinRun | ProcessDone | ProcessFailed) -> None:
-        """Log that a process has joined, is done or has failed."""
-        generation = self._generations.get(name, 0)
-        if isinstance(told, JoinRun):
-            self.events.add("joined", role=name, generation=generation, process=told.pid)
-        elif isinstance(told, ProcessDone):
-            self.events.add("finished", role=name, generation=generation)
-        else:
-            level: Level = "warning" if told.lost else "error"
-            said = {"text": told.text, "kind": told.kind}
-            self.events.add("failed", level, role=name, generation=generation, **said)
-
-    def _note_training(self) -> None:
-        now = self.coordinator.clock.now
-        self.events.add("training", time_s=seconds(now))
-        self._interruptions.began_again(now)
-
-    def _note_begin(self, worker: int) -> None:
-        self._interruptions.began(worker, self.coordinator.clock.now)
-
-    def _note_losses(self, lost: Mapping[str, RunError]) -> None:
-        now, workers = self.coordinator.clock.now, self._attempt.workers
-        for name, error in lost.items():
-            lost_at = max(0, now - self.coordinator.losses.known_for(name))
-            self._interruptions.lost(workers.index(name), lost_at)
-            generation = self._generations.get(name, 0)
-            self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
-
-    def _count(self, recovered: Start | Removed) -> None:
-        self._recovery.updates_lost += recovered.lost
-        if isinstance(recovered, Removed):
-            self._interruptions.removed(recovered.worker, self.coordinator.clock.now)
-            return
-        self._interruptions.restarted(recovered.worker, recovered.first)
-        self._recovery.restarts += 1
-        name, generation = worker_name(recovered.worker), recovered.generation
-        self._generations[name] = generation
-        self.events.add(
-            "restarted",
-            role=name,
-            generation=generation,
-            first=recovered.first,
-            updates_lost=recovered.lost,
-        )
-
     def close(self) -> None:
         if self._closed:
             return
@@ -366,7 +290,7 @@ class RealRun:
                 self.coordinator.wind_down()
         finally:
             self._attempt.stop()
-            self._evaluations.close(EARLY_END_S)
+            self._quality.close(EARLY_END_S)
             self._processor = None if self._cores is None else self._cores.data()
             self._attempt.close()
             self._trace.flush()
@@ -374,32 +298,10 @@ class RealRun:
 
     def parameters(self) -> Sequence[Block]:
         """Return the final parameters, or the last known ones if a server was lost."""
-        final = self.coordinator.snapshots.final
-        if final is not None:
-            return final[0]
-        if (point := self._without_others) is not None:
-            return point.checkpoint.blocks()
-        return self._known
-
-    @property
-    def _without_others(self) -> ResumePoint | None:
-        """The checkpoint from which the run goes on, if no later parameters are known."""
-        is_known = self.coordinator.snapshots.final is not None or self._evaluated is not None
-        return None if is_known else self._resume
+        return self._quality.parameters()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        buffers, layout = self.coordinator.reports.buffers, self._layout
-        point = self._without_others
-        if point is not None and layout != point.checkpoint.index.layout:
-            # The workers train another model, or have not said which.
-            buffers, layout = None, point.checkpoint.index.layout
-        return self._training.state_dict(self.parameters(), layout, buffers)
-
-    @property
-    def _layout(self) -> str:
-        """Names and shapes of the parameters, as worker 0 has sent them."""
-        first = self.coordinator.reports.joined.get(self._attempt.workers[0])
-        return "" if first is None else first.layout
+        return self._quality.state_dict()
 
     # ----------------------------------------------------------------------------------
 
@@ -428,7 +330,7 @@ class RealRun:
         taken = msgspec.structs.replace(
             taken,
             parts=(*taken.parts, *observed),
-            layout=self._training.layout or self._layout,
+            layout=self._training.layout or self._quality.layout,
             recovery=self._recovery,
         )
         metrics = self.metrics.kept()
@@ -438,42 +340,6 @@ class RealRun:
         else:
             metrics = _until(metrics, taken, saved)
         self._keeper.commit(taken, metrics)
-
-    def _begin_evaluation(
-        self, blocks: list[Block], at: Snapshot, done: Callable[[], None]
-    ) -> None:
-        totals = self.totals
-        before = 0 if self._resume is None else self._resume.totals.applied
-        totals.applied = before + at.applied  # servers report their counts later
-        self._evaluated, self._known = at.version, blocks
-        attempt = self._attempt
-
-        def told(evaluation: Evaluation | None) -> None:
-            if attempt is self._attempt:  # else the run has gone back to before this version
-                self._add(at.now, at.version, evaluation, totals)
-                done()
-
-        self._evaluations.begin(blocks, told)
-
-    def _add(self, now: Time, version: int, evaluation: Evaluation | None, totals: Totals) -> None:
-        if evaluation is None:
-            return
-        self.metrics.add(now, version, evaluation, totals)
-        self._end_at_target(evaluation)
-
-    def _add_logged(self, worker: int, message: ScriptLog) -> None:
-        known = self.coordinator.reports.totals_of.values()  # as reported last
-        gradients = sum(totals.applied for totals in known)
-        for point in message.points:
-            evaluation = self.metrics.log(
-                point.time, worker, point.iteration, point.values, gradients=gradients
-            )
-            self._end_at_target(evaluation)
-
-    def _end_at_target(self, evaluation: Evaluation) -> None:
-        target = self._experiment.stop.target_accuracy
-        if target is not None and (evaluation.accuracy or 0.0) >= target:
-            self.coordinator.end("the target accuracy is reached")
 
 
 def _until(metrics: pa.Table, taken: Taken, saved: Mapping[int, Time]) -> pa.Table:

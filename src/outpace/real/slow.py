@@ -9,6 +9,7 @@ import numpy as np
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.predict.slow import Detector, Rows, SlowPeriod
+from outpace.real.coordinator.observers import RunObserver
 from outpace.record.run_times.run_folder import is_lockstep
 from outpace.record.trace import ITERATION, SCHEMA, Table
 from outpace.report.explaining.charging import shared
@@ -19,7 +20,7 @@ _EVENT, _WORKER, _ITERATION, _STARTED, _COMPUTED = (
 _MOST: Final = 3  # workers that are named
 
 
-class SlowWorkers:
+class SlowWorkers(RunObserver):
     """Takes the rows of the trace as they come, and says which workers are slow.
 
     It costs some 100 microseconds per iteration of all workers, in the coordinator's process.
@@ -33,6 +34,9 @@ class SlowWorkers:
         self._seen = 0  # complete iterations
         self._lost_s = np.zeros(workers)
         self._slow = np.zeros(workers, np.int64)  # iterations that `_lost_s` is about
+
+    def traced(self, rows: Table) -> None:
+        self.add(rows)
 
     def add(self, table: Table) -> None:
         """Take rows of `outpace.record.trace`."""

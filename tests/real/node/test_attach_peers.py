@@ -13,6 +13,7 @@ from tests.support.paths import SCRIPTS
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run
+from outpace.real.coordinator.observers import AtStart
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 
 pytestmark = pytest.mark.slow
@@ -206,12 +207,14 @@ def test_common_parameters_are_equal_whatever_the_workers_pace_and_schedule(tmp_
             taken(message, block)
 
         coordinator.snapshots.add = add
-        coordinator.when_started.append(
-            lambda: [
-                coordinator.listener.send(name, TakeSnapshot(1000 + version, version))
-                for name in coordinator.workers
-                for version in range(1, 6)
-            ]
+        coordinator.observers.add(
+            AtStart(
+                lambda: [
+                    coordinator.listener.send(name, TakeSnapshot(1000 + version, version))
+                    for name in coordinator.workers
+                    for version in range(1, 6)
+                ]
+            )
         )
 
     pace = {"kind": "lognormal", "mean_s": 0.02, "cv": 0.5, "worker_cv": 1.0}

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +35,7 @@ from outpace.real.coordinator.checkpoints import CheckpointsOfServers
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
 from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints, Saving
@@ -68,7 +68,7 @@ from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.membership.machine import Removed, Start
+from outpace.sync.membership.machine import Removed
 from outpace.sync.messages import WireMessage, server_name, worker_name
 from outpace.tasks import Script
 
@@ -121,18 +121,8 @@ class Coordinator:
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.started = self.over = False
-        self.when_started: list[Callable[[], None]] = []
-        self.when_lost: Callable[[str], None] = lambda name: (
-            None
-        )  # called if the run goes on without it
-        # Starts a process of a generation for a worker, in place of a lost one; None: cannot.
-        self.start_again: Callable[[int, int], None] | None = None
-        # Called with each worker that begins again, or without which the run goes on.
-        self.when_recovered: Callable[[Start | Removed], None] = lambda recovered: None
-        # Called with each worker whose new process begins with its work.
-        self.when_began: Callable[[int], None] = lambda worker: None
-        # Called with processes that are lost, if the run goes on.
-        self.when_survived: Callable[[Mapping[str, RunError]], None] = lambda lost: None
+        self.observers = Observers()
+        self.processes = Processes()
         self._replacements: Replacements | None = None  # in a run with servers, once it has begun
         self.checkpoints: Checkpoints | None = None
         self._join_s, self._keys, self._log = join_s, keys, log
@@ -215,11 +205,9 @@ class Coordinator:
             self._first_gradients,
             experiment.workers,
             Timing(lambda _: None) if timing is None else timing,
+            self.checkpoints,
+            self.observers,
         )
-        if self.checkpoints is not None:
-            self.reports.take_checkpoint = self.checkpoints.take
-            self.reports.expect_checkpoint = self.checkpoints.expected
-            self.reports.when_left = partial(self.checkpoints.left, ended=True)
 
     @property
     def unrepeatable(self) -> Collection[int]:
@@ -310,8 +298,7 @@ class Coordinator:
         self.started = True
         self._architecture.start()
         self._tell(all_names, self._go())
-        for action in self.when_started:
-            action()
+        self.observers.started()
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
             at = max(begin, nanoseconds(limit_s))
             self.kernel.call_at(at, lambda _: self.end("its time is over"))
@@ -412,13 +399,6 @@ class Coordinator:
             self._announced.add(name, message)
 
     def _new_replacements(self, servers: WithServers) -> Replacements:
-        processes = Processes(
-            self.start_again,
-            self.when_lost,
-            self._has_lost,
-            lambda recovered: self.when_recovered(recovered),
-            self._has_begun_again,
-        )
         return Replacements(
             self.experiment,
             self._join_s,
@@ -427,7 +407,10 @@ class Coordinator:
             servers,
             self.losses,
             self.reports,
-            processes,
+            self.processes,
+            self._has_lost,
+            self._has_begun_again,
+            self.observers,
             self._log,
             self._kept,
             self._go,
@@ -437,7 +420,7 @@ class Coordinator:
     def _has_begun_again(self, worker: int) -> None:
         if self.checkpoints is not None:
             self.checkpoints.began(worker)
-        self.when_began(worker)
+        self.observers.began(worker)
 
     def _require_same_model(self, plan: Plan) -> None:
         """Raise ConfigError if the workers train another model than at the checkpoint."""
@@ -457,10 +440,10 @@ class Coordinator:
     def _go_on_without(self, lost: Mapping[str, RunError]) -> bool:
         goes_on = self._can_go_on(lost)
         if goes_on:
-            self.when_survived(lost)
+            self.observers.survived(lost)
             if isinstance(self._architecture, WithoutServers):
                 for name in lost:  # no other process takes its place
-                    self.when_recovered(Removed(self.workers.index(name), 0))
+                    self.observers.recovered(Removed(self.workers.index(name), 0))
         return goes_on
 
     def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
@@ -486,7 +469,7 @@ class Coordinator:
 
         A worker that ends itself would do so again.
         """
-        if self.experiment.on_worker_loss != "restart" or self.start_again is None:
+        if self.experiment.on_worker_loss != "restart" or self.processes.start is None:
             return False
         is_saved = self.checkpoints is not None and self.checkpoints.last > 0
         architecture = self._architecture
@@ -496,7 +479,7 @@ class Coordinator:
 
     def _has_lost(self, name: str) -> None:
         """The run goes on without this worker."""
-        self.when_lost(name)
+        self.processes.kill(name)
         if self.checkpoints is not None:
             self.checkpoints.left(name, ended=False)
         self._first_gradients.has_left(name)

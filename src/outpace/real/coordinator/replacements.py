@@ -15,6 +15,7 @@ from outpace.engine.servers import leaves_behind
 from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.observers import RunObserver
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.with_servers import WithServers
@@ -37,19 +38,14 @@ from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_na
 
 @dataclass(slots=True)
 class Processes:
-    """The actions on the processes of workers.
+    """The actions of the launcher on the processes of workers.
 
-    start: starts one of a generation for a worker; None: none can be started. kill: ends one.
-    lost: called with a name if the run goes on without this worker. recovered: called with each
-    worker that begins again, or is removed. began: called when its new process begins with its
-    work.
+    start: starts one of a generation for a worker; None: none can be started. kill: ends the lost
+    one of a name.
     """
 
-    start: Callable[[int, int], None] | None
-    kill: Callable[[str], None]
-    lost: Callable[[str], None]
-    recovered: Callable[[Start | Removed], None]
-    began: Callable[[int], None]
+    start: Callable[[int, int], None] | None = None
+    kill: Callable[[str], None] = lambda name: None
 
 
 class Replacements:
@@ -57,6 +53,9 @@ class Replacements:
 
     Args:
         start_s: for a new process to be ready.
+        lost: called with a name if the run goes on without this worker.
+        began: called with a worker whose new process begins with its work.
+        observer: is told of each worker that begins again, or is removed.
         kept: what the scripts of new processes go on with.
         go: returns the order to start.
         ending: returns the order to stop, once it was given.
@@ -72,6 +71,9 @@ class Replacements:
         losses: Losses,
         reports: Reports,
         processes: Processes,
+        lost: Callable[[str], None],
+        began: Callable[[int], None],
+        observer: RunObserver,
         log: Log,
         kept: KeptScripts,
         go: Callable[[], Go],
@@ -88,6 +90,7 @@ class Replacements:
         self._servers = names
         self._kernel, self._listener, self._architecture = kernel, listener, architecture
         self._losses, self._reports, self._processes = losses, reports, processes
+        self._lost, self._began, self._observer = lost, began, observer
         self._log, self._kept, self._go, self._ending = log, kept, go, ending
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
@@ -111,7 +114,7 @@ class Replacements:
             worker, how = self._numbers[name], str(error).removeprefix(f"{name} ")
             if self._ending() is not None:
                 self._log(f"{error}; the run ends without it")
-                self._processes.lost(name)
+                self._lost(name)
                 continue
             has_ended = losses.has_ended(name)
             if self._can_start:
@@ -119,7 +122,7 @@ class Replacements:
                 losses.comes_back(name)
             else:
                 self._log(f"{error}; the others go on without it")
-                self._processes.lost(name)
+                self._lost(name)
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
         return True
 
@@ -159,7 +162,7 @@ class Replacements:
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)
             self._listener.send(name, self._go())
-            self._processes.began(worker)
+            self._began(worker)
             if (stop := self._ending()) is not None:
                 self._listener.send(name, stop)
             return True
@@ -202,7 +205,7 @@ class Replacements:
                     self._start(order)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
-                        self._processes.recovered(order)
+                        self._observer.recovered(order)
                 case EndRun(reason):
                     raise RunError(reason)
         if (due := self._members.next_deadline) is not None and orders:
@@ -234,6 +237,6 @@ class Replacements:
         )
         completed = 0 if self._passes_over else order.first
         self._reports.begins_again(name, order.generation, order.worker, completed)
-        self._processes.recovered(order)
+        self._observer.recovered(order)
         assert self._processes.start is not None
         self._processes.start(order.worker, order.generation)

@@ -15,6 +15,8 @@ from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
@@ -42,7 +44,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
 from outpace.record.timing import WIDTH, Timing, require_own
 from outpace.record.totals import Totals
-from outpace.record.trace import SCHEMA, Table, Trace
+from outpace.record.trace import SCHEMA, Trace
 from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
@@ -54,7 +56,7 @@ class Reports:
 
     announce: called with messages that say how far a process has come. totals_of: the sums that
     each process has reported. first_gradients: compares those of the workers. workers: how many
-    there are.
+    there are. checkpoints: those of the run; None: none are taken.
     """
 
     def __init__(
@@ -69,6 +71,8 @@ class Reports:
         first_gradients: SameGradients,
         workers: int,
         timing: Timing,
+        checkpoints: Checkpoints | None,
+        observer: RunObserver,
     ) -> None:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
@@ -76,29 +80,14 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
-        self.when_logged: Callable[[int, ScriptLog], None] = lambda worker, message: None
-        # Called when a process has joined, is done, or has failed.
-        self.when_told: Callable[[str, JoinRun | ProcessDone | ProcessFailed], None] = (
-            lambda name, message: None
-        )
-        self.when_traced: Callable[[Table], None] = lambda rows: None
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
-        # Returns True if a message is about checkpoints.
-        self.take_checkpoint: Callable[[str, WireMessage, Block | None], bool] = (
-            lambda name, message, block: False
-        )
-        # Returns which block a process may send with a message about checkpoints.
-        self.expect_checkpoint: Callable[[str, WireMessage], tuple[str, int] | None] = (
-            lambda name, message: None
-        )
-        # Called with a worker that takes no more part in the training.
-        self.when_left: Callable[[str], None] = lambda name: None
         names = map(worker_name, range(workers))
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
         self._announce, self._trace, self._log = announce, trace, log
         self._first_gradients, self._timing = first_gradients, timing
+        self._checkpoints, self._observer = checkpoints, observer
 
     @property
     def totals(self) -> Totals:
@@ -124,7 +113,7 @@ class Reports:
             if name == source:
                 dtype = self.plan.dtype
                 return dtype, block_elements(dtype, self.plan.slices[part])
-        return self.expect_checkpoint(name, message)
+        return None if self._checkpoints is None else self._checkpoints.expected(name, message)
 
     def make_plan(
         self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()
@@ -176,7 +165,7 @@ class Reports:
         elif isinstance(message, Notice):
             self._log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):
-            self.when_told(name, message)
+            self._observer.told(name, message)
             self._losses.process_failed(name, message)
         elif isinstance(message, FirstDigest):
             self._first_gradients.add(name, message.iteration, message.digest)
@@ -184,7 +173,7 @@ class Reports:
             self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptLog):
             self._take_log(name, message)
-        elif self.take_checkpoint(name, message, block):
+        elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
             pass
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
@@ -195,10 +184,11 @@ class Reports:
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
             self.left.add(name)
-            self.when_left(name)
+            if self._checkpoints is not None:
+                self._checkpoints.left(name, ended=True)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
-            self.when_told(name, message)
+            self._observer.told(name, message)
             self._losses.process_finished(name)
             self._listener.send(name, AllArrived())
         elif isinstance(message, Snapshot):
@@ -214,7 +204,7 @@ class Reports:
         if worker is None:
             self._listener.refuse(name, "only workers log")
         else:
-            self.when_logged(worker, message)
+            self._observer.logged(worker, message)
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined and not self.may_join_again(name):
@@ -226,7 +216,7 @@ class Reports:
             )
         else:
             self.joined[name] = message
-            self.when_told(name, message)
+            self._observer.told(name, message)
 
     def begins_again(self, name: str, generation: int, worker: int, completed: int) -> None:
         """A process of this generation takes the place of this one, whose sums are kept.
@@ -247,7 +237,7 @@ class Reports:
                 assert isinstance(block, torch.Tensor)
                 table: np.ndarray[Any, Any] = block.numpy().reshape(-1, len(SCHEMA))
                 self._trace.add(table)
-                self.when_traced(table)
+                self._observer.traced(table)
         except ValueError as error:
             self._listener.refuse(name, f"its trace cannot be read: {error}")
             return

@@ -1,0 +1,86 @@
+"""Is told by the coordinator what happens to a run: for logs, counts and the status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from outpace.errors import RunError
+from outpace.real.net.messages import JoinRun, ProcessDone, ProcessFailed, ScriptLog
+from outpace.record.trace import Table
+from outpace.sync.membership.machine import Removed, Start
+
+Told = JoinRun | ProcessDone | ProcessFailed
+
+
+class RunObserver:
+    """Is told what happens to a run. Here all of it is ignored: a subclass notes what it needs."""
+
+    def told(self, name: str, told: Told) -> None:
+        """A process has joined, is done, or has failed."""
+
+    def started(self) -> None:
+        """The time of the run has begun, and the processes are told to train."""
+
+    def logged(self, worker: int, message: ScriptLog) -> None:
+        """The script of a worker has logged values."""
+
+    def traced(self, rows: Table) -> None:
+        """A process has sent rows of its trace."""
+
+    def survived(self, lost: Mapping[str, RunError]) -> None:
+        """These processes are lost, and the run goes on."""
+
+    def recovered(self, recovered: Start | Removed) -> None:
+        """A worker begins again, or the run goes on without it."""
+
+    def began(self, worker: int) -> None:
+        """The new process of a worker begins with its work."""
+
+
+class AtStart(RunObserver):
+    """Calls a function when the training starts."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+
+    def started(self) -> None:
+        self._action()
+
+
+class Observers(RunObserver):
+    """Tells each of its observers, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._all: Final[list[RunObserver]] = []
+
+    def add(self, observer: RunObserver) -> None:
+        self._all.append(observer)
+
+    def told(self, name: str, told: Told) -> None:
+        for each in self._all:
+            each.told(name, told)
+
+    def started(self) -> None:
+        for each in self._all:
+            each.started()
+
+    def logged(self, worker: int, message: ScriptLog) -> None:
+        for each in self._all:
+            each.logged(worker, message)
+
+    def traced(self, rows: Table) -> None:
+        for each in self._all:
+            each.traced(rows)
+
+    def survived(self, lost: Mapping[str, RunError]) -> None:
+        for each in self._all:
+            each.survived(lost)
+
+    def recovered(self, recovered: Start | Removed) -> None:
+        for each in self._all:
+            each.recovered(recovered)
+
+    def began(self, worker: int) -> None:
+        for each in self._all:
+            each.began(worker)

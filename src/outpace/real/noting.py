@@ -1,0 +1,123 @@
+"""Notes what happens to a real run: in its event log, its trace and the counts of its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from outpace.engine.interruptions import Interruptions
+from outpace.engine.resuming import ResumePoint
+from outpace.errors import RunError
+from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.coordinator.losses import GroupLost
+from outpace.real.coordinator.observers import RunObserver, Told
+from outpace.real.net.messages import JoinRun, ProcessDone
+from outpace.record.event_log import LAUNCHER, EventLog, Level
+from outpace.record.recovery import Recovery
+from outpace.record.trace import Trace
+from outpace.support.units import Time, seconds
+from outpace.sync.membership.machine import Removed, Start
+from outpace.sync.messages import worker_name
+
+
+class Noting(RunObserver):
+    """Notes what happens to all attempts of a run.
+
+    Args:
+        recovery: the counts of the run, which are added to.
+
+    Attributes:
+        generations: of processes that were started again, by name.
+    """
+
+    def __init__(self, events: EventLog, trace: Trace, recovery: Recovery) -> None:
+        self.events, self.recovery = events, recovery
+        self.generations: dict[str, int] = {}
+        self._interruptions = Interruptions(trace)
+        self._coordinator: Coordinator
+
+    def attach(self, coordinator: Coordinator) -> None:
+        """Note what happens to this attempt."""
+        self._coordinator = coordinator
+        coordinator.observers.add(self)
+
+    def told(self, name: str, told: Told) -> None:
+        generation = self.generations.get(name, 0)
+        if isinstance(told, JoinRun):
+            self.events.add("joined", role=name, generation=generation, process=told.pid)
+        elif isinstance(told, ProcessDone):
+            self.events.add("finished", role=name, generation=generation)
+        else:
+            level: Level = "warning" if told.lost else "error"
+            said = {"text": told.text, "kind": told.kind}
+            self.events.add("failed", level, role=name, generation=generation, **said)
+
+    def launched(self, processes: int) -> None:
+        """So many processes were started for an attempt."""
+        self.events.add("launched", role=LAUNCHER, processes=processes)
+
+    def started(self) -> None:
+        now = self._coordinator.clock.now
+        self.events.add("training", time_s=seconds(now))
+        self._interruptions.began_again(now)
+
+    def began(self, worker: int) -> None:
+        self._interruptions.began(worker, self._coordinator.clock.now)
+
+    def survived(self, lost: Mapping[str, RunError]) -> None:
+        now, workers = self._coordinator.clock.now, self._coordinator.workers
+        for name, error in lost.items():
+            lost_at = max(0, now - self._coordinator.losses.known_for(name))
+            self._interruptions.lost(workers.index(name), lost_at)
+            generation = self.generations.get(name, 0)
+            self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
+
+    def recovered(self, recovered: Start | Removed) -> None:
+        self.recovery.updates_lost += recovered.lost
+        if isinstance(recovered, Removed):
+            self._interruptions.removed(recovered.worker, self._coordinator.clock.now)
+            return
+        self._interruptions.restarted(recovered.worker, recovered.first)
+        self.recovery.restarts += 1
+        name, generation = worker_name(recovered.worker), recovered.generation
+        self.generations[name] = generation
+        self.events.add(
+            "restarted",
+            role=name,
+            generation=generation,
+            first=recovered.first,
+            updates_lost=recovered.lost,
+        )
+
+    # -- all processes begin again -----------------------------------------------------
+
+    def group_lost(self, loss: GroupLost) -> None:
+        """Processes are lost without which the others cannot go on."""
+        for name in loss.names:
+            self.events.add("lost", "warning", role=name, why=str(loss))
+
+    def goes_back(
+        self, loss: GroupLost, lost_at: Time, point: ResumePoint, unrepeated: int
+    ) -> None:
+        """All processes begin again at this checkpoint.
+
+        lost_at: time of the run. unrepeated: iterations since the checkpoint that no script will
+        repeat.
+        """
+        self.recovery.restarts += 1
+        self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
+        servers = _numbers(self._coordinator.servers, loss)
+        workers = _numbers(self._coordinator.workers, loss)
+        self._interruptions.group_lost(servers, workers, lost_at, point)
+        self.events.add(
+            "group-restart",
+            "warning",
+            cause=str(loss),
+            number=point.number,
+            time_s=seconds(point.now),
+            restarts=self.recovery.restarts,
+            updates_lost=self.recovery.updates_lost,
+        )
+
+
+def _numbers(names: Sequence[str], loss: GroupLost) -> list[int]:
+    return [number for number, name in enumerate(names) if name in loss.names]

@@ -1,0 +1,144 @@
+"""The quality of the model of a real run as it trains, and the parameters that it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.coordinator.evaluation.evaluations import Evaluations
+from outpace.real.coordinator.observers import RunObserver
+from outpace.real.net.messages import ScriptLog, Snapshot
+from outpace.real.training import Training
+from outpace.record.metrics import Metrics
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+from outpace.tasks import Evaluation
+
+
+class Quality(RunObserver):
+    """Evaluates consistent snapshots, and takes what scripts log, for all attempts of a run.
+
+    Ends the run at its target accuracy.
+
+    Args:
+        resume: where the run goes on; None: it begins.
+    """
+
+    def __init__(
+        self, experiment: Experiment, training: Training, resume: ResumePoint | None
+    ) -> None:
+        self.metrics = Metrics()
+        if resume is not None:
+            self.metrics.take_up(resume.metrics())
+        self._experiment, self._training, self._resume = experiment, training, resume
+        self._known = training.initial  # the parameters evaluated last
+        self._evaluated: int | None = None  # and their version
+        self._evaluations: Evaluations[Evaluation | None] | None = None
+        self._coordinator: Coordinator
+
+    def attach(self, coordinator: Coordinator) -> None:
+        """Evaluate what this attempt trains."""
+        self._coordinator = coordinator
+        coordinator.observers.add(self)
+        if self._evaluations is None:
+            self._evaluations = Evaluations(coordinator.clock, self._training.evaluate)
+        else:
+            self._evaluations.move_to(coordinator.clock)
+
+    def goes_back(self, point: ResumePoint) -> None:
+        """The run goes on from this checkpoint: forget what was measured after it."""
+        self._resume = point
+        self.metrics.take_up(point.metrics())
+
+    def start(self) -> None:
+        """Evaluate the initial parameters, if the run evaluates any and begins with them."""
+        evaluate, training = self._experiment.evaluate, self._training
+        if self._resume is None and (evaluate.every_updates or evaluate.every_s):
+            self._add(0, 0, training.evaluate(training.initial), Totals())
+            self._evaluated = 0
+
+    def begin(self, blocks: list[Block], at: Snapshot, done: Callable[[], None]) -> None:
+        """Begin to evaluate a snapshot; `done` is called after that."""
+        coordinator = self._coordinator
+        totals = coordinator.reports.totals
+        before = 0 if self._resume is None else self._resume.totals.applied
+        totals.applied = before + at.applied  # servers report their counts later
+        self._evaluated, self._known = at.version, blocks
+
+        def told(evaluation: Evaluation | None) -> None:
+            if coordinator is self._coordinator:  # else the run has gone back to before this
+                self._add(at.now, at.version, evaluation, totals)
+                done()
+
+        assert self._evaluations is not None
+        self._evaluations.begin(blocks, told)
+
+    def settle(self) -> None:
+        """Evaluate the final parameters, too, and wait for all evaluations."""
+        if self._coordinator.snapshots.final is not None:
+            blocks, at = self._coordinator.snapshots.final
+            if at.version != self._evaluated:
+                self.begin(blocks, at, lambda: None)
+        if self._evaluations is not None:
+            self._evaluations.settle()
+
+    def close(self, limit_s: float) -> None:
+        """Wait up to `limit_s` for the running evaluation."""
+        if self._evaluations is not None:
+            self._evaluations.close(limit_s)
+
+    def logged(self, worker: int, message: ScriptLog) -> None:
+        known = self._coordinator.reports.totals_of.values()  # as reported last
+        gradients = sum(totals.applied for totals in known)
+        for point in message.points:
+            evaluation = self.metrics.log(
+                point.time, worker, point.iteration, point.values, gradients=gradients
+            )
+            self._end_at_target(evaluation)
+
+    def _add(self, now: Time, version: int, evaluation: Evaluation | None, totals: Totals) -> None:
+        if evaluation is None:
+            return
+        self.metrics.add(now, version, evaluation, totals)
+        self._end_at_target(evaluation)
+
+    def _end_at_target(self, evaluation: Evaluation) -> None:
+        target = self._experiment.stop.target_accuracy
+        if target is not None and (evaluation.accuracy or 0.0) >= target:
+            self._coordinator.end("the target accuracy is reached")
+
+    # -- the parameters ------------------------------------------------------------------
+
+    def parameters(self) -> Sequence[Block]:
+        """Return the final parameters, or the last known ones if a server was lost."""
+        final = self._coordinator.snapshots.final
+        if final is not None:
+            return final[0]
+        if (point := self._without_others) is not None:
+            return point.checkpoint.blocks()
+        return self._known
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        buffers, layout = self._coordinator.reports.buffers, self.layout
+        point = self._without_others
+        if point is not None and layout != point.checkpoint.index.layout:
+            # The workers train another model, or have not said which.
+            buffers, layout = None, point.checkpoint.index.layout
+        return self._training.state_dict(self.parameters(), layout, buffers)
+
+    @property
+    def layout(self) -> str:
+        """Names and shapes of the parameters, as worker 0 has sent them."""
+        first = self._coordinator.reports.joined.get(self._coordinator.workers[0])
+        return "" if first is None else first.layout
+
+    @property
+    def _without_others(self) -> ResumePoint | None:
+        """The checkpoint from which the run goes on, if no later parameters are known."""
+        is_known = self._coordinator.snapshots.final is not None or self._evaluated is not None
+        return None if is_known else self._resume
