@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
+from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint, Taken
 from outpace.record.checkpoints.shards import without_tensors
 from outpace.record.recovery import Recovery
@@ -91,6 +93,19 @@ class ResumePoint:
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint, for `Metrics.take_up`. Raises OSError."""
         return self.checkpoint.metrics()
+
+    def require_same_model(self, layers: Sequence[int]) -> None:
+        """Raise ConfigError if the workers train another model than at the checkpoint.
+
+        layers: elements of each tensor of the parameters.
+        """
+        before = self.checkpoint.index.layers
+        if tuple(layers) != before:
+            raise ConfigError(
+                f"--resume: the model has {sum(layers):,} parameters in {len(layers)} "
+                f"tensors, and {self.checkpoint.name} has {sum(before):,} in {len(before)}: resume "
+                "with the model that the run was made with"
+            )
 
     def state(self, server: int) -> ShardState:
         """Return the state with which a server begins; reads only the files that it needs.

@@ -1,0 +1,86 @@
+"""Makes the parts of a coordinator that differ in runs with and without servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.redividing import require_same_workers
+from outpace.kernel import Kernel
+from outpace.predict.interface import Rule
+from outpace.real.coordinator.checkpoints import CheckpointsOfServers
+from outpace.real.coordinator.evaluation.snapshots import Evaluate
+from outpace.real.coordinator.saving.base import Checkpoints, Saving
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
+from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
+from outpace.real.coordinator.saving.writer import BesideWriter
+from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
+from outpace.real.coordinator.without_servers import WithoutServers
+from outpace.real.net.clock import RealClock
+from outpace.real.net.transport import Listener
+from outpace.record.totals import Totals
+from outpace.record.trace import Trace
+from outpace.tasks import Script
+
+Architecture: TypeAlias = WithServers | WithoutServers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """What both kinds of runs are made of.
+
+    evaluate: called with consistent snapshots. rule: decides when an iteration is cut off; None if
+    none is. saving: where checkpoints go; None: none are taken. resume: where the run goes on;
+    None: it begins. totals_of: the sums that each process has reported. store: endpoint of the
+    store, if the run has one.
+    """
+
+    experiment: Experiment
+    kernel: Kernel
+    clock: RealClock
+    listener: Listener
+    trace: Trace
+    evaluate: Evaluate
+    rule: Rule | None
+    saving: Saving | None
+    resume: ResumePoint | None
+    totals_of: dict[str, Totals]
+    store: str
+
+    def architecture(self) -> tuple[Architecture, Checkpoints | None]:
+        """Return the coordinator's part in the training, and the checkpoints of the run.
+
+        Raises:
+            ConfigError: the run cannot go on from its checkpoint.
+        """
+        return self._with_servers() if self.experiment.peers is None else self._without_servers()
+
+    def _with_servers(self) -> tuple[WithServers, Checkpoints | None]:
+        experiment, kernel, listener = self.experiment, self.kernel, self.listener
+        resources = SchedulerResources(experiment, kernel, self.clock, listener, self.trace)
+        architecture = WithServers(resources, self.totals_of, self.evaluate, self.rule, self.resume)
+        if self.saving is None:
+            return architecture, None
+        given = experiment, kernel, listener, self.saving, self.totals_of, self.resume
+        if isinstance(experiment.task, Script):
+            write = BesideWriter(self.clock)
+            return architecture, CheckpointsOfScripts(*given, write=write)
+        return architecture, CheckpointsOfServers(*given)
+
+    def _without_servers(self) -> tuple[WithoutServers, Checkpoints | None]:
+        experiment, kernel, listener = self.experiment, self.kernel, self.listener
+        if self.resume is not None and isinstance(experiment.task, Script):
+            require_same_workers(self.resume)
+        architecture = WithoutServers(
+            experiment, kernel, listener, self.evaluate, self.store, self.resume
+        )
+        if self.saving is None:
+            return architecture, None
+        groups, totals_of = architecture.groups, self.totals_of
+        checkpoints = CheckpointsOfWorkers(
+            experiment, kernel, listener, self.saving, totals_of, groups, self.resume
+        )
+        architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
+        return architecture, checkpoints

@@ -1,0 +1,92 @@
+"""The phases of a run before its training: all processes join, get the plan and become ready."""
+
+from __future__ import annotations
+
+import msgspec
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.real.coordinator.probing import probe
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.waiting import Announcements
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import JoinRun, ModelBuffers, Plan, Ready
+from outpace.real.net.transport import Listener
+from outpace.sync.messages import WireMessage
+
+
+class Preparation:
+    """Brings all processes to the point at which the time of the run can begin.
+
+    Args:
+        servers, workers: their names.
+        keys: public key of each process; empty in an insecure run.
+        kept: what scripts go on with.
+        resume: where the run goes on; None: it begins.
+        limit_s: seconds for the processes to come through each phase.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        servers: list[str],
+        workers: list[str],
+        keys: dict[str, str],
+        clock: RealClock,
+        listener: Listener,
+        reports: Reports,
+        announced: Announcements,
+        kept: KeptScripts,
+        resume: ResumePoint | None,
+        limit_s: float,
+    ) -> None:
+        self._experiment, self._servers, self._workers = experiment, servers, workers
+        self._keys, self._clock, self._listener = keys, clock, listener
+        self._reports, self._announced, self._kept = reports, announced, kept
+        self._resume, self._limit_s = resume, limit_s
+
+    async def run(self) -> Plan:
+        """Return the plan once all processes are ready, and have measured their network.
+
+        Raises:
+            RunError: a process did not keep the time limit.
+            ConfigError: the workers do not fit together, or not to the checkpoint.
+        """
+        servers, workers, limit_s = self._servers, self._workers, self._limit_s
+        all_say = self._announced.all
+        await all_say(servers + workers, JoinRun, "join", limit_s)
+        plan = self._plan()
+        self._tell(servers, plan)
+        await all_say(servers, Ready, "be ready for the parameters", limit_s)
+        kept = self._kept.all()
+        self._tell(workers, self._kept.announced(plan, kept))
+        self._kept.send(kept)
+        del kept  # as large as all that the scripts keep
+        if self._reports.joined[workers[0]].buffer_bytes:
+            await all_say(workers[:1], ModelBuffers, "send its buffers", limit_s)
+            buffers = self._reports.buffers
+            assert buffers is not None
+            self._tell(workers[1:], ModelBuffers(head_of(buffers)), buffers)
+        await all_say(workers, Ready, "be ready", limit_s)
+        await all_say(servers, Ready, "have the parameters", limit_s, times=2)
+        if self._experiment.probe:
+            parts = self._clock, self._listener, self._announced
+            await probe(self._experiment, workers, *parts, limit_s)
+        return plan
+
+    def _plan(self) -> Plan:
+        resume = self._resume
+        first = [] if resume is None else resume.first
+        plan = self._reports.make_plan(self._experiment, self._keys, first)
+        if resume is not None:
+            if self._experiment.peers is not None:
+                plan = msgspec.structs.replace(plan, resume=str(resume.path.absolute()))
+            resume.require_same_model(plan.layers)
+        return plan
+
+    def _tell(self, names: list[str], message: WireMessage, block: Block | None = None) -> None:
+        for name in names:
+            self._listener.send(name, message, block)

@@ -1,0 +1,119 @@
+"""Decides whether a run goes on when it has lost processes, with others in their place or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.errors import RunError
+from outpace.real.coordinator.architecture import Architecture
+from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.replacements import Processes, Replacements
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.waiting import Announcements
+from outpace.real.coordinator.without_servers import WithoutServers
+from outpace.real.net.messages import TrainingDone
+from outpace.real.net.sparse_log import Log
+from outpace.sync.membership.machine import Removed
+from outpace.sync.messages import WireMessage
+
+
+class Survival:
+    """Brings lost processes back, or has the run go on without them.
+
+    Args:
+        workers: the names of all workers, in order.
+        checkpoints: those of the run; None: none are taken.
+        announced: is told of the workers that are no longer waited for.
+        is_ending: returns True once the workers were told to stop.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        workers: Sequence[str],
+        architecture: Architecture,
+        losses: Losses,
+        reports: Reports,
+        checkpoints: Checkpoints | None,
+        first_gradients: SameGradients,
+        announced: Announcements,
+        processes: Processes,
+        observer: RunObserver,
+        log: Log,
+        is_ending: Callable[[], bool],
+    ) -> None:
+        self._experiment, self._workers, self._architecture = experiment, workers, architecture
+        self._losses, self._reports, self._checkpoints = losses, reports, checkpoints
+        self._first_gradients, self._announced = first_gradients, announced
+        self._processes, self._observer, self._log = processes, observer, log
+        self._is_ending = is_ending
+        self._has_begun = False
+        self._replacements: Replacements | None = None  # in a run with servers, once it has begun
+        if isinstance(architecture, WithoutServers):
+            losses.begin_again_after = self._begins_again_after
+
+    def begin(self, replacements: Replacements | None) -> None:
+        """The training begins. replacements: those of a run with servers."""
+        self._has_begun, self._replacements = True, replacements
+
+    def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a process; False if it is not about a process that comes back."""
+        return self._replacements is not None and self._replacements.take(name, message)
+
+    def go_on_without(self, lost: Mapping[str, RunError]) -> bool:
+        """Bring lost processes back, or go on without them; False if that cannot be."""
+        goes_on = self._can_go_on(lost)
+        if goes_on:
+            self._observer.survived(lost)
+            if isinstance(self._architecture, WithoutServers):
+                for name in lost:  # no other process takes its place
+                    self._observer.recovered(Removed(self._workers.index(name), 0))
+        return goes_on
+
+    def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
+        if not self._has_begun or any(join.follows for join in self._reports.joined.values()):
+            return False  # the collectives of scripts that follow concern all workers
+        if self._replacements is not None:
+            return self._replacements.take_losses(lost)
+        architecture = self._architecture
+        assert isinstance(architecture, WithoutServers)
+        if any(map(self._begins_again_after, lost)):
+            return False
+        if self._experiment.on_worker_loss == "stop" or not architecture.can_spare(lost):
+            return False
+        for name, error in lost.items():
+            self._log(f"{error}; the others go on without it")
+            architecture.lose(name)
+            self.has_lost(name)
+        return True
+
+    def _begins_again_after(self, name: str) -> bool:
+        """True if all processes begin again after the loss of this worker, without servers.
+
+        A worker that ends itself would do so again.
+        """
+        if self._experiment.on_worker_loss != "restart" or self._processes.start is None:
+            return False
+        is_saved = self._checkpoints is not None and self._checkpoints.last > 0
+        architecture = self._architecture
+        assert isinstance(architecture, WithoutServers)
+        over = self._is_ending() or architecture.has_left(name)
+        return is_saved and not over and not self._losses.has_exited(name)
+
+    def has_lost(self, name: str) -> None:
+        """The run goes on without this worker."""
+        self._processes.kill(name)
+        if self._checkpoints is not None:
+            self._checkpoints.left(name, ended=False)
+        self._first_gradients.has_left(name)
+        self._announced.add(name, TrainingDone())
+
+    def has_begun_again(self, worker: int) -> None:
+        """The new process of this worker begins with its work."""
+        if self._checkpoints is not None:
+            self._checkpoints.began(worker)
+        self._observer.began(worker)
