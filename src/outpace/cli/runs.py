@@ -149,7 +149,7 @@ def serve(
     They have OUTPACE_CONNECT set to the file. A script that calls outpace.attach is started as it
     is, one with DistributedDataParallel by outpace worker.
     """
-    from outpace.real.run import Outside
+    from outpace.real.outside import Outside
 
     output, given = Output(quiet, as_json), with_options(overrides, workers, servers, seed)
     outside = Outside(host, connect)

@@ -23,8 +23,9 @@ from outpace.experiment.sinks import sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher
-from outpace.real.run import LEASE_S, Outside, RealRun
+from outpace.real.run import LEASE_S, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES

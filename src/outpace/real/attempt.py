@@ -23,6 +23,7 @@ from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import FIRST, Keys, Session, new_keys
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
+from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher, Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.process.rendezvous import write_rendezvous
@@ -32,18 +33,6 @@ from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Script
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Workers that Outpace does not start, perhaps on other machines.
-
-    host: an address of this machine that the workers can reach. connect: the file written for the
-    workers, with their keys.
-    """
-
-    host: str
-    connect: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

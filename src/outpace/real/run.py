@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
-from outpace.engine.cut_offs import saved_history
 from outpace.engine.outcome import require_trained
 from outpace.engine.output import print_line
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
-from outpace.errors import ConfigError, OutpaceError
+from outpace.errors import OutpaceError
 from outpace.predict.interface import Model
-from outpace.real.attempt import Attempt, Outside, Setting
+from outpace.real.attempt import Attempt, Setting
+from outpace.real.completing import Completion
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.losses import GroupLost
@@ -39,11 +33,12 @@ from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.noting import Noting
+from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.quality import Quality
 from outpace.real.training import Training, script_used
-from outpace.record.checkpoints import Taken
+from outpace.real.unrepeated import Unrepeated
 from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.timing import Timing
@@ -52,11 +47,8 @@ from outpace.record.trace import Trace
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
-from outpace.support.units import Time, seconds
-from outpace.sync.messages import worker_name
+from outpace.support.units import seconds
 from outpace.tasks import Script
-
-__all__ = ["LEASE_S", "Outside", "RealRun"]
 
 LEASE_S: Final = 10.0
 
@@ -105,7 +97,7 @@ class RealRun:
         events: EventLog | None = None,
     ) -> None:
         if outside is not None:
-            _require_reachable(outside, insecure)
+            outside.require_reachable(insecure=insecure)
         elsewhere = 0 if outside is None else experiment.workers
         here = experiment.servers_in_run + experiment.workers - elsewhere
         has_store = experiment.peers is not None or isinstance(experiment.task, Script)
@@ -130,8 +122,7 @@ class RealRun:
             can_restart=outside is None,
             advises_checkpoint=experiment.checkpoint is None,
         )
-        # A checkpoint, and the iterations after it that scripts did not repeat as they were.
-        self._lost_since = 0, 0
+        self._unrepeated = Unrepeated(log)
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
@@ -150,9 +141,22 @@ class RealRun:
             files=files,
             launcher=launcher,
             on_output=self._show,
-            saving=None if keeper is None else Saving(keeper, self._complete),
+            saving=None if keeper is None else self._saving(keeper),
         )
         self._attempt = self._new_attempt()
+
+    def _saving(self, keeper: CheckpointKeeper) -> Saving:
+        completion = Completion(
+            keeper,
+            self._experiment,
+            self._training,
+            self._trace,
+            self._timing,
+            self._recovery,
+            self._quality,
+            lambda: self._attempt.history,
+        )
+        return Saving(keeper, completion.complete)
 
     def _new_attempt(self) -> Attempt:
         attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin)
@@ -254,31 +258,12 @@ class RealRun:
         self._timing.forget()
         self._resume = point = keeper.go_back()
         self._quality.goes_back(point)
-        self._noting.goes_back(loss, lost_at, point, self._unrepeatable(done, point))
+        unrepeated = self._unrepeated.since(point, done, coordinator.unrepeatable)
+        self._noting.goes_back(loss, lost_at, point, unrepeated)
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._attempt = self._new_attempt()
         if self.coordinator.checkpoints is not None:
             self.coordinator.checkpoints.unrepeatable.update(coordinator.unrepeatable)
-
-    def _unrepeatable(self, done: Mapping[int, int], point: ResumePoint) -> int:
-        """Return the iterations since a checkpoint that scripts will not repeat as they were.
-
-        A script that gives `outpace.attach` nothing to keep begins anew.
-        """
-        ended = point.checkpoint.index.ended
-        scripts = set(self._attempt.coordinator.unrepeatable).difference(ended)
-        if not scripts:
-            return 0
-        names = ", ".join(map(worker_name, sorted(scripts)))
-        self._log(
-            f"the scripts of {names} begin anew, with the parameters of the checkpoint: they give "
-            "outpace.attach no objects to keep, and do not use outpace.sampler"
-        )
-        before = point.totals.iterations
-        since = sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in scripts)
-        number, earlier = self._lost_since
-        self._lost_since = point.number, since + (earlier if number == point.number else 0)
-        return self._lost_since[1]
 
     def close(self) -> None:
         if self._closed:
@@ -316,68 +301,8 @@ class RealRun:
         else:
             self.coordinator.checkpoints.save_now()
 
-    def _complete(self, taken: Taken, folder: Path, saved: Mapping[int, Time]) -> None:
-        """Complete a checkpoint, with all that has been recorded so far.
-
-        saved: for each worker whose script is saved, when. What it has logged after that comes
-        again.
-        """
-        assert self._keeper is not None
-        self._trace.flush()
-        self._timing.hand_on()
-        iterations = max(record.clock for record in taken.shards)
-        observed = saved_history(self._attempt.history, folder, iterations)
-        taken = msgspec.structs.replace(
-            taken,
-            parts=(*taken.parts, *observed),
-            layout=self._training.layout or self._quality.layout,
-            recovery=self._recovery,
-        )
-        metrics = self.metrics.kept()
-        is_script = isinstance(self._experiment.task, Script)
-        if self._experiment.peers and not is_script:  # saved at times that differ a little
-            metrics = metrics.filter(pc.less_equal(metrics["updates"], taken.updates))
-        else:
-            metrics = _until(metrics, taken, saved)
-        self._keeper.commit(taken, metrics)
-
-
-def _until(metrics: pa.Table, taken: Taken, saved: Mapping[int, Time]) -> pa.Table:
-    """Return the rows until a checkpoint; those of a script until it was saved."""
-    limits = np.full(1 + taken.workers, seconds(taken.now))  # the last place is for no worker
-    for worker, at in saved.items():
-        limits[worker] = seconds(at)
-    limits[list(taken.ended)] = math.inf
-    workers = pc.fill_null(metrics["worker"], taken.workers).to_numpy()
-    return metrics.filter(pa.array(metrics["time_s"].to_numpy() <= limits[workers]))
-
 
 def _iterations(point: ResumePoint) -> str:
     """Say with which iterations the workers go on."""
     first, last = min(point.first), max(point.first)
     return f"iteration {first}" if first == last else f"iterations {first} to {last}"
-
-
-def _require_reachable(outside: Outside, insecure: bool) -> None:
-    if outside.connect.exists():
-        raise ConfigError(
-            f"--connect {outside.connect}: the file exists, and another run may be using it; "
-            "remove it if no run is, or name another file"
-        )
-    if not os.access(outside.connect.parent, os.W_OK | os.X_OK):
-        is_there = outside.connect.parent.is_dir()
-        problem = "cannot be written" if is_there else "does not exist"
-        raise ConfigError(
-            f"--connect {outside.connect}: the folder {outside.connect.parent} {problem}; "
-            "make it, or name a file in another folder"
-        )
-    if outside.host in ("0.0.0.0", "*", "::"):
-        raise ConfigError(
-            f"--host {outside.host}: workers cannot connect to this address; "
-            "give the address of this machine that they can reach"
-        )
-    if insecure and not outside.host.startswith("127."):
-        raise ConfigError(
-            f"--insecure is not possible with --host {outside.host}, only on the loopback "
-            "interface; leave it out, and the connections are encrypted"
-        )

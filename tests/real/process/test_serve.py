@@ -24,9 +24,9 @@ from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.transport import Session, new_keys
 from outpace.real.node.member import CoordinatorLink
+from outpace.real.outside import Outside
 from outpace.real.process import rendezvous
 from outpace.real.process.rendezvous import write_rendezvous
-from outpace.real.run import Outside
 from outpace.support import place
 
 SCRIPT = """
