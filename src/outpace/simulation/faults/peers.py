@@ -16,8 +16,9 @@ from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.processes import Process, computed
 from outpace.simulation.faults.saving import Kept, size_of
 from outpace.simulation.peer_checkpoints import PeerSaving
+from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_resuming import put_back
-from outpace.simulation.peers import PeerSimulation, SimulatedPeer
+from outpace.simulation.peers import PeerSimulation
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name

@@ -10,7 +10,7 @@ import torch
 
 from outpace.blocks.block import Block, Deferred, StepSettings
 from outpace.simulation.nodes import Computing, WorkerNode
-from outpace.simulation.peers import SimulatedPeer
+from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.step import Step, StepGradient

@@ -12,7 +12,8 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.simulation.peers import PeerSimulation, SimulatedPeer
+from outpace.simulation.peer_context import SimulatedPeer
+from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.nodes import ScriptPeer
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import (
