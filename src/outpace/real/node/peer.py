@@ -36,11 +36,12 @@ from outpace.real.net.peer_messages import (
     StartAverage,
 )
 from outpace.real.net.probes import ProbeTurn
+from outpace.real.node.averages import JoinedAverages
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.timing import ALL_REDUCE, EXCHANGE, PROBE
+from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -89,14 +90,14 @@ class PeerWorker(WorkerProcess):
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
-        self._iteration = -1  # the last iteration computed
-        self._joined_after = -1  # the iteration after which this worker last joined others
-        self._busy: list[tuple[Time, Time]] = []  # spans of computation since then
-        self._busy_since: Time | None = None
-        # Versions of the common model at which gradients were computed: for the gradients in the
-        # pending all-reduce, and for later gradients.
-        self._given: list[int] = []
-        self._versions: list[int] = []
+        self._averages = JoinedAverages(
+            worker,
+            self.clock,
+            self.recorder,
+            self.timing,
+            self.is_recorded,
+            has_common=self.strategy.has_common,
+        )
         self.version = self._applied = 0  # version of the parameters; gradients in them
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         self._is_in_run = False  # True from the start of the run until this worker leaves
@@ -144,7 +145,7 @@ class PeerWorker(WorkerProcess):
                 read=lambda: models.own().read(),
                 change=models.change_own,
                 tell=self.coordinator.send,
-                ended=self._exchanged,
+                ended=self._averages.exchanged,
             )
             await self._exchanges.connect()
         self._is_in_run = True
@@ -262,18 +263,15 @@ class PeerWorker(WorkerProcess):
         before = self._before.accumulated
         if before is not None:
             found.restore(before.parts, before.count)
-            self._versions = [version for _, version in before.pushes]
+            self._averages.versions = [version for _, version in before.pushes]
         return found
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        self._busy_since = started = self.now
+        self._averages.computes()
         with self.models.computing_at(at) as parameters:
             (gradient,) = await self.execute(parameters, iteration, self._must_end)
-        self._busy_since, self._iteration = None, iteration
-        self._busy.append((started, self.now))
-        version = self.models.version_of(at)
-        if version is not None and gradient is not None:
-            self._versions.append(version)
+        version = None if gradient is None else self.models.version_of(at)
+        self._averages.has_computed(iteration, version)
         self.kernel.catch_up()  # handles messages that arrived during the computation
         if self.stopped is not None:
             await self.kernel.sleep(0)  # else a program that never waits would not end
@@ -308,20 +306,17 @@ class PeerWorker(WorkerProcess):
             workers=self.workers,
             count=accumulated.count,
             parts=tuple(accumulated.parts()),
-            pushes=tuple((self.worker, version) for version in self._versions),
+            pushes=tuple((self.worker, version) for version in self._averages.versions),
         )
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         assert self._reductions is not None
-        self._busy.clear()
-        self._given, self._versions = self._versions, []
-        self._joined_after = self._iteration
+        self._averages.joins_all_reduce()
         return self._reductions.begin(value, weight)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
         assert self._exchanges is not None
-        self._busy.clear()
-        self._joined_after = iteration
+        self._averages.joins_exchange(iteration)
         return self._exchanges.begin(iteration)
 
     def meet(self, *, last: bool = False) -> PendingMeeting:
@@ -335,32 +330,7 @@ class PeerWorker(WorkerProcess):
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
             self.models.refused()
-        elif self.strategy.has_common and part.value is not None:
-            # The result of all-reduce n is commit n.
-            stale = (part.number - version for version in self._given)
-            self.recorder.gradients_applied(part.weight, stale)
-        self.recorder.totals.bytes_sent += part.bytes_sent
-        self._averaged(part)
-        if self.is_recorded(iteration := self._joined_after):
-            when = part.joined, self.now, part.span
-            self.timing.span(ALL_REDUCE, self.worker, iteration, *when, sent_bytes=part.nbytes)
-
-    def _exchanged(self, pair: PendingExchange) -> None:
-        self.recorder.totals.messages += 2
-        self.recorder.totals.bytes_sent += 2 * pair.nbytes
-        self._averaged(pair)
-        if self.is_recorded(iteration := self._joined_after):
-            when = pair.joined, self.now, pair.span
-            sizes, partner = (pair.nbytes, pair.nbytes), pair.members[1]
-            self.timing.span(EXCHANGE, self.worker, iteration, *when, *sizes, partner=partner)
-
-    def _averaged(self, average: PendingReduction | PendingExchange) -> None:
-        joined, ended = average.joined, average.ended
-        spans = [*self._busy]
-        if self._busy_since is not None:
-            spans.append((self._busy_since, ended))
-        computing = sum(max(0, min(end, ended) - max(begin, joined)) for begin, end in spans)
-        self.recorder.averaged(self.worker, self._joined_after, average, computing)
+        self._averages.reduced(part)
 
     # -- changes of the parameters -------------------------------------------------------
 
