@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, parameters_digest, whole
-from outpace.cluster.collectives import Costs
-from outpace.cluster.paths import Paths
+from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
-from outpace.real.collective.group import Backend, GroupSettings, gpu_of, own_address
+from outpace.real.collective.exchanges import PendingExchange
+from outpace.real.collective.group import Backend, gpu_of
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
-from outpace.real.collective.reductions import PendingReduction, Reductions
-from outpace.real.collective.store import GroupStore, SharedStore
+from outpace.real.collective.reductions import PendingReduction
+from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     Fetch,
@@ -35,13 +31,12 @@ from outpace.real.net.peer_messages import (
     Regroup,
     StartAverage,
 )
-from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.averages import JoinedAverages
 from outpace.real.node.member import CoordinatorLink
+from outpace.real.node.peer_groups import PeerGroups
 from outpace.real.node.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -49,9 +44,6 @@ from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
-
-_LONGEST_S: Final = 86_400.0  # for others to join a group
-_THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
 
 
 class PeerWorker(WorkerProcess):
@@ -74,19 +66,11 @@ class PeerWorker(WorkerProcess):
         self.saver: WorkerSaver | None = None
         self._is_saved = experiment.checkpoint is not None
         self._before = Restored()  # what a checkpoint had
-        self.workers, self._deterministic = experiment.workers, experiment.deterministic
-        law = experiment.network
-        self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
-        self._address = own_address(link.endpoint)
-        self._store = store or SharedStore(link.name, link.session, link.key)
+        self.workers = experiment.workers
         self.models: PeerModels
-        self._settings: GroupSettings
-        self._reductions: Reductions | None = None
-        self._exchanges: PairwiseExchanges | None = None
-        self._meetings = OwnMeetings(self.kernel, self.clock, self.coordinator.send)
-        self._like: torch.Tensor | None = None  # empty; has the parameters' dtype and device
-        self._elements = 0  # of the parameters
-        self._sent_elements = 0  # that an all-reduce adds up
+        tell = self.coordinator.send
+        self._groups = PeerGroups(link, worker, experiment, self.kernel, self.clock, store, tell)
+        self._meetings = OwnMeetings(self.kernel, self.clock, tell)
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
@@ -119,35 +103,16 @@ class PeerWorker(WorkerProcess):
         backend: Backend = "nccl" if plan.backend == "nccl" else "gloo"
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
-        self._settings = GroupSettings(
-            GroupStore(self._store.at(plan.store), min(self.strategy.timeout_s, _LONGEST_S)),
-            self._address,
-            backend,
-            self._deterministic,
-        )
-        self._elements = head.elements
-        self._reductions = self._new_reductions(parameters)
-        await self._reductions.connect(self._settings, 0, range(self.workers))
+        groups = self._groups
+        await groups.connect(plan, backend, parameters, models, self._reduced)
         if plan.share and isinstance(parameters, torch.Tensor):
-            await self._reductions.share(parameters)
+            await groups.reductions.share(parameters)
             models.start_from(parameters)
         await self.agree_on_buffers()
         models.prepare()
         self._go_on(plan)
         self.common, self.own = models.common, models.own
-        if self.strategy.exchanges:
-            self._exchanges = PairwiseExchanges(
-                self.kernel,
-                self.clock,
-                self.worker,
-                [worker for worker in range(self.workers) if worker != self.worker],
-                self._settings,
-                read=lambda: models.own().read(),
-                change=models.change_own,
-                tell=self.coordinator.send,
-                ended=self._averages.exchanged,
-            )
-            await self._exchanges.connect()
+        await groups.connect_pairs(models, self._averages.exchanged)
         self._is_in_run = True
         await self.start_run()
         await self.strategy.train(self)
@@ -166,8 +131,7 @@ class PeerWorker(WorkerProcess):
                 self.first_iteration, Path(plan.resume) if plan.resume else None
             )
             self.version = before.updates
-            assert self._reductions is not None
-            self._reductions.go_on_after(before.averages)
+            self._groups.reductions.go_on_after(before.averages)
 
     @property
     def view(self) -> WorkerView:
@@ -176,71 +140,30 @@ class PeerWorker(WorkerProcess):
             self.worker,
             self.clock,
             lambda: self.recorder.totals,
-            lambda: 0 if self._reductions is None else self._reductions.done,
+            lambda: self._groups.reduced,
             lambda: self.version,
             self.coordinator.send,
         )
 
     async def probe(self, budget: Time) -> None:
         """Time all-reduces of several sizes, all workers together."""
-        assert self._reductions is not None
-        turn = ProbeTurn(0, 1, budget)
-        for number, (_, size) in enumerate(turn.exchanges()):
-            joined = self.now
-            span = await self._reductions.probe(size)
-            arrived = self.now
-            self.timing.span(PROBE, self.worker, number, joined, arrived, span, size)
-            # All workers must do the same, so they go by the same time.
-            turn.took(await self._reductions.agree(arrived - joined))
-
-    def _new_reductions(self, parameters: torch.Tensor | Phantom) -> Reductions:
-        rounds, tail = self.strategy.wire == "bf16", self.models.tail
-        if isinstance(parameters, torch.Tensor):
-            self._like = parameters.new_empty(0)
-            self._wire = torch.bfloat16 if rounds else parameters.dtype
-            self._sent_elements = self._elements + tail
-        else:  # phantoms are sent as bytes
-            self._wire = torch.uint8
-            self._sent_elements = self._elements // 2 if rounds else self._elements
-        return Reductions(
-            self.kernel,
-            self.clock,
-            self.worker,
-            self.workers,
-            like=self._like,
-            elements=self._sent_elements,
-            exact=tail,
-            wire=self._wire,
-            averages=self.models.averages_in_place,
-            tell=self.coordinator.send,
-            ended=self._reduced,
-            least=self._least,
-        )
+        await self._groups.probe(budget, self.timing)
 
     def finish(self) -> None:
         self.send_result()
         super().finish()
 
     def close(self) -> None:
-        if self._exchanges is not None:
-            self._exchanges.leave(in_order=lambda: False)
-        if self._reductions is not None:
-            self._reductions.leave()
-        self._store.close()  # ends the threads that wait for others to join a group
-        if self._exchanges is not None:
-            self._exchanges.join(_THREAD_ENDS_S)
-        if self._reductions is not None:
-            self._reductions.join(_THREAD_ENDS_S)
+        self._groups.close()
         super().close()
 
     def send_result(self) -> None:
         """Send the final parameters of this worker, unless it has left or the run has not begun."""
-        if self._reductions is None or not self._is_in_run:
+        if not self._is_in_run:
             return
-        if self._exchanges is not None:
-            self._exchanges.leave(in_order=lambda: not (self.stopped and self.stopped.early))
+        self._groups.leave_pairs(lambda: not (self.stopped and self.stopped.early))
         self._is_in_run = False
-        self._reductions.leave()
+        self._groups.reductions.leave()
         self._send_snapshot(0)
         self.coordinator.send(Leave(self.worker))
 
@@ -257,9 +180,7 @@ class PeerWorker(WorkerProcess):
     # -- the context of the program ----------------------------------------------------
 
     def accumulated(self) -> AccumulatedGradient:
-        found: AccumulatedInPlace | AccumulatedInBuffer = AccumulatedInPlace()
-        if self._like is not None:
-            found = AccumulatedInBuffer(self._like, self._sent_elements)
+        found = self._groups.new_sum()
         before = self._before.accumulated
         if before is not None:
             found.restore(before.parts, before.count)
@@ -310,22 +231,15 @@ class PeerWorker(WorkerProcess):
         )
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
-        assert self._reductions is not None
         self._averages.joins_all_reduce()
-        return self._reductions.begin(value, weight)
+        return self._groups.reductions.begin(value, weight)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
-        assert self._exchanges is not None
         self._averages.joins_exchange(iteration)
-        return self._exchanges.begin(iteration)
+        return self._groups.exchanges.begin(iteration)
 
     def meet(self, *, last: bool = False) -> PendingMeeting:
         return self._meetings.come(last=last)
-
-    def _least(self, members: Sequence[int]) -> Time:
-        """Return the minimum duration of an all-reduce among these workers, in ns."""
-        size = self._elements * self._wire.itemsize
-        return self._costs.of(self.strategy.all_reduce, members, size).duration
 
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
@@ -362,16 +276,13 @@ class PeerWorker(WorkerProcess):
 
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):
-            return message.block.dtype, self._elements
+            return message.block.dtype, self._groups.elements
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, Regroup):
-            if self._reductions is not None and self._is_in_run:
-                self._reductions.connect(self._settings, message.generation, message.members)
-        elif isinstance(message, StartAverage | CancelAverage | NoPartnerLeft):
-            if self._exchanges is not None and self._is_in_run:
-                self._exchanges.take(message)
+        if isinstance(message, Regroup | StartAverage | CancelAverage | NoPartnerLeft):
+            if self._is_in_run:
+                self._groups.take(message)
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
         elif self.saver is not None and self.saver.take(message):
