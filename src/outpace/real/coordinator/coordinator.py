@@ -23,45 +23,24 @@ from typing import Any, Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
-from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.errors import ConfigError, RunError
-from outpace.kernel import Kernel, WalkerError
+from outpace.errors import RunError
+from outpace.kernel import WalkerError
 from outpace.predict.interface import Rule
-from outpace.real.coordinator.architecture import Making
-from outpace.real.coordinator.ending import Ending
-from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
-from outpace.real.coordinator.hosted_store import HostedStore
-from outpace.real.coordinator.losses import Losses
-from outpace.real.coordinator.observers import Observers
-from outpace.real.coordinator.preparing import Preparation
-from outpace.real.coordinator.replacements import Processes, Replacements
-from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.evaluation.snapshots import Evaluate
+from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.saving.base import Saving
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
-from outpace.real.coordinator.survival import Survival
-from outpace.real.coordinator.waiting import Announcements
-from outpace.real.coordinator.with_servers import WithServers
-from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
-    Go,
-    StopRun,
-)
+from outpace.real.net.messages import StopRun
 from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Handlers, Session, Transport
-from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
-from outpace.real.node.member import COORDINATOR, boot_id
+from outpace.real.net.transport import Session
+from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.record.timing import Timing
-from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.messages import WireMessage, server_name, worker_name
-from outpace.tasks import Script
 
 JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
-_BEFORE: Final = "the run until its checkpoint"  # a name for its sums
 
 
 class Coordinator:
@@ -101,120 +80,29 @@ class Coordinator:
         resume: ResumePoint | None = None,
         origin: int | None = None,
     ) -> None:
-        self.clock = RealClock()
-        self.kernel = Kernel(self.clock)
-        self.experiment, self.session = experiment, session
-        self.workers = [worker_name(worker) for worker in range(experiment.workers)]
-        self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
-        self.started = self.over = False
-        self.observers = Observers()
-        self.processes = Processes()
-        self._join_s, self._log = join_s, log
-        self._resume, self._origin = resume, origin
-        first_gradients = SameGradients(self.workers, warn or log)
-        self._announced = Announcements(self.kernel)
-        self._transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
-        try:
-            self.listener = self._transport.listen(
-                address,
-                {name: keys.get(name, "") for name in (*self.servers, *self.workers)},
-                Handlers(
-                    expect=lambda name, message: self.reports.expected(name, message),
-                    on_message=lambda *received: self.reports.take(*received),
-                    on_lost=lambda name: self.losses.connection_lost(name),
-                ),
-            )
-            self._store: HostedStore | None = None
-            if experiment.peers is not None or isinstance(experiment.task, Script):
-                self._store = HostedStore(self._transport, address, self.workers, keys)
-            self.store = "" if self._store is None else self._store.endpoint
-            totals_of: dict[str, Totals] = {}
-            if resume is not None:
-                totals_of[_BEFORE] = resume.totals
-            self._kept = KeptScripts(
-                experiment,
-                self.listener,
-                resume,
-                lambda: None if saving is None else saving.keeper.folder,
-            )
-            self._architecture, self.checkpoints = Making(
-                experiment=experiment,
-                kernel=self.kernel,
-                clock=self.clock,
-                listener=self.listener,
-                trace=trace,
-                evaluate=evaluate,
-                rule=rule,
-                saving=saving,
-                resume=resume,
-                totals_of=totals_of,
-                store=self.store,
-            ).architecture()
-        except ConfigError:
-            self._transport.close()
-            raise
-        self.snapshots: Snapshots = self._architecture.snapshots
-        self.losses = Losses(
-            self.kernel,
-            self.listener,
-            self.servers,
-            session.lease_s,
-            lambda lost: self._survival.go_on_without(lost),
-            self._announce,
-        )
-        self.losses.stood_still_s = lambda: self.clock.stood_still_s
-        self.reports = Reports(
-            self.listener,
-            self._architecture,
-            self.losses,
-            self._announce,
-            totals_of,
-            trace,
-            log,
-            first_gradients,
-            experiment.workers,
-            Timing(lambda _: None) if timing is None else timing,
-            self.checkpoints,
-            self.observers,
-        )
-        self._survival = Survival(
+        parts = self._parts = Parts(
             experiment,
-            self.workers,
-            self._architecture,
-            self.losses,
-            self.reports,
-            self.checkpoints,
-            first_gradients,
-            self._announced,
-            self.processes,
-            self.observers,
-            log,
-            lambda: self._ending.reason is not None,
-        )
-        self._ending = Ending(
-            self.servers,
-            self.workers,
-            self.kernel,
-            self.listener,
-            self.losses,
-            self.reports,
-            self._announced,
-            self.snapshots,
-            self.checkpoints,
-        )
-        self._preparation = Preparation(
-            experiment,
-            self.servers,
-            self.workers,
+            session,
             keys,
-            self.clock,
-            self.listener,
-            self.reports,
-            self._announced,
-            self._kept,
-            resume,
+            trace,
+            evaluate,
+            log,
             join_s,
+            address,
+            rule,
+            warn,
+            timing,
+            saving,
+            resume,
         )
+        self.experiment = experiment
+        self.workers, self.servers = parts.workers, parts.servers
+        self.clock, self.kernel, self.listener = parts.clock, parts.kernel, parts.listener
+        self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
+        self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
+        self.observers, self.processes = parts.observers, parts.processes
+        self.started = self.over = False
+        self._ending, self._resume, self._origin = parts.ending, resume, origin
 
     @property
     def unrepeatable(self) -> Collection[int]:
@@ -224,7 +112,7 @@ class Coordinator:
     @property
     def awaited(self) -> tuple[str, list[str]]:
         """What the run waits for, and the processes that have not done it."""
-        return self._announced.awaited
+        return self._parts.announced.awaited
 
     # -- the phases ------------------------------------------------------------------
 
@@ -249,13 +137,7 @@ class Coordinator:
         self._ending.stop(reason)
 
     def close(self) -> None:
-        self.kernel.close()
-        if self.checkpoints is not None:
-            self.checkpoints.close()
-        self._architecture.close()
-        if self._store is not None:
-            self._store.close()
-        self._transport.close()
+        self._parts.close()
 
     def _drive(self, phases: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.kernel.catch_up()  # limits count from now
@@ -267,16 +149,16 @@ class Coordinator:
             raise error.error from None
 
     async def _conduct(self) -> None:
-        plan, ending = await self._preparation.run(), self._ending
+        plan, ending = await self._parts.preparation.run(), self._ending
         if self.checkpoints is not None:
             self.checkpoints.prepare(plan, first=self._resume is None)
         self.kernel.catch_up()
         begin = self._begin_time()
-        self._survival.begin(self._new_replacements())
+        self._parts.survival.begin(self._parts.replacements())
         self.started = True
-        self._architecture.start()
+        self._parts.architecture.start()
         for name in self.servers + self.workers:
-            self.listener.send(name, self._go())
+            self.listener.send(name, self._parts.go())
         self.observers.started()
         if (limit_s := self.experiment.stop.virtual_time_s) is not None:
             at = max(begin, nanoseconds(limit_s))
@@ -315,32 +197,3 @@ class Coordinator:
         await self._ending.hand_in(EARLY_END_S)
         await self._ending.end_servers(EARLY_END_S)
         self.over = True
-
-    def _announce(self, name: str, message: WireMessage) -> None:
-        if not self._survival.take(name, message):
-            self._announced.add(name, message)
-
-    def _new_replacements(self) -> Replacements | None:
-        """Return what brings lost workers back in a run with servers; None without them."""
-        if not isinstance(self._architecture, WithServers):
-            return None
-        return Replacements(
-            self.experiment,
-            self._join_s,
-            self.kernel,
-            self.listener,
-            self._architecture,
-            self.losses,
-            self.reports,
-            self.processes,
-            self._survival.has_lost,
-            self._survival.has_begun_again,
-            self.observers,
-            self._log,
-            self._kept,
-            self._go,
-            lambda: self._ending.order,
-        )
-
-    def _go(self) -> Go:
-        return Go(self.clock.origin, boot_id())

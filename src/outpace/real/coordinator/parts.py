@@ -1,0 +1,218 @@
+"""Makes the parts of a coordinator and connects them with each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.errors import ConfigError
+from outpace.kernel import Kernel
+from outpace.predict.interface import Rule
+from outpace.real.coordinator.architecture import Making
+from outpace.real.coordinator.ending import Ending
+from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
+from outpace.real.coordinator.hosted_store import HostedStore
+from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.observers import Observers
+from outpace.real.coordinator.preparing import Preparation
+from outpace.real.coordinator.replacements import Processes, Replacements
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.survival import Survival
+from outpace.real.coordinator.waiting import Announcements
+from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.net.clock import RealClock
+from outpace.real.net.messages import Go
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Handlers, Session, Transport
+from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.node.member import COORDINATOR, boot_id
+from outpace.record.timing import Timing
+from outpace.record.totals import Totals
+from outpace.record.trace import Trace
+from outpace.sync.messages import WireMessage, server_name, worker_name
+from outpace.tasks import Script
+
+_BEFORE: Final = "the run until its checkpoint"  # a name for its sums
+
+
+class Parts:
+    """The parts of the coordinator of one run; see `Coordinator` for the arguments.
+
+    Attributes:
+        store: endpoint of the store through which processes find each other; empty: there is none.
+
+    Raises:
+        ConfigError: it cannot listen at the address.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        session: Session,
+        keys: dict[str, str],
+        trace: Trace,
+        evaluate: Evaluate,
+        log: Log,
+        join_s: float,
+        address: str,
+        rule: Rule | None,
+        warn: Log | None,
+        timing: Timing | None,
+        saving: Saving | None,
+        resume: ResumePoint | None,
+    ) -> None:
+        self.clock = RealClock()
+        self.kernel = Kernel(self.clock)
+        self._experiment, self._join_s, self._log = experiment, join_s, log
+        self.workers = [worker_name(worker) for worker in range(experiment.workers)]
+        self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
+        self.observers = Observers()
+        self.processes = Processes()
+        first_gradients = SameGradients(self.workers, warn or log)
+        self.announced = Announcements(self.kernel)
+        self.transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
+        try:
+            self.listener = self.transport.listen(
+                address,
+                {name: keys.get(name, "") for name in (*self.servers, *self.workers)},
+                Handlers(
+                    expect=lambda name, message: self.reports.expected(name, message),
+                    on_message=lambda *received: self.reports.take(*received),
+                    on_lost=lambda name: self.losses.connection_lost(name),
+                ),
+            )
+            self._store: HostedStore | None = None
+            if experiment.peers is not None or isinstance(experiment.task, Script):
+                self._store = HostedStore(self.transport, address, self.workers, keys)
+            self.store = "" if self._store is None else self._store.endpoint
+            totals_of: dict[str, Totals] = {}
+            if resume is not None:
+                totals_of[_BEFORE] = resume.totals
+            self.kept = KeptScripts(
+                experiment,
+                self.listener,
+                resume,
+                lambda: None if saving is None else saving.keeper.folder,
+            )
+            self.architecture, self.checkpoints = Making(
+                experiment=experiment,
+                kernel=self.kernel,
+                clock=self.clock,
+                listener=self.listener,
+                trace=trace,
+                evaluate=evaluate,
+                rule=rule,
+                saving=saving,
+                resume=resume,
+                totals_of=totals_of,
+                store=self.store,
+            ).architecture()
+        except ConfigError:
+            self.transport.close()
+            raise
+        self.snapshots: Snapshots = self.architecture.snapshots
+        self.losses = Losses(
+            self.kernel,
+            self.listener,
+            self.servers,
+            session.lease_s,
+            lambda lost: self.survival.go_on_without(lost),
+            self._announce,
+        )
+        self.losses.stood_still_s = lambda: self.clock.stood_still_s
+        self.reports = Reports(
+            self.listener,
+            self.architecture,
+            self.losses,
+            self._announce,
+            totals_of,
+            trace,
+            log,
+            first_gradients,
+            experiment.workers,
+            Timing(lambda _: None) if timing is None else timing,
+            self.checkpoints,
+            self.observers,
+        )
+        self.survival = Survival(
+            experiment,
+            self.workers,
+            self.architecture,
+            self.losses,
+            self.reports,
+            self.checkpoints,
+            first_gradients,
+            self.announced,
+            self.processes,
+            self.observers,
+            log,
+            lambda: self.ending.reason is not None,
+        )
+        self.ending = Ending(
+            self.servers,
+            self.workers,
+            self.kernel,
+            self.listener,
+            self.losses,
+            self.reports,
+            self.announced,
+            self.snapshots,
+            self.checkpoints,
+        )
+        self.preparation = Preparation(
+            experiment,
+            self.servers,
+            self.workers,
+            keys,
+            self.clock,
+            self.listener,
+            self.reports,
+            self.announced,
+            self.kept,
+            resume,
+            join_s,
+        )
+
+    def close(self) -> None:
+        """Close the connections, and what is still open."""
+        self.kernel.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+        self.architecture.close()
+        if self._store is not None:
+            self._store.close()
+        self.transport.close()
+
+    def _announce(self, name: str, message: WireMessage) -> None:
+        if not self.survival.take(name, message):
+            self.announced.add(name, message)
+
+    def replacements(self) -> Replacements | None:
+        """Return what brings lost workers back in a run with servers; None without them."""
+        if not isinstance(self.architecture, WithServers):
+            return None
+        return Replacements(
+            self._experiment,
+            self._join_s,
+            self.kernel,
+            self.listener,
+            self.architecture,
+            self.losses,
+            self.reports,
+            self.processes,
+            self.survival.has_lost,
+            self.survival.has_begun_again,
+            self.observers,
+            self._log,
+            self.kept,
+            self.go,
+            lambda: self.ending.order,
+        )
+
+    def go(self) -> Go:
+        """Return the order to start."""
+        return Go(self.clock.origin, boot_id())
