@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from outpace.config.experiment import Experiment
+from outpace.errors import RunError
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net import probes
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import ProbeDone, StartProbe
 from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds
+
+_LIMIT_S: Final = 60.0  # for the probes of one worker, which take PROBE_S once it is connected
 
 
 async def probe(
@@ -22,7 +27,8 @@ async def probe(
     """Have each worker in turn measure the way to the servers, or all together all-reduces.
 
     Raises:
-        RunError: a worker has not done so within `limit_s`.
+        RunError: a worker has not done so within `limit_s`, or within 60 s where it measures the
+            way to the servers: it may not reach them.
     """
     if (strategy := experiment.peers) is not None:
         if not strategy.exchanges:
@@ -36,4 +42,11 @@ async def probe(
         if budget <= 0:
             break
         listener.send(name, StartProbe(budget))
-        await announced.all([name], ProbeDone, "probe the servers", limit_s)
+        try:
+            await announced.all([name], ProbeDone, "probe the servers", min(limit_s, _LIMIT_S))
+        except RunError as error:
+            host = listener.endpoint.removeprefix("tcp://").rpartition(":")[0]
+            raise RunError(
+                f"{error}: its machine must be able to connect to {host}, at any port; see whether a "
+                "firewall is in the way"
+            ) from None
