@@ -47,6 +47,6 @@ async def probe(
         except RunError as error:
             host = listener.endpoint.removeprefix("tcp://").rpartition(":")[0]
             raise RunError(
-                f"{error}: its machine must be able to connect to {host}, at any port; see whether a "
-                "firewall is in the way"
+                f"{error}: its machine must be able to connect to {host}, at any port; see whether "
+                "a firewall is in the way"
             ) from None
