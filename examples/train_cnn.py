@@ -7,6 +7,7 @@ The lines with `outpace` are all that a script needs to train on several workers
 """
 
 import argparse
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -59,27 +60,27 @@ def main() -> None:
     model = make_model()
     # Without momentum, so that strategies with stale gradients train as well: see docs/real.md.
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=1e-4)
-    model, optimizer = outpace.attach(model, optimizer)
     sampler = outpace.sampler(train)
     loader = DataLoader(train, batch_size=32, sampler=sampler)
     steps = arguments.epochs * len(loader)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
 
-    for epoch in range(arguments.epochs):
+    for epoch in range(sampler.epoch, arguments.epochs):  # 0 at first, later if it is resumed
         sampler.set_epoch(epoch)
-        total = 0.0
+        losses = []
         for inputs, targets in loader:
             loss = nn.functional.cross_entropy(model(inputs), targets)
             loss.backward()
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad()
-            total += loss.item()
+            losses.append(loss.item())
         if outpace.rank() == 0:
             with outpace.untimed():
                 reached = accuracy(model, test)
-            outpace.log(loss=total / len(loader), accuracy=reached)
-            print(f"epoch {epoch}: loss {total / len(loader):.3f}", flush=True)
+            outpace.log(loss=fmean(losses), accuracy=reached)
+            print(f"epoch {epoch}: loss {fmean(losses):.3f}", flush=True)
 
     outpace.finish()
     if outpace.rank() == 0:

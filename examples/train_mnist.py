@@ -86,13 +86,14 @@ def main():
     train_data, test_data = torch.utils.data.random_split(digits, [1437, 360])
     model = Net()
     optimizer = optim.Adadelta(model.parameters(), lr=args.lr)
-    model, optimizer = outpace.attach(model, optimizer)  # first line of Outpace
+    scheduler = StepLR(optimizer, step_size=1, gamma=args.gamma)
+    # First line of Outpace. A run that is resumed goes on with the scheduler as it was.
+    model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
     sampler = outpace.sampler(train_data, seed=args.seed)  # second line, in place of shuffle=True
     train_loader = DataLoader(train_data, batch_size=args.batch_size, sampler=sampler)
     test_loader = DataLoader(test_data, batch_size=args.test_batch_size)
 
-    scheduler = StepLR(optimizer, step_size=1, gamma=args.gamma)
-    for epoch in range(1, args.epochs + 1):
+    for epoch in range(sampler.epoch or 1, args.epochs + 1):  # or 1: at first it is 0
         sampler.set_epoch(epoch)
         loss = train(args, model, train_loader, optimizer, epoch)
         if outpace.rank() == 0:

@@ -12,6 +12,7 @@ import argparse
 import inspect
 import math
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -61,9 +62,9 @@ def learning_rate(step: int, steps: int) -> float:
     return 0.55 + 0.45 * math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up))
 
 
-def batch(corpus: torch.Tensor, numbers: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(corpus: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return inputs and targets of shape (BATCH, LENGTH)."""
-    starts = torch.randint(len(corpus) - LENGTH, (BATCH,), generator=numbers)
+    starts = torch.randint(len(corpus) - LENGTH, (BATCH,))
     characters = torch.stack([corpus[start : start + LENGTH + 1] for start in starts])
     return characters[:, :-1], characters[:, 1:]
 
@@ -87,25 +88,27 @@ def main() -> None:
     corpus = torch.tensor([alphabet[character] for character in text])
     torch.manual_seed(0)
     model = Transformer(len(alphabet))
-    model, optimizer = outpace.attach(model, make_optimizer(model))
+    optimizer = make_optimizer(model)
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: learning_rate(step, arguments.steps)
     )
-    # Batches of its own for each worker, where outpace.sampler would divide a data set.
-    numbers = torch.Generator().manual_seed(outpace.rank())
+    # Batches of its own for each worker, where outpace.sampler would divide a data set. A run that
+    # is resumed goes on with the scheduler, which counts the steps, and the random numbers.
+    torch.manual_seed(outpace.rank())
+    model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
 
-    total = 0.0
-    for step in range(1, arguments.steps + 1):
+    losses = []
+    for step in range(scheduler.last_epoch + 1, arguments.steps + 1):
         for _ in range(arguments.accumulate):
-            loss = loss_of(model, *batch(corpus, numbers)) / arguments.accumulate
-            loss.backward()
-            total += loss.item()
+            loss = loss_of(model, *batch(corpus))
+            (loss / arguments.accumulate).backward()
+            losses.append(loss.item())
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
         if step % arguments.log_every == 0:
-            loss_then, total = total / arguments.log_every, 0.0
+            loss_then, losses = fmean(losses), []
             if outpace.rank() == 0:
                 outpace.log(loss=loss_then, lr=scheduler.get_last_lr()[0])
                 print(f"step {step}: loss {loss_then:.3f}", flush=True)

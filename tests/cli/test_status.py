@@ -167,6 +167,7 @@ def test_a_run_that_was_killed(tmp_path, capsys):
     assert said[1].startswith(progress)
     assert "checkpoint: checkpoints/000003, at 1.0 s of the run" in said
     assert f"resume: outpace simulate --resume {run}" in said
+    assert "processes, as last seen:" in said
     (run / files.SUMMARY).unlink()  # killed when it began
     assert lines(capsys, run)[0] == f"{run}: killed"
 

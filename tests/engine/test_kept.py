@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader
 import outpace
 from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.engine.scripts.model import ScriptModel
+from outpace.errors import OutpaceWarning
 from outpace.record.checkpoints.trees import packed_tree, tree_of
 from outpace.support.data_places import DataPlaces
 from outpace.support.place import HERE
@@ -81,6 +83,25 @@ def test_a_script_goes_on_with_the_batch_that_it_had_not_finished(places, worker
     assert resumed.model.running_mean.tolist() == [had, had]
     resumed.sampler.set_epoch(4)
     assert sorted(each for batch in resumed.loader for each in batch) == list(range(10))
+
+
+def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
+    script = Script()
+    script.sampler.set_epoch(3)
+    next(iter(script.loader))
+    state = script.kept.state()
+
+    places()
+    resumed = Script()
+    resumed.kept.restore(state)
+    with pytest.warns(OutpaceWarning, match="goes on in epoch 3 of its data, but sets epo"):
+        resumed.sampler.set_epoch(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resumed.sampler.set_epoch(1)
+        places().restore(state["data"], lambda: None)
+        for epoch in (3, 4, 0):  # it goes on where it was; later it may do as it likes
+            Script().sampler.set_epoch(epoch)
 
 
 def test_a_sampler_that_is_made_after_attach_gets_its_place_too(places):

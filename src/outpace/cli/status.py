@@ -44,7 +44,7 @@ def status(
     for line in _lines(found):
         echo(line)
     if found.status is not None and found.status.processes:
-        echo("")
+        echo("" if found.state == "running" else "\nprocesses, as last seen:")
         _print_processes(found.status)
 
 

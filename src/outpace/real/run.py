@@ -163,6 +163,7 @@ class RealRun:
         coordinator = attempt.coordinator
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
+        self._unrepeated.attach(coordinator)
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
             coordinator.observers.add(AtStart(partial(self._control, control)))
@@ -258,9 +259,10 @@ class RealRun:
         self._timing.forget()
         self._resume = point = keeper.go_back()
         self._quality.goes_back(point)
-        unrepeated = self._unrepeated.since(point, done, coordinator.unrepeatable)
+        unrepeated = self._unrepeated.since(point, done)
         self._noting.goes_back(loss, lost_at, point, unrepeated)
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
+        self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
         if self.coordinator.checkpoints is not None:
             self.coordinator.checkpoints.unrepeatable.update(coordinator.unrepeatable)

@@ -32,8 +32,9 @@ _KINDS: Final = {  # one, several
 _LEAD: Final = (
     "Goodput: gradients per second that are in the result, over those of the same run without "
     "failures and checkpoints. The other parts are shares of the workers' time; waiting for others "
-    "is what remains. The curves above show what failures cost until a loss or an accuracy is "
-    "reached."
+    "is what remains: the waits that failures added. Waits that there would be without failures "
+    "are part of the useful time. The curves above show what failures cost until a loss or an "
+    "accuracy is reached."
 )
 
 
