@@ -44,8 +44,10 @@ def uninterrupted() -> str:
 def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_path):
     with pytest.raises(RunError, match="that is enough"):
         run(SAVED, tmp_path / "run", control=once_saved(tmp_path / "run", give_up))
-    result = run(resume=tmp_path / "run")
+    said: list[str] = []
+    result = run(resume=tmp_path / "run", log=said.append)
     summary = result.summary
+    assert said[0].startswith(f"going on from {summary['resumed_from']}, at iteration ")
     assert summary["parameters_digest"] == uninterrupted()
     assert summary["status"] == "complete"
     assert summary["iterations"] == [160, 160]

@@ -192,7 +192,7 @@ def _check(kind: str, for_s: float | None, factor: float | None, *, of_worker: b
     if for_s is not None:
         require(positive(for_s), "for_s", "above 0, at most 1e9", for_s)
     if kind in LASTING and for_s is None:
-        raise ValueError(f"needs for_s, the seconds for which a {kind} lasts")
+        raise ValueError(f"needs for_s with kind: {kind}, the seconds that it lasts")
     if kind == "crash" and for_s is not None:
         raise ValueError("for_s is not for a crash: faults.recovery says how long repairs take")
     if (kind == "slow") != (factor is not None):

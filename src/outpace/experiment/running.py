@@ -27,6 +27,7 @@ from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
+from outpace.record.checkpoints.reading import name_of
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.status import Command
@@ -153,6 +154,8 @@ def run(
                 f"the workers of the run in {resume} were started elsewhere: use "
                 f"{resume_command('run', resumed.folder)}, and start them again"
             )
+        point = resumed.point
+        log(f"going on from {name_of(point.number)}, at iteration {min(point.first)}")
         return start(resumed.experiment, resumed.folder, resumed=resumed)
 
 
