@@ -27,7 +27,7 @@ def test_a_run_survives_the_deaths_of_a_worker_a_server_and_its_command(tmp_path
     [
         (7, 0.0, "1 gradients are missing, and 0 may be"),
         (0, -2 / 3, "1 gradients were applied twice"),
-        (119, -1 / 6, "weights of gradients other than 0 and 1"),
+        (119, -1 / 6, r"weights of gradients other than \[0.0, 1.0\]: \[0.5\]"),
     ],
 )
 def test_the_check_finds_gradients_that_are_missing_or_applied_twice(
