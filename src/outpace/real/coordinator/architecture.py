@@ -29,7 +29,7 @@ Architecture: TypeAlias = WithServers | WithoutServers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Making:
-    """What both kinds of runs are made of.
+    """The objects that runs with and without servers are made of.
 
     evaluate: called with consistent snapshots. rule: decides when an iteration is cut off; None if
     none is. saving: where checkpoints go; None: none are taken. resume: where the run goes on;

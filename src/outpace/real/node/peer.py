@@ -135,7 +135,7 @@ class PeerWorker(WorkerProcess):
 
     @property
     def view(self) -> WorkerView:
-        """What is asked for to save this worker."""
+        """The requests to save this worker."""
         return WorkerView(
             self.worker,
             self.clock,

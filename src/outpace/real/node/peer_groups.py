@@ -35,7 +35,7 @@ _THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned ma
 
 
 class PeerGroups:
-    """What one worker all-reduces and exchanges with the others.
+    """The all-reduces and exchanges of one worker with the others.
 
     Args:
         store: the worker's connection to the store, if it has one already.

@@ -1,4 +1,4 @@
-"""The same run without failures and checkpoints, to compare with. Only its times are simulated."""
+"""Simulates the times of a run without failures and checkpoints, as the base of its goodput."""
 
 from __future__ import annotations
 
