@@ -24,7 +24,6 @@ and its context.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -50,27 +49,19 @@ from outpace.sync.messages import (
     worker_name,
 )
 from outpace.sync.programs.context import AbortableContext, SchedulerContext, Stopped
+from outpace.sync.programs.forwarding import ForwardingContext
 
 
-class CutOffWorker:
+class CutOffWorker(ForwardingContext):
     """The context of a worker's program in a run with cut-offs.
 
     A gradient whose computation was stopped is None for every server: the worker abstains.
     """
 
     def __init__(self, me: AbortableContext) -> None:
-        self._me = me
+        super().__init__(me)
         self._closed = -1  # last iteration closed without this worker
-        self._read: deque[Message] = deque()  # arrived during a computation; for the program
         self._has_left = self._has_rejoined = False
-        self.worker, self.servers = me.worker, me.servers
-        self.first_iteration = me.first_iteration
-        self.initial_parameters, self.coin = me.initial_parameters, me.coin
-        self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
-
-    @property
-    def now(self) -> Time:
-        return self._me.now
 
     def send(self, to: str, *messages: Message) -> None:
         first = messages[0]
@@ -91,7 +82,8 @@ class CutOffWorker:
         started = me.now
 
         def ends_it(message: Message) -> bool:
-            return not self._is_for_program(message) and self._closed >= iteration
+            self._take(message)
+            return self._closed >= iteration
 
         made = await me.execute_until(parameters, iteration, ends_it)
         gradient, share = (nothing, made.share) if isinstance(made, Stopped) else (made, 1.0)
@@ -102,32 +94,12 @@ class CutOffWorker:
         )
         return gradient
 
-    async def recv(self) -> Message:
-        while not self._read:
-            self._is_for_program(await self._me.recv())
-        return self._read.popleft()
-
-    async def recv_within(self, timeout_s: float) -> Message | None:
-        until = self._me.now + nanoseconds(timeout_s)
-        while not self._read:
-            message = await self._me.recv_within(seconds(max(0, until - self._me.now)))
-            if message is None:
-                return None
-            self._is_for_program(message)
-        return self._read.popleft()
-
-    def recv_nowait(self) -> Message | None:
-        while not self._read and (message := self._me.recv_nowait()):
-            self._is_for_program(message)
-        return self._read.popleft() if self._read else None
-
-    def _is_for_program(self, message: Message) -> bool:
-        """Keep a message for the program and return True, or record that an iteration is over."""
+    def _take(self, message: Message) -> None:
+        """Keep a message for the program, or record that an iteration is over."""
         if isinstance(message, Abort):
             self._closed = max(self._closed, message.iteration)
-            return False
-        self._read.append(message)
-        return True
+        else:
+            self._read.append(message)
 
 
 class _Iteration:

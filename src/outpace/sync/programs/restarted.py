@@ -12,13 +12,12 @@ parameters of a reply only if their version is above the one that it has.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from outpace.blocks.block import Block
-from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Rejoin, Reply, Restarted
 from outpace.sync.programs.context import AbortableContext, Stopped
+from outpace.sync.programs.forwarding import ForwardingContext
 
 
 class _Server:
@@ -35,25 +34,17 @@ class _Server:
         self.owed: Pull | None = None  # the last pull, if it has no answer
 
 
-class RestartedServers:
+class RestartedServers(ForwardingContext):
     """The context of a worker's program in a run whose servers may come back.
 
     acknowledges: True if servers confirm each push (`Policy.acknowledges`).
     """
 
     def __init__(self, me: AbortableContext, *, acknowledges: bool = False) -> None:
-        self._me, self._acknowledges = me, acknowledges
-        self._read: deque[Message] = deque()  # for the program
+        super().__init__(me)
+        self._acknowledges = acknowledges
         self._servers = {name: _Server() for name in me.servers}
-        self.worker, self.servers = me.worker, me.servers
-        self.first_iteration = me.first_iteration
-        self.initial_parameters, self.coin = me.initial_parameters, me.coin
-        self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
         self.execute = me.execute
-
-    @property
-    def now(self) -> Time:
-        return self._me.now
 
     def send(self, to: str, *messages: Message) -> None:
         server = self._servers.get(to)
@@ -79,25 +70,6 @@ class RestartedServers:
             return any(found)
 
         return await self._me.execute_until(parameters, iteration, ends)
-
-    async def recv(self) -> Message:
-        while not self._read:
-            self._take(await self._me.recv())
-        return self._read.popleft()
-
-    async def recv_within(self, timeout_s: float) -> Message | None:
-        until = self._me.now + nanoseconds(timeout_s)
-        while not self._read:
-            message = await self._me.recv_within(seconds(max(0, until - self._me.now)))
-            if message is None:
-                return None
-            self._take(message)
-        return self._read.popleft()
-
-    def recv_nowait(self) -> Message | None:
-        while not self._read and (message := self._me.recv_nowait()):
-            self._take(message)
-        return self._read.popleft() if self._read else None
 
     def _take(self, message: Message) -> None:
         """Keep a message for the program, or go on with a server that has come back."""
