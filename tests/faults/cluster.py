@@ -11,7 +11,6 @@ import torch
 from tests.faults.coordinator import DETECTED_S, Coordinator
 from tests.faults.oracle import Oracle, Violation
 from tests.faults.processes import (
-    Fence,
     Judge,
     Network,
     Process,
@@ -27,6 +26,7 @@ from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.state import ShardState, scheduler_state
+from outpace.sync.membership import Fence
 from outpace.sync.messages import SCHEDULER, Restarted, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off
@@ -200,7 +200,7 @@ class Cluster:
             case "server":
                 process.end()
                 self._later(DETECTED_S, partial(self.coordinator.lost, alone=fault.flag), process)
-            case "lose" | "repeat" | "lose last":
+            case "lose" | "repeat" | "lose last" | "overtake":
                 self.network.tampers[process.name] = fault.kind
             case "freeze" | "freeze server":
                 process.freeze()

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.oracle import Violation
-from tests.faults.processes import Fence, Judge, Process, ServerProcess, WorkerProcess
+from tests.faults.processes import Judge, Process, ServerProcess, WorkerProcess
 
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync import membership
@@ -16,6 +16,7 @@ from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.sync.membership import (
     EndRun,
+    Fence,
     Kill,
     Membership,
     Reconnect,

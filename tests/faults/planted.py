@@ -10,7 +10,7 @@ from unittest.mock import PropertyMock, patch
 
 from tests.faults import coordinator
 from tests.faults.coordinator import Coordinator
-from tests.faults.processes import Fence, Judge, ServerProcess, WorkerProcess
+from tests.faults.processes import Judge, ServerProcess, WorkerProcess
 
 from outpace.sync import shard as shards
 from outpace.sync.bookkeeping.pull_queue import PullQueue
@@ -18,7 +18,7 @@ from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import Kill, Membership, Reconnect, Start
+from outpace.sync.membership import Fence, Kill, Membership, Reconnect, Start
 from outpace.sync.membership.machine import _Phase
 from outpace.sync.messages import Lost, Rejoin, Restarted
 from outpace.sync.programs.cutoff import _Scheduler
@@ -163,16 +163,20 @@ def _ends_without_asking(self: Coordinator) -> None:
 
 
 def _hears_older(self: Fence, generation: int, serial: int) -> str:
-    return "ok" if generation < self.generation else _VERDICT(self, generation, serial)
+    if generation < self.generation:
+        self.serial -= 1  # it is not counted
+        return "due"
+    return _VERDICT(self, generation, serial)
 
 
 def _hears_everybody(self: Fence, generation: int, serial: int) -> str:
-    return "ok"
+    return "due"
 
 
 def _hears_the_last_again(self: Fence, generation: int, serial: int) -> str:
     if (generation, serial + 1) == (self.generation, self.serial):
-        return "ok"
+        self.serial -= 1  # it is not counted
+        return "due"
     return _VERDICT(self, generation, serial)
 
 

@@ -9,19 +9,23 @@ from __future__ import annotations
 import random
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from outpace.kernel import Future, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.membership import Fence
 from outpace.sync.messages import Leave, Push, Reply, Restarted, server_name, worker_name
 from outpace.sync.programs.context import Stopped
 from outpace.sync.shard import Shard
 
 if TYPE_CHECKING:
     from tests.faults.cluster import Cluster
+
+
+_OVERTAKEN_S: Final = 0.1
 
 
 class Process:
@@ -88,22 +92,6 @@ class Process:
         raise error
 
 
-class Fence:
-    """What a receiver expects of a sender: its generation, and the serial number that is next."""
-
-    def __init__(self, generation: int) -> None:
-        self.generation, self.serial = generation, 0
-
-    def verdict(self, generation: int, serial: int) -> str:
-        """Return "ok", "old" (not heard, and told so), "again" (dropped), or "broken"."""
-        if generation != self.generation:
-            return "old" if generation < self.generation else "broken"
-        if serial != self.serial:
-            return "again" if serial < self.serial else "broken"
-        self.serial += 1
-        return "ok"
-
-
 class Network:
     """Carries messages between processes."""
 
@@ -114,7 +102,7 @@ class Network:
         self._latency_s = cluster.scenario.latency_s
         self.slow_until = 0
         self.partitions: dict[Process, int] = {}  # process -> until
-        self.tampers: dict[str, str] = {}  # name -> lose, lose last or repeat
+        self.tampers: dict[str, str] = {}  # name -> lose, lose last, repeat, overtake
 
     def carry(self, sender: Process, receiver: Process | None, message: Any) -> None:
         if receiver is None:
@@ -132,8 +120,13 @@ class Network:
             at = self._due(link) + nanoseconds(0.02)
             self._cluster.kernel.call_at(at, self._cluster.coordinator.unreachable, sender)
             return
+        carried = link, serial, message
+        if tampered == "overtake":  # its place in the order is that of those that follow it
+            late = self._due(link) + nanoseconds(_OVERTAKEN_S)
+            self._cluster.kernel.call_at(late, self._deliver, carried)
+            return
         for _ in range(2 if tampered == "repeat" else 1):
-            self._cluster.kernel.call_at(self._due(link), self._deliver, (link, serial, message))
+            self._cluster.kernel.call_at(self._due(link), self._deliver, carried)
 
     def _due(self, link: tuple[Process, Process]) -> int:
         now = self._cluster.kernel.now
@@ -157,11 +150,12 @@ class Network:
             return
         fence = receiver.fences.setdefault(sender.name, Fence(sender.generation))
         match fence.verdict(sender.generation, serial):
-            case "ok":
+            case "due":
+                fence.take()
                 receiver.mailbox.put(message)
             case "old":  # it is told that another process has taken its place
                 self._cluster.kernel.call_at(self._due((receiver, sender)), self._end, sender)
-            case "broken":
+            case "early" | "unknown":
                 self._cluster.coordinator.unreachable(sender)
 
     def _end(self, process: Process) -> None:

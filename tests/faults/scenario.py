@@ -124,6 +124,7 @@ class Fault:
         slow: messages take 20 times as long.
         partition: nothing reaches worker `node`, and nothing that it sends arrives.
         lose, repeat: the next message of worker `node` to a server is lost, or arrives twice.
+        overtake: it arrives after those that follow it.
         lose last: so is its next `Leave`.
     for_s: how long it lasts, or until a new process joins.
     """
@@ -187,6 +188,8 @@ class Scenario:
             node = draw.randrange(servers if kind in _SERVER else workers)
             for_s = draw.choice((0.0, 0.05, 0.2, 0.4, 0.8))
             at_s, flag = round(draw.uniform(0, until_s), 3), draw.random() < 0.5
+            if kind == "repeat" and flag:
+                kind = "overtake"
             faults.append(Fault(kind, at_s, node, for_s, flag))
         faults.sort(key=lambda fault: fault.at_s)
         every_s, latency_s = draw.choice((0.1, 0.2, 0.4)), draw.choice((0.01, 0.03, 0.1))
@@ -215,6 +218,8 @@ class Scenario:
 
     def _fitting(self) -> Scenario:
         """Return this scenario without the faults of nodes that do not exist any more."""
-        most = dict.fromkeys(_WORKER, self.workers) | dict.fromkeys(_SERVER, self.servers)
+        most = dict.fromkeys((*_WORKER, "overtake"), self.workers) | dict.fromkeys(
+            _SERVER, self.servers
+        )
         faults = (each for each in self.faults if each.node < most.get(each.kind, 2**31))
         return replace(self, faults=tuple(faults))

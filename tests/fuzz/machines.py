@@ -95,7 +95,7 @@ class Fuzzed:
 
     def _wire_state(self) -> Any:
         assembly = self._incoming._assembly
-        return self._incoming._serial, assembly and assembly.filled
+        return self._incoming._fence.serial, assembly and assembly.filled
 
     def _confirm(self, message: WorkerReplaced) -> None:
         draw, members = self._draw, self._members

@@ -36,7 +36,7 @@ from outpace.real.net.messages import (
     StateEntry,
     WirePush,
 )
-from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, WireError
+from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, Repeated, WireError
 from outpace.record.totals import Totals
 from outpace.sync.messages import WireMessage
 
@@ -383,6 +383,20 @@ def test_in_the_middle_of_a_block_only_its_next_piece_is_taken():
                 incoming.take(wrong)
         *_, whole = [incoming.take(part) for part in (second, *rest)]
     assert same(said, whole)
+
+
+def test_what_comes_again_is_passed_over_whole_or_in_the_middle_of_a_block():
+    head = BlockHead("float32", 40)
+    said = [(Ready(), None), (WirePush(0, 0, 0, head), block_of(head)), (Ready(), None)]
+    with small_pieces():
+        incoming, taken = Incoming(RUN, GENERATION, as_announced), []
+        parts = parts_of(said)
+        for place, part in enumerate(parts):
+            taken.append(incoming.take(part))
+            for before in parts[: place + 1]:
+                with pytest.raises(Repeated, match="it has come before"):
+                    incoming.take(before)
+    assert all(map(same, said, [message for message in taken if message is not None]))
 
 
 def test_what_is_announced_costs_no_memory_before_it_comes():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import outpace
+from outpace.cluster.faults import KINDS
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from
 from outpace.record.sinks import MemorySink
@@ -152,7 +153,7 @@ def random_faults(seed: int, workers: int, servers: int, until_s: float) -> list
     draw = random.Random(seed)
     found = []
     for _ in range(draw.choice((1, 2, 4, 8))):
-        kind = draw.choice(("crash", "crash", "crash", "pause", "slow", "partition", "loss"))
+        kind = draw.choice((*("crash",) * 3, *KINDS[1:]))
         key = draw.choice(("worker", "worker", "server")) if kind != "slow" else "worker"
         fault: dict[str, Any] = {"kind": kind, "at_s": round(draw.uniform(0, until_s), 3)}
         fault[key] = draw.randrange(workers if key == "worker" else servers)

@@ -5,9 +5,9 @@ block's first piece. The other pieces follow, each behind a small header of its 
 
 Nothing is trusted. Run, generation and serial number must be the expected ones, so frames of
 another run, of a process that was replaced, and replayed frames are refused before the message
-itself is decoded. A block must
-have the dtype and length that its receiver expects before a piece of it is kept. Whatever is wrong
-raises WireError and leaves the receiver unchanged. There is no pickle, and nothing is imported.
+itself is decoded. A block must have the dtype and length that its receiver expects before a piece
+of it is kept. Whatever is wrong raises WireError and leaves the receiver unchanged. There is no
+pickle, and nothing is imported.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from outpace.real.net.messages import (
     BlockHead,
     BlockPiece,
 )
+from outpace.sync.membership import Fence
 from outpace.sync.messages import WireMessage
 
 HEADER_BYTES: Final = 1 << 22  # no header is longer
@@ -49,6 +50,10 @@ T = TypeVar("T")
 
 class WireError(ProtocolError):
     """A received message is not of this run, or is not acceptable."""
+
+
+class Repeated(WireError):  # the name says what was received
+    """A received message has been taken before. It changes nothing, so its sender is heard on."""
 
 
 class OldGeneration(WireError):  # the name says what was received
@@ -94,19 +99,17 @@ class Incoming:
     __slots__ = (
         "_assembly",
         "_expect",
-        "_generation",
+        "_fence",
         "_is_finite",
         "_message",
         "_run",
-        "_serial",
     )
 
     def __init__(
         self, run: int, generation: int, expect: Expect, is_finite: IsFinite | None = None
     ) -> None:
-        self._run, self._generation = run, generation
+        self._run, self._fence = run, Fence(generation)
         self._expect, self._is_finite = expect, is_finite
-        self._serial = 0
         self._message: WireMessage  # whose block is put together
         self._assembly: Assembly | None = None  # of that block
 
@@ -128,7 +131,7 @@ class Incoming:
         if head is None:
             if piece is not None:
                 raise WireError(f"{_kind(message)} came with bytes that it does not announce")
-            self._serial += 1
+            self._fence.take()
             return message, None
         if piece is None:
             raise WireError(f"{_kind(message)} announces a block and has none")
@@ -146,13 +149,20 @@ class Incoming:
         header = _decode(_ENVELOPES, frame)
         if header.run != self._run:
             raise WireError("it belongs to another run")
-        if header.generation != self._generation:
-            kind = OldGeneration if header.generation < self._generation else WireError
-            raise kind(f"it is of generation {header.generation} where {self._generation} is due")
-        if header.serial != self._serial:
+        fence = self._fence
+        verdict = fence.verdict(header.generation, header.serial)
+        if verdict in ("old", "unknown"):
+            kind = OldGeneration if verdict == "old" else WireError
+            raise kind(f"it is of generation {header.generation} where {fence.generation} is due")
+        if verdict == "again":
+            raise Repeated(
+                f"it has serial number {header.serial} where {fence.serial} was due: it has come "
+                "before"
+            )
+        if verdict == "early":
             raise WireError(
-                f"it has serial number {header.serial} where {self._serial} was due: "
-                "lost, repeated or played again"
+                f"it has serial number {header.serial} where {fence.serial} was due: a message "
+                "before it is missing"
             )
         return _decode(_MESSAGES, header.message)
 
@@ -184,7 +194,7 @@ class Incoming:
     def _add(
         self, assembly: Assembly, piece: memoryview
     ) -> tuple[WireMessage, Block | None] | None:
-        self._serial += 1
+        self._fence.take()
         block = assembly.add(piece)
         self._assembly = assembly if block is None else None
         return None if block is None else (self._message, block)

@@ -1,5 +1,6 @@
 """Membership in a run with servers: the processes behind its workers."""
 
+from outpace.sync.membership.fence import Fence
 from outpace.sync.membership.machine import (
     EndRun,
     Kill,
@@ -15,6 +16,7 @@ from outpace.sync.membership.machine import (
 
 __all__ = [
     "EndRun",
+    "Fence",
     "Kill",
     "Membership",
     "OnLoss",

@@ -11,7 +11,7 @@ import zmq
 from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import FIRST, Handlers, Session
-from outpace.real.net.wire import Incoming, Outgoing, WireError
+from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
 from outpace.sync.messages import WireMessage
 
@@ -66,6 +66,8 @@ class ZeroMQCaller(MonitoredSocket):
     def _take(self, frames: list[zmq.Frame]) -> bool:
         try:
             got = self._incoming.take([frame.buffer for frame in frames])
+        except Repeated:
+            return False
         except WireError as error:
             raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
         clock = self._clock

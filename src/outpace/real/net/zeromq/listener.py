@@ -26,7 +26,7 @@ from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import Refused
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Session
-from outpace.real.net.wire import Incoming, OldGeneration, Outgoing, WireError
+from outpace.real.net.wire import Incoming, OldGeneration, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.newcomers import Newcomers
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
@@ -156,6 +156,9 @@ class ZeroMQListener(MonitoredSocket):
                 return False
             else:
                 got = peer.incoming.take([frame.buffer for frame in frames[1:]])
+        except Repeated:
+            self._log.note(f"passed over a message of {name!r} that had come before")
+            return False
         except WireError as error:
             if peer is None:
                 self._log.note(f"refused a message of {name[:64]!r}: {error}")

@@ -1,0 +1,27 @@
+"""The fence hears one generation of a sender, and each of its messages once, in order."""
+
+import pytest
+
+from outpace.sync.membership import Fence
+
+
+@pytest.mark.parametrize(
+    ("generation", "serial", "verdict"),
+    [
+        (2, 3, "due"),
+        (2, 2, "again"),
+        (2, 0, "again"),
+        (2, 4, "early"),
+        (1, 3, "old"),
+        (3, 3, "unknown"),
+    ],
+)
+def test_a_message_is_judged_by_its_generation_and_number_and_that_changes_nothing(
+    generation, serial, verdict
+):
+    fence = Fence(2)
+    for _ in range(3):
+        assert fence.verdict(2, fence.serial) == "due"
+        fence.take()
+    assert fence.verdict(generation, serial) == verdict
+    assert (fence.generation, fence.serial) == (2, 3)
