@@ -18,7 +18,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from outpace.config.experiment import Experiment
-from outpace.real.slow import SlowWorkers
+from outpace.real.slow_servers import SlowServers
+from outpace.real.slow_workers import SlowWorkers
 from outpace.record.totals import Totals
 from outpace.support.units import seconds
 from outpace.sync.messages import server_name, worker_name
@@ -57,13 +58,16 @@ def watch(run: RealRun, console: Console | None = None) -> None:
             redirect_stdout=sys.stdout.isatty(),  # printed lines appear above the picture
         )
         live.start()
-        slow = SlowWorkers(run.coordinator.experiment)
-        run.coordinator.observers.add(slow)
+        slow = SlowWorkers(run.coordinator.experiment), SlowServers(run.coordinator.experiment)
+        for each in slow:
+            run.coordinator.observers.add(each)
         drawing = _draw(run, run.coordinator, live, slow)
         run.coordinator.kernel.spawn(drawing, "the picture", daemon=True)
 
 
-async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWorkers) -> None:
+async def _draw(
+    run: RealRun, coordinator: Coordinator, live: Live, slow: tuple[SlowWorkers, SlowServers]
+) -> None:
     names, reports = coordinator.servers + coordinator.workers, coordinator.reports
     metrics = run.metrics
     samples = [Sample(0.0, {})]
@@ -74,7 +78,8 @@ async def _draw(run: RealRun, coordinator: Coordinator, live: Live, slow: SlowWo
                 time_s, totals = seconds(coordinator.clock.now), dict(reports.totals_of)
                 samples.append(Sample(time_s, totals, dict(metrics.last)))
                 del samples[: -_WINDOW - 1]
-                lines = [slow.line(), _survived(run, time_s)]
+                named = "  ·  ".join(filter(None, (each.line() for each in slow)))
+                lines = [named, _survived(run, time_s)]
                 drawn = picture(coordinator.experiment, samples[-1], samples[0], *lines)
             live.update(drawn, refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
@@ -113,7 +118,7 @@ def picture(
     """Return the picture of the run; rates are averages since `before`.
 
     Args:
-        slow: The line about slow workers; empty: there is none.
+        slow: The line about slow workers, servers and links; empty: there is none.
         survived: The line about checkpoints and restarts; empty: there is none.
     """
     whole = Table.grid(padding=(0, 1))

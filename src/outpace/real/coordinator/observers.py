@@ -28,6 +28,9 @@ class RunObserver:
     def traced(self, rows: Table) -> None:
         """A process has sent rows of its trace."""
 
+    def timed(self, rows: Table) -> None:
+        """A process has sent rows of `outpace.record.timing`."""
+
     def survived(self, lost: Mapping[str, RunError]) -> None:
         """These processes are lost, and the run goes on."""
 
@@ -72,6 +75,10 @@ class Observers(RunObserver):
     def traced(self, rows: Table) -> None:
         for each in self._all:
             each.traced(rows)
+
+    def timed(self, rows: Table) -> None:
+        for each in self._all:
+            each.timed(rows)
 
     def survived(self, lost: Mapping[str, RunError]) -> None:
         for each in self._all:

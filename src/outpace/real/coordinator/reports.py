@@ -249,5 +249,6 @@ class Reports:
             table: np.ndarray[Any, Any] = block.numpy().reshape(-1, WIDTH)
             require_own(table, name)
             self._timing.add(table)
+            self._observer.timed(table)
         except ValueError as error:
             self._listener.refuse(name, f"its times cannot be read: {error}")

@@ -90,7 +90,7 @@ def slow_servers(tables: Tables, requests: Requests) -> list[Cause]:
     under_way = _compared(_by_row(requests.under_way, rows, "least"), ignored_s)
     whole = requests.under_way + np.nan_to_num(work)
     longest = _by_row(whole, rows, "most")
-    stops = _stops(whole, rows, longest, _iteration_s(tables))
+    stops = stops_in(whole, rows.of, longest, _iteration_s(tables))
     under_way = _with_stops(under_way, longest, stops)
     if not handling.slow.periods and not under_way.slow.periods:
         return []
@@ -229,27 +229,32 @@ def _with_stops(under_way: _Table, longest: Floats, stops: Sequence[Place]) -> _
     return _Table(seconds, Slow(merged(periods), excess))
 
 
-def _stops(times: Floats, rows: _Rows, longest: Floats, iteration_s: float) -> list[Place]:
+def stops_in(
+    times: Floats, rows_of: Ints, longest: Floats, iteration_s: float, error: float = FAMILY_ERROR
+) -> list[Place]:
     """Return the rows and servers in which a request took too long to belong to the others.
 
     Args:
-        times: Of all requests, shape (M, T, N).
+        times: Of all requests, in s, shape (M, T, N); NaN: unknown.
+        rows_of: Row of each iteration of each worker, shape (T, N); -1: none.
         longest: Those that took longest, shape (R, M).
         iteration_s: Shorter requests are no stops. Parts of it are added to the times that are
             judged, since laws of messages of less than that do not matter.
+        error: Chance that one is returned although none has stopped, times 3.
     """
     servers = len(times)
-    known = ~np.isnan(times) & (rows.of >= 0)
-    groups = (rows.of * servers + np.arange(servers)[:, None, None])[known]
+    known = ~np.isnan(times) & (rows_of >= 0)
+    groups = (rows_of * servers + np.arange(servers)[:, None, None])[known]
     long = longest + iteration_s
     if servers > 1:  # what slows all servers at once is no stop of a server
         others = np.stack([np.delete(long, k, axis=1).max(axis=1) for k in range(servers)], axis=1)
         long = np.where(long >= LEAST_PAUSE * others, long, -np.inf)
     order = np.argsort(np.nan_to_num(long, nan=-np.inf), axis=None)[::-1][:_MOST_STOPS]
     order = order[long.ravel()[order] >= LEAST_PAUSE * iteration_s]
-    error = FAMILY_ERROR / 3 / len(_ADDED)
+    of_each = error / 3 / len(_ADDED)
     each = (
-        sudden(times[known] + part * iteration_s, groups, order.tolist(), error) for part in _ADDED
+        sudden(times[known] + part * iteration_s, groups, order.tolist(), of_each)
+        for part in _ADDED
     )
     return [divmod(place, servers) for place in max(each, key=len)]
 
@@ -277,7 +282,7 @@ def _lost(
     else:
         none = np.zeros_like(longer)
         actual, worked, usual = (
-            _answered(tables.computed, requests, ratio, under_way.seconds - excess)
+            answered(tables.computed, requests, ratio, under_way.seconds - excess)
             for ratio, excess in (
                 (none, none),
                 (longer, none),
@@ -296,7 +301,7 @@ def _lost(
     return scale * both[0], scale * both[1]
 
 
-def _answered(computed: Floats, requests: Requests, ratio: Floats, way: Floats) -> Floats:
+def answered(computed: Floats, requests: Requests, ratio: Floats, way: Floats) -> Floats:
     """Return when each server's last answer of an iteration was there, shape (T, M), in s.
 
     Args:
