@@ -80,10 +80,6 @@ def test_what_of_scripts_cannot_be_saved_without_servers(tmp_path):
     saved = {**RUN, **SAVED}
     with pytest.raises(ConfigError, match="without servers a script can be saved where all"):
         run({**saved, "sync": {"kind": "gossip"}}, tmp_path / "run")
-    with pytest.raises(
-        ConfigError, match="in virtual time a script can be saved with servers only"
-    ):
-        outpace.simulate({**saved, "sync": {"kind": "ssgd"}}, tmp_path / "run")
 
 
 def test_workers_of_a_script_cannot_change(tmp_path):

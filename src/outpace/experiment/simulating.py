@@ -9,7 +9,6 @@ from typing import Any
 
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, print_line
-from outpace.errors import ConfigError
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption
@@ -42,23 +41,12 @@ def check(experiment: Experiment) -> None:
     A script is only looked for.
     """
     require_usable(experiment)
-    _require_savable(experiment)
     if isinstance(experiment.task, Script):
         experiment.load_user_code()
         require_script(experiment.task)
         return
     with one_thread_own_randomness():
         _simulation(experiment, Trace(MemorySink())).close()
-
-
-def _require_savable(experiment: Experiment) -> None:
-    """Raise ConfigError if a simulation cannot save what it is to save."""
-    is_script = isinstance(experiment.task, Script)
-    if is_script and experiment.peers is not None and experiment.checkpoint is not None:
-        raise ConfigError(
-            "checkpoint: in virtual time a script can be saved with servers only: leave it out, or "
-            "run it for real"
-        )
 
 
 def recorded_run(
@@ -87,7 +75,6 @@ def recorded_run(
         ConfigError: if the experiment cannot be run.
     """
     require_usable(experiment)
-    _require_savable(experiment)
     tracking = Tracking.of(tracker, out)
     sink = sink_for(out, experiment, resumed) if keep_trace else NoSink()
     trace = Trace(sink)

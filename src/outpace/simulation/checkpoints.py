@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-
-import pyarrow as pa
-from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.cut_offs import saved_history
@@ -17,6 +13,7 @@ from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
 from outpace.record.totals import Totals
+from outpace.simulation.awaited_scripts import AwaitedScripts
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState
@@ -26,21 +23,6 @@ from outpace.tasks import Workload
 if TYPE_CHECKING:
     from outpace.simulation.servers import Simulation
     from outpace.simulation.virtual import VirtualRun
-
-
-@dataclass(eq=False, slots=True)
-class _Open:
-    """A checkpoint that lacks nothing but what scripts keep.
-
-    scripts: the workers whose scripts are to be saved. parts: the files of the others. logged:
-        for each of these, the number of rows in the metrics when its script was saved.
-    """
-
-    taken: Taken
-    metrics: pa.Table
-    scripts: set[int]
-    parts: tuple[Part, ...] = ()
-    logged: dict[int, int] = field(default_factory=dict)
 
 
 class Saving:
@@ -66,7 +48,7 @@ class Saving:
         self._every, self._is_exact = settings.every_updates, exact
         self._planner = CutPlanner(len(shards), exact, 0 if keeper is None else keeper.last)
         self._states: dict[int, ShardState] = {}
-        self._open: _Open | None = None
+        self._scripts = AwaitedScripts(run, keeper, lambda: self._may_complete)
         self.cuts = [
             _Cuts(
                 partial(shards.__getitem__, server),
@@ -103,7 +85,7 @@ class Saving:
     @property
     def _is_taking(self) -> bool:
         """True while a checkpoint has been begun and is not complete."""
-        return self._planner.is_open or self._open is not None
+        return self._planner.is_open or self._scripts.is_open
 
     @property
     def _furthest(self) -> int:
@@ -164,9 +146,8 @@ class Saving:
 
         taken = written_now(self._run, self._workload, keeper, number, put)
         if taken is not None:
-            metrics = self._run.metrics.kept()
-            self._open = _Open(taken, metrics, self._run.save_scripts(folder_of[0]))
-            self._commit_if_complete()
+            self._scripts.begin(number, self._run.save_scripts(folder_of[0]))
+            self._scripts.add_rest(taken, self._run.metrics.kept())
 
     def script_saved(self, worker: int, saved: Part | str | None) -> None:
         """Note the file of what a script keeps, or why there is none; None: the script has ended.
@@ -174,35 +155,16 @@ class Saving:
         A script is saved when it begins its next iteration, so what it keeps is never behind the
         iterations that the shards have of it.
         """
-        present = self._open
-        if present is None or worker not in present.scripts:
-            return
-        if isinstance(saved, str):
-            self._open = None
-            if self._keeper is not None:
-                self._keeper.abandon(present.taken.number, saved)
-            return
-        present.scripts.discard(worker)
-        present.logged[worker] = self._run.metrics.rows
-        present.parts += () if saved is None else (saved,)
-        self._commit_if_complete()
+        self._scripts.saved(worker, saved)
 
-    def _commit_if_complete(self) -> None:
-        present, keeper = self._open, self._keeper
-        if present is None or keeper is None or present.scripts:
-            return
-        self._open = None
-        taken = structs.replace(present.taken, parts=(*present.taken.parts, *present.parts))
-        metrics = present.metrics
-        if present.logged:
-            metrics = logged_until(self._run.metrics.kept(), present.logged)
-        commit(keeper, taken, metrics)
+    @property
+    def _may_complete(self) -> bool:
+        """False while a checkpoint whose files are written is not complete yet."""
+        return True
 
     def close(self) -> None:
         """Remove what is not complete."""
-        if self._open is not None and self._keeper is not None:
-            self._keeper.abandon(self._open.taken.number)
-            self._open = None
+        self._scripts.abandon()
 
 
 class Written(NamedTuple):
@@ -213,44 +175,26 @@ class Written(NamedTuple):
     own: Sequence[ShardRecord] = ()
 
 
-def write(
-    run: VirtualRun,
-    workload: Workload,
-    keeper: CheckpointKeeper,
-    number: int,
-    put: Callable[[Path], Written],
-    iterations: Mapping[int, int] | None = None,
-) -> None:
-    """Write a checkpoint of the present instant, and complete it; see `written_now`.
-
-    iterations: of each worker that are in the checkpoint; None: all until now.
-    """
-    taken = written_now(run, workload, keeper, number, put)
-    if taken is not None:
-        computed = taken.totals.iterations
-        for worker, count in (iterations or {}).items():
-            computed[worker] = min(count, computed.get(worker, 0))
-        commit(keeper, taken, run.metrics.kept())
-
-
 def written_now(
     run: VirtualRun,
     workload: Workload,
     keeper: CheckpointKeeper,
     number: int,
     put: Callable[[Path], Written],
+    folder: Path | None = None,
 ) -> Taken | None:
     """Write the files of a checkpoint of the present instant; None if they cannot be written.
 
     Args:
         put: writes the files into a folder.
+        folder: that of the checkpoint, if it has been begun already.
 
     Raises:
         ConfigError: if an optimizer keeps something that cannot be saved.
     """
     run.settle(wait=True)  # the evaluations until now
     try:
-        shards, parts, own = put(keeper.begin(number))
+        shards, parts, own = put(folder or keeper.begin(number))
     except OSError as error:
         keeper.abandon(number, error.strerror or str(error))
         return None
@@ -272,26 +216,6 @@ def written_now(
         layout=workload.layout,
         recovery=run.recovery(),
     )
-
-
-def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:
-    """Complete a checkpoint whose files are written, or abandon it if the disk is full."""
-    try:
-        keeper.commit(taken, metrics)
-    except OSError as error:
-        keeper.abandon(taken.number, error.strerror or str(error))
-
-
-def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
-    """Return the rows that each script had logged when it was saved; the others come again.
-
-    Args:
-        counts: by worker, the number of rows of all workers at that time. A worker that is not in
-            it had left the run before, and all its rows are kept.
-    """
-    workers = rows["worker"].to_pylist()
-    kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
-    return rows.filter(pa.array(kept, pa.bool_()))
 
 
 class _Cuts(Cuts):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
-from outpace.record.checkpoints import write_shard
-from outpace.simulation.checkpoints import Written, write
+from outpace.record.checkpoints import Taken, write_shard
+from outpace.simulation.awaited_scripts import commit
+from outpace.simulation.checkpoints import Written, written_now
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
@@ -74,11 +75,12 @@ class PeerSaving:
 
         state: returns what it has beside the model.
         """
-        if self._open is None and self._is_time(results):
+        if self._open is None and self._is_time(results) and self._begin_gathering():
             self._open, self._saved = results, {}
         if results != self._open:
             return
         self._saved[worker] = state()
+        self._gathered(worker)
         run, saved = self._run, self._saved
         if len(saved) == run.experiment.workers:
             self._open = None
@@ -97,19 +99,61 @@ class PeerSaving:
     def _is_time(self, results: int) -> bool:
         """True if a checkpoint is due, and no other worker has had so many results."""
         is_first, self._passed = results > self._passed, max(results, self._passed)
-        if not (self._is_due and is_first):
+        if not (self._is_due and is_first and self._can_begin):
             return False
         self._is_due = False
         return True
 
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
+        """Write a checkpoint, and complete it."""
         self._number += 1
+        taken = self._written(state, own)
+        if taken is not None:
+            assert self._keeper is not None
+            commit(self._keeper, taken, self._run.metrics.kept())
+
+    def _written(
+        self, state: ShardState, own: Sequence[ShardState], folder: Path | None = None
+    ) -> Taken | None:
+        """Write the models of a checkpoint; None if they cannot be written.
+
+        folder: that of the checkpoint, if it has been begun already.
+        """
 
         def put(folder: Path) -> Written:
             record, part = write_shard(folder, state, name="common")
-            found = [write_shard(folder, each, name=worker_name(each.shard)) for each in own]
+            found = [write_shard(folder, each, name=self._name_of(each.shard)) for each in own]
             return Written([record], [part, *(part for _, part in found)], [r for r, _ in found])
 
         assert self._keeper is not None
-        iterations = {worker: 1 + mark for worker, mark in enumerate(state.watermarks)}
-        write(self._run, self._workload, self._keeper, self._number, put, iterations)
+        taken = written_now(self._run, self._workload, self._keeper, self._number, put, folder)
+        if taken is not None:
+            _count_until(state.watermarks, taken.totals.iterations)
+        return taken
+
+    # -- where scripts are saved, too ------------------------------------------------
+
+    @property
+    def _can_begin(self) -> bool:
+        """True if a checkpoint may begin now."""
+        return True
+
+    def _begin_gathering(self) -> bool:
+        """Begin a checkpoint of workers that are saved one after the other; False: it cannot be."""
+        return True
+
+    def _gathered(self, worker: int) -> None:
+        """Note that the state of a worker has been taken."""
+
+    def _name_of(self, worker: int) -> str:
+        """Return the name of the file of a worker's own model, without its suffix."""
+        return worker_name(worker)
+
+
+def _count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
+    """Count no iterations of workers, by worker, that are not in a checkpoint.
+
+    watermarks: the last iteration of each worker that is.
+    """
+    for worker, mark in enumerate(watermarks):
+        iterations[worker] = min(1 + mark, iterations.get(worker, 0))

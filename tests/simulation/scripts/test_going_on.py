@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.support.paths import SCRIPTS
 
 import outpace
@@ -35,12 +36,24 @@ def killed_after(number, monkeypatch):
     monkeypatch.setattr(Checkpoints, "commit", committed)
 
 
-def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(tmp_path, monkeypatch):
-    whole = outpace.simulate({**CONFIG, "checkpoint": None})
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "bsp"},
+        {"kind": "ssgd"},
+        pytest.param({"kind": "local-sgd", "every": 2}, marks=pytest.mark.slow),
+        pytest.param({"kind": "diloco", "every": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp_path, monkeypatch):
+    config = {**CONFIG, "sync": sync}
+    if sync["kind"] != "bsp":
+        del config["servers"]
+    whole = outpace.simulate({**config, "checkpoint": None})
     with monkeypatch.context() as patch:
         killed_after(3, patch)  # after iteration 4 of 9, in the second of three epochs
         with pytest.raises(Killed):
-            outpace.simulate(CONFIG, tmp_path / "run")
+            outpace.simulate(config, tmp_path / "run")
     found = outpace.simulate(None, resume=tmp_path / "run")
     assert found.summary["resumed_from"] == "checkpoints/000003"
     assert found.summary["parameters_digest"] == whole.summary["parameters_digest"]
@@ -49,6 +62,27 @@ def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(tmp_path,
     kept = ["worker", "iteration", "time_s", "train_loss", "lr", "seen"]
     rows = found.metrics.sort_by(order).select(kept)
     assert rows.to_pydict() == whole.metrics.sort_by(order).select(kept).to_pydict()
+    saved = outpace.load_checkpoint(tmp_path / "run" / "checkpoints" / "000003")
+    trained = {name for name, _ in torch.nn.Linear(4, 4).named_parameters()}
+    assert {f"0.{name}" for name in trained} <= set(saved)  # without the averages of BatchNorm
+
+
+@pytest.mark.filterwarnings("ignore:the optimizers of")
+@pytest.mark.parametrize("optimizer", ["sgd", pytest.param("own", marks=pytest.mark.slow)])
+def test_models_of_workers_that_have_come_apart_are_all_saved(optimizer, tmp_path, monkeypatch):
+    task = {"kind": "script", "path": str(SCRIPTS / "kept_apart.py"), "arguments": [optimizer]}
+    config = {**CONFIG, "task": task, "sync": {"kind": "ssgd"}}
+    del config["servers"]
+    whole = outpace.simulate({**config, "checkpoint": None})
+    with monkeypatch.context() as patch:
+        killed_after(3, patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    found = outpace.simulate(None, resume=tmp_path / "run")
+    order = [("worker", "ascending"), ("iteration", "ascending")]
+    rows = found.metrics.sort_by(order).select(["worker", "train_loss", "lr"]).to_pylist()
+    assert rows == whole.metrics.sort_by(order).select(["worker", "train_loss", "lr"]).to_pylist()
+    assert len({row["lr"] for row in rows}) > 5
 
 
 @pytest.mark.parametrize(

@@ -183,12 +183,24 @@ class ScriptModel:
         }
         return cut(state, self.places(part), part, starts)
 
+    def whole_state(self) -> dict[int, State]:
+        """Return the optimizer's state by number of the parameter, for `replace_state`."""
+        known = self.optimizer.state
+        found = {number: known.get(each) for number, each in enumerate(self.parameters)}
+        return {number: dict(values) for number, values in found.items() if values}
+
     def replace_state(self, state: Mapping[int, State]) -> None:
         """Replace the optimizer's state by this one, by number of the parameter, in its shape."""
         known = self.optimizer.state
         known.clear()
         for number, values in state.items():
-            known[self.parameters[number]] = values
+            parameter = self.parameters[number]
+            known[parameter] = {
+                name: value.to(parameter.device)
+                if isinstance(value, torch.Tensor) and value.ndim
+                else value
+                for name, value in values.items()
+            }
         for group in self.optimizer.param_groups:
             if group.get("fused") or group.get("capturable"):  # count steps where the parameter is
                 for parameter in group["params"]:

@@ -75,7 +75,13 @@ class Checkpoint:
 
     def blocks(self) -> list[Value]:
         """Return the parameters of each shard. Raises OSError."""
-        return [read_parameters(self.path, record) for record in self.index.shards]
+        found = [read_parameters(self.path, record) for record in self.index.shards]
+        # Behind those of a script without servers are the model buffers that workers average.
+        sizes = [part.stop - part.start for part in self.index.slices]
+        return [
+            value[:size] if isinstance(value, torch.Tensor) else value
+            for value, size in zip(found, sizes, strict=True)
+        ]
 
     def shard_states(self, slices: Sequence[slice], workers: int) -> list[ShardState]:
         """Return the state of each server of a run that goes on from here.

@@ -145,11 +145,11 @@ class KeptSaving(Saving):
         self._coming, self.last = None, kept
         self._failing.checkpoint_written(self._writing)
         self._writing = 0
-        super()._commit_if_complete()
+        self._scripts.complete()
 
-    def _commit_if_complete(self) -> None:
-        if self._coming is None:
-            super()._commit_if_complete()
+    @property
+    def _may_complete(self) -> bool:
+        return self._coming is None
 
     def close(self) -> None:
         self._coming = None

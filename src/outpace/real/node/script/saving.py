@@ -117,11 +117,10 @@ class ScriptSaver(WorkerSaver):
     def _save(self, number: int) -> None:
         order, view = self._asked.pop(number), self._view
         script, name = self._script, worker_name(view.worker)
-        known = script.optimizer.state
         tree = {
             "kept": self._kept.state(),
             "model": script.flat(),
-            "optimizer": {n: dict(known[p]) for n, p in enumerate(script.parameters) if known[p]},
+            "optimizer": script.whole_state(),
         }
         try:
             copy = packed_tree(tree, f"what the script of {name} keeps")

@@ -158,6 +158,8 @@ class SimulatedScript:
             kept = read_tree(begin.kept)
             others = begin.redivided
             self._kept.restore(kept if others is None else others.of(number, kept))
+            if self._takes_steps:
+                script.replace_state(kept["optimizer"])
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -266,7 +268,10 @@ class SimulatedScript:
     def _save(self, path: Path) -> Part | str:
         """Write what the script keeps; return the file, or why it could not be written."""
         try:
-            return write_tree(path, self._kept.state(), f"what the script of {self._name} keeps")
+            state = self._kept.state()
+            if self._takes_steps:  # elsewhere the simulation has it
+                state["optimizer"] = self._script.whole_state()
+            return write_tree(path, state, f"what the script of {self._name} keeps")
         except (OSError, Unfit) as error:
             return str(error)
 

@@ -34,9 +34,11 @@ class CommonModels:
         committed: called after that with the number of gradients in a commit, once for each
             number of commits.
         parted: called with two workers whose models differ from now on, the first time.
+        begin_with: called with each worker that has a new model, and the model, before it is used.
 
     Attributes:
         views: each worker's view of its model, by worker.
+        are_apart: True once workers have models that may differ.
     """
 
     def __init__(
@@ -51,18 +53,25 @@ class CommonModels:
         chosen: Callable[[SharedModel], None],
         committed: Callable[[int], None],
         parted: Callable[[int, int], None],
+        begin_with: Callable[[int, SharedModel], None],
     ) -> None:
         self._workers, self._new_block, self._splits = workers, new_block, splits and not apart
         self._settings, self._trains = settings, trains
         self._chosen, self._committed, self._parted = chosen, committed, parted
-        self._has_parted = False
+        self._begin_with = begin_with
+        self.are_apart = apart
         self._stepping = 0  # the worker that takes a step
         self._best = 0, 0  # commits of the chosen model, negated, and its lowest worker
-        first = self._new_model(0)
+        first = self._first_model(0)
         self.views = [
-            ScriptCommon(self, worker, self._new_model(worker) if apart and worker else first)
+            ScriptCommon(self, worker, self._first_model(worker) if apart and worker else first)
             for worker in range(workers)
         ]
+
+    def _first_model(self, worker: int) -> SharedModel:
+        model = self._new_model(worker)
+        self._begin_with(worker, model)
+        return model
 
     def _new_model(self, worker: int) -> SharedModel:
         block = self._new_block(worker, lambda: self._settings(self._stepping))
@@ -80,8 +89,8 @@ class CommonModels:
             and self._trains(each.worker)
             and self._settings(each.worker) != self._settings(view.worker)
         ]
-        if others and not self._has_parted:
-            self._has_parted = True
+        if others and not self.are_apart:
+            self.are_apart = True
             self._parted(*sorted((view.worker, others[0].worker)))
         while others:
             first = others[0]

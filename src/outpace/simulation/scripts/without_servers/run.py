@@ -9,9 +9,15 @@ from typing import Any
 import torch
 
 from outpace.blocks.block import Block
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.redividing import require_same_workers, script_files
+from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
+from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.scripts.nodes import ScriptPeer
@@ -25,6 +31,9 @@ from outpace.simulation.scripts.without_servers.blocks import (
 )
 from outpace.simulation.scripts.without_servers.common import CommonModels
 from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
+from outpace.simulation.scripts.without_servers.saving import ScriptPeerSaving
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.checkpoint.workers import state_of_worker
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel
@@ -46,7 +55,70 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         self._exact = 0 if strategy.has_own else self._tail.elements
         # Of each common model: the version at which a state was loaded, and the state before.
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
+        self._own_before: list[ShardState | None] = [None] * experiment.workers
+        if self.resume is not None:
+            self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
+
+    # -- checkpoints --------------------------------------------------------------------
+
+    def _restore_scripts(self, point: ResumePoint) -> None:
+        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
+        require_same_workers(point)
+        files = script_files(point)
+        for process in self._processes:
+            process.kept = files[process.worker]
+        try:
+            workers = self.experiment.workers
+            self._own_before = [
+                point.checkpoint.own_state(each, workers) for each in range(workers)
+            ]
+        except OSError as error:
+            raise ConfigError(f"{point.path}: {error}") from error
+
+    def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
+        if self._keeper is None:
+            return None
+        return ScriptPeerSaving(
+            self, workload, self._keeper, settings, self._processes, self._first_value
+        )
+
+    def may_save(
+        self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
+    ) -> None:
+        if self._saving is None or self._models is None or not self._models.are_apart:
+            super().may_save(worker, iteration, pending, differs=differs)
+            return
+        version = self._models.views[worker].version
+
+        def state() -> ShardState:
+            model = self._model_of(worker)
+            assert model.version == version
+            parameters, optimizer, _ = model.state()
+            return state_of_worker(worker, iteration, optimizer, parameters=parameters)
+
+        self._saving.gather(worker, self._all_reduces.ended, state)
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """See `Host`."""
+        assert isinstance(self._saving, ScriptPeerSaving)
+        self._saving.script_saved(worker, saved)
+
+    def _begin_with(self, worker: int, model: SharedModel) -> None:
+        """Put the model of a worker into the state that it had at a checkpoint, if any."""
+        if self.resume is None:
+            return
+        restored, own = self.model.state(), self._own_before[worker]
+        if own is not None:
+            restored = own.parameters, own.optimizer, restored[2]
+        model.restore(*restored, self.model.version)
+
+    def close(self) -> None:
+        if isinstance(self._saving, ScriptPeerSaving):
+            self._saving.close()
+        super().close()
+
+    # -- models ---------------------------------------------------------------------------
 
     @cached_property
     def _first_value(self) -> torch.Tensor:
@@ -96,13 +168,14 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         return CommonModels(
             self.experiment.workers,
             self._new_script_block,
-            apart=self._workload.first.takes_steps,
+            apart=self._workload.first.takes_steps or any(self._own_before),
             splits=strategy.averages_gradients,
             settings=self._settings_of,
             trains=lambda worker: worker not in self._left and not processes[worker].has_left,
             chosen=choose,
             committed=self._committed,
             parted=self._warn_of_parting,
+            begin_with=self._begin_with,
         )
 
     def _warn_of_parting(self, one: int, other: int) -> None:
@@ -145,6 +218,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def _leave(self, worker: int) -> None:
         super()._leave(worker)
         self.left(worker)
+        if isinstance(self._saving, ScriptPeerSaving):
+            self._saving.left()
 
     def parameters(self) -> list[Block]:
         (value,) = super().parameters()
