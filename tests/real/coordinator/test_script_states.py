@@ -16,6 +16,7 @@ from outpace.real.coordinator.saving.writer import write_now
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
+    MOST_REPORTED,
     CheckpointFailed,
     CheckpointMissed,
     GiveUpCheckpoint,
@@ -266,3 +267,46 @@ def test_a_new_process_gets_what_was_kept_at_the_last_checkpoint(run):
     ((name, message),) = run.orders()
     assert name == "worker-1"
     assert message.block == head_of(states[1])
+
+
+def sent_between(run, worker, size):
+    """A worker sends a state of so many bytes between checkpoints; return its block."""
+    data = torch.zeros(size, dtype=torch.uint8)
+    message = ScriptState(0, 0, Totals(), True, head_of(data))
+    assert run.checkpoints.expected(f"worker-{worker}", message) == ("uint8", size)
+    assert run.checkpoints.take(f"worker-{worker}", message, data)
+    return data
+
+
+def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp_path):
+    run = ScriptRun(tmp_path)
+    kept = KeptScripts(run.experiment, run, None, lambda: run.keeper.folder)
+    run.checkpoints = CheckpointsOfScripts(
+        run.experiment,
+        run.kernel,
+        run,
+        Saving(run.keeper, run.complete),
+        run.totals,
+        sent=kept.sent,
+    )
+    data = sent_between(run, 1, 7)  # before there is a checkpoint
+    assert kept.of(0) == []
+    assert kept.of(1)[1] is data
+    run.begin()
+    assert from_bytes(kept.of(1)[1])["seen"].tolist() == [1, 1]  # sent for the checkpoint
+    data = sent_between(run, 1, 9)
+    assert kept.of(1)[1] is data
+    assert from_bytes(kept.of(0)[0])["seen"].tolist() == [0, 1]
+    run.orders()
+    kept.send(kept.of(1), done=12)
+    ((name, message),) = run.orders()
+    assert (name, message.done, message.block.elements) == ("worker-1", 12, 9)
+    assert not run.refused
+    # A larger one is in the file of a checkpoint only.
+    kept.sent(1, torch.zeros(MOST_REPORTED + 1, dtype=torch.uint8))
+    assert from_bytes(kept.of(1)[1])["seen"].tolist() == [1, 1]
+
+
+def test_a_state_between_checkpoints_has_a_limit(run):
+    large = ScriptState(0, 0, Totals(), True, BlockHead("uint8", MOST_REPORTED + 1))
+    assert run.checkpoints.expected("worker-0", large) is None

@@ -55,6 +55,7 @@ def test_a_new_process_starts_once_all_servers_hear_only_it():
     # server-0 lacks iterations 6 and 7 of it; its clock is that of server-1.
     started = members.confirmed("server-0", 1, 1, watermark=5, clock=5, now=2)
     assert started == [Start(1, 1, first=8, lost=2)]
+    assert members.done(1) == 8
     assert members.is_starting(1)
     members.began(1)
     assert not members.is_coming_back(1)
@@ -67,6 +68,7 @@ def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it
     members.confirmed("server-0", 0, 1, watermark=3, clock=9, now=1)
     # Iterations up to 8 were finished without the worker: nothing of them is lost.
     assert members.confirmed("server-1", 0, 1, watermark=3, clock=9, now=1) == [Start(0, 1, 9, 0)]
+    assert members.done(0) == 4
 
 
 def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():

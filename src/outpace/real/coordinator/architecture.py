@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
+
+import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
@@ -34,7 +37,7 @@ class Making:
     evaluate: called with consistent snapshots. rule: decides when an iteration is cut off; None if
     none is. saving: where checkpoints go; None: none are taken. resume: where the run goes on;
     None: it begins. totals_of: the sums that each process has reported. store: endpoint of the
-    store, if the run has one.
+    store, if the run has one. sent: called with what the script of a worker keeps.
     """
 
     experiment: Experiment
@@ -48,6 +51,7 @@ class Making:
     resume: ResumePoint | None
     totals_of: dict[str, Totals]
     store: str
+    sent: Callable[[int, torch.Tensor], None]
 
     def architecture(self) -> tuple[Architecture, Checkpoints | None]:
         """Return the coordinator's part in the training, and the checkpoints of the run.
@@ -66,7 +70,7 @@ class Making:
         given = experiment, kernel, listener, self.saving, self.totals_of, self.resume
         if isinstance(experiment.task, Script):
             write = BesideWriter(self.clock)
-            return architecture, CheckpointsOfScripts(*given, write=write)
+            return architecture, CheckpointsOfScripts(*given, write=write, sent=self.sent)
         return architecture, CheckpointsOfServers(*given)
 
     def _without_servers(self) -> tuple[WithoutServers, Checkpoints | None]:

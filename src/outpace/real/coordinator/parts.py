@@ -110,6 +110,7 @@ class Parts:
                 resume=resume,
                 totals_of=totals_of,
                 store=self.store,
+                sent=self.kept.sent,
             ).architecture()
         except ConfigError:
             self.transport.close()

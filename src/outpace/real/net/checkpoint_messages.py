@@ -12,6 +12,7 @@ from outpace.sync.messages import Count, WireMessage
 
 Encoded: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 21)]
 MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
+MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
@@ -94,11 +95,14 @@ class CheckpointFailed(WireMessage, tag="checkpoint failed"):
 class ScriptState(WireMessage, tag="script state"):
     """The state of a worker's script, as the bytes of a safetensors file.
 
-    A worker sends it for a checkpoint, and the coordinator to a worker that goes on from one.
+    A worker sends it for a checkpoint, and between checkpoints for a process that may take its
+    place; the coordinator sends it to a worker that goes on from there.
 
-    number: of the checkpoint. now: time of the run at which the state was taken. totals: of the
-    worker at that time. is_complete: False if the script gives `outpace.attach` nothing to keep
-    and reads no data with `outpace.sampler`, so that it begins anew when the run goes on.
+    number: of the checkpoint; 0: between checkpoints. now: time of the run at which the state was
+    taken. totals: of the worker at that time; none between checkpoints. is_complete: False if the
+    script gives `outpace.attach` nothing to keep and reads no data with `outpace.sampler`, so that
+    it begins anew when the run goes on. done: to a worker, how many iterations the servers have of
+    the process that was here before; it computes those from the state on again, without a push.
     """
 
     number: Count
@@ -106,3 +110,4 @@ class ScriptState(WireMessage, tag="script state"):
     totals: Totals
     is_complete: bool
     block: BlockHead
+    done: Count = 0

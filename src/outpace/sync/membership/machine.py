@@ -129,6 +129,7 @@ class _Worker:
     phase: _Phase = _Phase.HERE
     generation: int = 0
     first: int = 0  # iteration of the present process
+    done: int = 0  # iterations that some server has of the processes before
     has_ended: bool = False  # the process that was lost
     joins: bool = False  # True if it had left the run, and its losses are counted
     unconfirmed: set[str] = field(default_factory=set)
@@ -165,6 +166,10 @@ class Membership:
     def generation(self, worker: int) -> int:
         """Return the only generation of this worker that is heard."""
         return self._workers[worker].generation
+
+    def done(self, worker: int) -> int:
+        """Return how many iterations some server has of a worker that was lost."""
+        return self._workers[worker].done
 
     def is_starting(self, worker: int) -> bool:
         """True if a new process of this worker is expected, or not ready yet."""
@@ -360,7 +365,7 @@ class Membership:
         if (hopeless := self._hopeless(known, now)) is not None:
             known.deadline = None
             return [hopeless]
-        reached = known.reached.values()
+        reached, known.done = known.reached.values(), 1 + highest
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
         known.phase = _Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)

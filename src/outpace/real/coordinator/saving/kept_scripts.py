@@ -15,7 +15,7 @@ from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.engine.scripts.redividing import Redivided, redivided, script_files
 from outpace.errors import RunError
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import ScriptState
+from outpace.real.net.checkpoint_messages import MOST_REPORTED, ScriptState
 from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
 from outpace.record.totals import Totals
@@ -26,7 +26,7 @@ NOTHING: Final = torch.empty(0, dtype=torch.uint8)
 
 
 class KeptScripts:
-    """Gives the scripts of a run what they kept at its last checkpoint.
+    """Gives the scripts of a run what they kept at its last checkpoint, or have sent since.
 
     Args:
         resume: where the run goes on; None: it begins.
@@ -51,6 +51,7 @@ class KeptScripts:
         self._files: dict[int, Path] = {}
         self._redivided: Redivided | None = None
         self._resume = None if resume is None else resume.path
+        self._sent: dict[int, torch.Tensor] = {}  # by worker: the newest state, since it began
         self.ended: Collection[int] = ()
         if self._is_wanted and resume is not None:
             self._files = script_files(resume)
@@ -66,34 +67,52 @@ class KeptScripts:
         found = [self._read(worker, self._files.get(worker)) for worker in range(self._workers)]
         return found if self._files else []
 
+    def sent(self, worker: int, data: torch.Tensor) -> None:
+        """Take what the script of a worker keeps now."""
+        if data.numel() <= MOST_REPORTED:
+            self._sent[worker] = data
+        else:  # the file of a checkpoint has it
+            self._sent.pop(worker, None)
+
     def of(self, worker: int) -> list[torch.Tensor]:
         """Return what the script of a worker goes on with whose place a new process takes.
 
         As `all`, with nothing for the other workers.
         """
-        folder = self._last() if self._is_wanted else None
-        if folder is None:
-            return []
-        is_first = self._resume is not None and folder.name == self._resume.name  # none since
-        data = self._read(worker, self._files.get(worker) if is_first else folder / kept_in(worker))
+        if (data := self._sent.get(worker)) is None:
+            folder = self._last() if self._is_wanted else None
+            if folder is None:
+                return []
+            is_first = self._is_resumed(folder)
+            path = self._files.get(worker) if is_first else folder / kept_in(worker)
+            data = self._read(worker, path)
         return [data if each == worker else NOTHING for each in range(self._workers)]
+
+    def _is_resumed(self, folder: Path) -> bool:
+        """True if this checkpoint is the one at which the run goes on: there is none since."""
+        return self._resume is not None and folder.name == self._resume.name
 
     def announced(self, plan: Plan, states: Sequence[torch.Tensor]) -> Plan:
         """Return the plan for workers, which says what follows it."""
         sizes, ended = [data.numel() for data in states], list(self.ended)
         plan = msgspec.structs.replace(plan, kept=sizes, ended=ended)
         folder, others = self._last(), self._redivided
-        if others is None or self._resume is None:
+        if others is None or (folder is not None and not self._is_resumed(folder)):
+            return plan  # the states are of as many workers
+        if any(data.numel() and worker in self._sent for worker, data in enumerate(states)):
             return plan
-        if folder is not None and folder.name != self._resume.name:
-            return plan  # of a checkpoint with as many workers
         return msgspec.structs.replace(plan, before=others.before, places=others.places)
 
-    def send(self, states: Sequence[torch.Tensor]) -> None:
-        """Send each worker what its script goes on with, after the plan."""
+    def send(self, states: Sequence[torch.Tensor], done: int = 0) -> None:
+        """Send each worker what its script goes on with, after the plan.
+
+        done: iterations that the servers have of the process whose place is taken.
+        """
         for worker, data in enumerate(states):
             if data.numel():
-                message = ScriptState(0, 0, Totals(), is_complete=True, block=head_of(data))
+                message = ScriptState(
+                    0, 0, Totals(), is_complete=True, block=head_of(data), done=done
+                )
                 self._listener.send(worker_name(worker), message, data)
 
     @staticmethod

@@ -9,7 +9,7 @@ never behind what the servers have of its worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from outpace.real.coordinator.saving.base import Open, Saving
 from outpace.real.coordinator.saving.writer import Write, write_now
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
+    MOST_REPORTED,
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
@@ -71,6 +72,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     Args:
         totals_of, resume: as for `CheckpointsOfServers`.
         write: writes what scripts keep.
+        sent: called with a worker and what its script keeps, as often as it is sent.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         totals_of: Mapping[str, Totals],
         resume: ResumePoint | None = None,
         write: Write = write_now,
+        sent: Callable[[int, torch.Tensor], None] = lambda worker, data: None,
     ) -> None:
         super().__init__(experiment, kernel, listener, saving, totals_of, resume)
         # For the planner the scripts are shards behind those of the servers.
@@ -90,7 +93,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         scripts = {name: first + worker for name, worker in self._workers.items()}
         self._parties = {**self._servers, **scripts}
         self._planner.join(scripts.values())
-        self._write = write
+        self._write, self._sent = write, sent
         self._ended: set[int] = set()  # workers whose scripts have come to their end
         self._gone: set[int] = set()  # these, and workers without which the run goes on
 
@@ -119,8 +122,8 @@ class CheckpointsOfScripts(CheckpointsOfServers):
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, ScriptState) and name in self._workers:
-            size = message.block.elements
-            return ("uint8", size) if size <= MOST_KEPT else None
+            size, most = message.block.elements, MOST_KEPT if message.number else MOST_REPORTED
+            return ("uint8", size) if size <= most else None
         return None
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
@@ -141,12 +144,14 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         worker, present = self._workers.get(name), self._open
         if worker is None:
             raise ProtocolError("only the workers of scripts send what scripts keep")
-        if not isinstance(present, _Open) or message.number < present.number:
-            return  # it was given up
+        assert isinstance(block, torch.Tensor)
+        if message.is_complete:
+            self._sent(worker, block)
+        if not message.number or not isinstance(present, _Open) or message.number < present.number:
+            return  # it is for no checkpoint, or for one that was given up
         is_asked = message.number == present.number and worker in present.asked
         if not is_asked or worker in present.later | present.states.keys():
             raise ProtocolError("it was not asked for what its script keeps")
-        assert isinstance(block, torch.Tensor)
         present.states[worker] = message
         if message.is_complete:
             self.unrepeatable.discard(worker)

@@ -54,6 +54,7 @@ class Attached:
         work: the worker's program; see `Member.spawn`.
         models: the script's parameters in a run without servers.
         kept: what the script keeps, in a run with servers.
+        is_replaced: True if another process takes the place of this one when it is lost.
     """
 
     def __init__(
@@ -63,13 +64,15 @@ class Attached:
         work: Coroutine[Any, Any, None],
         models: ScriptModels | None = None,
         kept: KeptState | None = None,
+        *,
+        is_replaced: bool = False,
     ) -> None:
         self.process, self._trainer, self._models = process, trainer, models
         self._is_untimed = False
         self._keeping: Keeping | None = None
         if kept is not None:
             assert isinstance(process, ServedWorker)
-            self._keeping = Keeping(process, kept, self.is_elsewhere)
+            self._keeping = Keeping(process, kept, self.is_elsewhere, reports=is_replaced)
         self.saver: ScriptSaver | None = None  # in a run without servers
         holder = WorkerState(
             process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
@@ -84,6 +87,11 @@ class Attached:
     def _is_copy(self) -> bool:
         """True in a process that the script has forked."""
         return os.getpid() != self._pid
+
+    @property
+    def _repeats(self) -> bool:
+        """True while the script computes iterations of which the servers have the gradients."""
+        return self._keeping is not None and self._keeping.is_repeating
 
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
@@ -113,6 +121,10 @@ class Attached:
             with torch.enable_grad():
                 loss = closure()
         self.state.before_step()
+        if self._keeping is not None and self._keeping.repeat():
+            self._handle_messages()
+            self.exit_if_over(0.0)
+            return loss
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
         if self._keeping is not None:
@@ -124,12 +136,14 @@ class Attached:
     def log(self, values: Mapping[str, float]) -> None:
         """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
         require_log(self.process.name, copy=self._is_copy)
+        if self._repeats:
+            return  # the process that was here before has logged it
         self.process.log(self._trainer.iteration, values)
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
         """See `outpace.untimed`."""
-        if self._is_untimed or self._left or self._is_copy:
+        if self._is_untimed or self._left or self._is_copy or self._repeats:
             yield
             return
         begun, self._is_untimed = self.process.now, True
@@ -323,8 +337,11 @@ def attached(
         script.settings()  # raises if a setting cannot be sent
         served = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
-        kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
-        found = Attached(served, trainer, served.work(trainer), kept=kept)
+        has_checkpoints = experiment.checkpoint is not None
+        kept = KeptState(script, HERE.kept, has_checkpoints)
+        is_replaced = has_checkpoints and experiment.on_worker_loss == "restart"
+        work = served.work(trainer)
+        found = Attached(served, trainer, work, kept=kept, is_replaced=is_replaced)
     else:
         require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment, store)

@@ -1,8 +1,13 @@
 """Hands over what a script keeps when the coordinator asks for it, and restores it.
 
 The state is copied when the script begins the first forward pass of an iteration, as in virtual
-time (`engine.scripts.kept`). Another thread makes a file's content of the copy, and the next
-`optimizer.step()` sends it.
+time (`engine.scripts.kept`). A small one is sent at once. Of a large one another thread makes a
+file's content, and the next `optimizer.step()` sends it.
+
+Between checkpoints the state is sent a few times a second, for a process that may take the place
+of this one (`Pace`). That process begins with the newest state, and computes the iterations from
+there on again, as far as the servers have them; their gradients are dropped. Then scheduler,
+random numbers and place in the data are as they were, and the next batch is the next iteration's.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
+    MOST_REPORTED,
     CheckpointFailed,
     CheckpointMissed,
     GiveUpCheckpoint,
@@ -28,14 +34,18 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
 )
 from outpace.real.net.messages import BlockHead
+from outpace.real.node.script.pace import Pace
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
 from outpace.record.checkpoints.trees import Unfit, packed_tree, tree_of
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
+from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 
 _LONGEST: Final = 1000  # characters of an error
+_SMALL: Final = 1 << 20  # bytes, of which the content of a file takes no time
+_REPORT: Final = TakeCheckpoint(0, None)  # a state between checkpoints
 
 
 class Keeping:
@@ -43,13 +53,23 @@ class Keeping:
 
     Args:
         is_paused: returns True while a forward pass of this process is not part of the training.
+        reports: True if the state is sent between checkpoints, too.
     """
 
     def __init__(
-        self, process: ServedWorker, kept: KeptState, is_paused: Callable[[], bool]
+        self,
+        process: ServedWorker,
+        kept: KeptState,
+        is_paused: Callable[[], bool],
+        *,
+        reports: bool,
     ) -> None:
         self._process, self._kept, self._is_paused = process, kept, is_paused
         self._asked: TakeCheckpoint | None = None
+        self._present: TakeCheckpoint | None = None  # for which the state is copied next
+        self._pace = Pace(reports=reports)
+        self._again = 0  # iterations that are computed again, of which the servers have gradients
+        self._since: Time = 0  # they are computed
         self._began: int | None = None  # the iteration that the script has begun last
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._thread: threading.Thread | None = None  # makes the content of a file
@@ -63,15 +83,36 @@ class Keeping:
             ConfigError: if it keeps other objects now.
             RunError: if the state cannot be read.
         """
-        data, self._process.kept = self._process.kept, None
-        if data is None:
+        found, self._process.kept = self._process.kept, None
+        if found is None:
             return
+        data, done = found
         try:
             tree = tree_of(from_bytes(data))
         except OSError as error:
             raise RunError(f"{self._process.name}: what its script kept: {error}") from error
         others = self._process.redivided
         self._kept.restore(tree if others is None else others.of(self._process.worker, tree))
+        if (iteration := tree.get("iteration")) is not None:
+            self._again, self._since = max(0, done - iteration), self._process.now
+
+    def repeat(self) -> bool:
+        """Take the end of an iteration of which the servers have the gradient; else False."""
+        if not self._again:
+            return False
+        process, since = self._process, self._since
+        self._since = process.now
+        process.not_computing(since, self._since)
+        self._again -= 1
+        if not self._again:
+            assert process.first_iteration is not None
+            self.begins(process.first_iteration)
+        return True
+
+    @property
+    def is_repeating(self) -> bool:
+        """True while the script computes iterations of which the servers have the gradients."""
+        return self._again > 0
 
     # -- requests --------------------------------------------------------------------
 
@@ -98,38 +139,52 @@ class Keeping:
         self._process.coordinator.send(CheckpointMissed(asked.number, self._began))
 
     def _forget(self) -> None:
-        self._asked = None
+        self._asked = self._present = None
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def begins(self, iteration: int) -> None:
         """The script begins an iteration, with new parameters."""
+        if self._again:
+            HERE.data.note = HERE.data.generators = None
+            return
         if self._began is None and (first := self._process.first_iteration) is not None:
             self._began = first - 1  # by the process that was here before
         asked = self._asked
         if asked is not None and self._is_past(asked):
             self._miss(asked)
             asked = None
+        is_reported = self._pace.is_due(iteration, self._began) and self._kept.is_complete
         self._began = iteration
-        is_due = asked is not None and (asked.clock is None or iteration >= asked.clock)
+        if asked is not None and (asked.clock is None or iteration >= asked.clock):
+            self._present = asked
+        else:
+            self._present = _REPORT if is_reported else None
         # Noted in this iteration only: that takes 0.05 ms, twice.
-        HERE.data.note = random_states if is_due else None
+        HERE.data.note = None if self._present is None else random_states
         HERE.data.generators = None
         HERE.data.steps()
-        if is_due and self._hook is None:
+        if self._present is not None and self._hook is None:
             self._hook = register_module_forward_pre_hook(self._forward)
 
     def _forward(self, *_: Any) -> None:
         """Copy the state at the first forward pass of the iteration."""
         if not torch.is_grad_enabled() or self._is_paused():
             return
-        asked, process = self._asked, self._process
+        present, asked, process = self._present, self._asked, self._process
         self._forget()
-        if asked is None:
+        if present is _REPORT:
+            self._asked = asked
+        if present is None:
             return
+        is_complete = self._kept.is_complete
         try:
-            copy = packed_tree(self._kept.state(), f"what the script of {process.name} keeps")
+            with self._pace.measured():
+                state = self._kept.state()
+                if is_complete:  # else nothing can be computed again from here
+                    state["iteration"] = self._began
+                copy = packed_tree(state, f"what the script of {process.name} keeps")
             size = sum(tensor.nbytes for tensor in copy.values())
             if size > MOST_KEPT:
                 raise Unfit(
@@ -137,13 +192,23 @@ class Keeping:
                     "possible: give outpace.attach smaller objects"
                 )
         except Unfit as error:
-            self._send(CheckpointFailed(asked.number, str(error)[:_LONGEST]))
+            self._pace.stop()
+            if present is not _REPORT:
+                self._send(CheckpointFailed(present.number, str(error)[:_LONGEST]))
             return
+        if size > MOST_REPORTED // 2:  # the rest is for the format
+            self._pace.stop()
+            if present is _REPORT:
+                return
         totals = Totals()
         totals.add(process.recorder.totals)
+        head = partial(ScriptState, present.number, process.now, totals, is_complete)
+        if size <= _SMALL:
+            data = to_bytes(copy)
+            self._send(head(head_of(data)), data)
+            return
         if self._waker is None:
             self._waker = Waker(process.clock)
-        head = partial(ScriptState, asked.number, process.now, totals, self._kept.is_complete)
         work = partial(self._work, self._waker, copy, head)
         self._thread = threading.Thread(target=work, name="checkpoints", daemon=True)
         self._thread.start()
