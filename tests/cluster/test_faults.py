@@ -77,9 +77,3 @@ def test_a_strategy_without_servers_has_none_that_fail():
         experiment_from({**BASE, "sync": {"kind": "ssgd"}, "faults": faults}, "the test")
     assert "faults.servers: the strategy has no servers" in str(found.value)
     assert "faults.schedule[0].server: the strategy has no servers" in str(found.value)
-
-
-def test_without_servers_messages_cannot_be_held_up():
-    faults = {"workers": {"mtbf_s": 1, "kind": "partition", "for_s": 1}}
-    with pytest.raises(ConfigError, match=r"faults.workers.kind: partition holds messages up"):
-        experiment_from({**BASE, "sync": {"kind": "ssgd"}, "faults": faults}, "the test")

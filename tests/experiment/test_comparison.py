@@ -15,6 +15,7 @@ from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
+from outpace.cluster.faults import RandomFaults
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.experiment.compared import compared
 from outpace.experiment.comparison import compare, seeds_from, variants_from
@@ -85,6 +86,46 @@ def test_runs_side_by_side_are_the_runs_one_by_one(tmp_path):
         assert compared(rows) == compared(in_memory)
         assert rows[0].result.metrics == in_memory[0].result.metrics
         assert rows[0].result.parameters == in_memory[0].result.parameters
+
+
+FAULTS = {
+    "workers": {"mtbf_s": 20.0},
+    "servers": {"mtbf_s": 40.0},
+    "schedule": [{"at_s": 3.0, "server": 0}, {"at_s": 4.0, "worker": 1}],
+}
+
+
+def test_failures_of_servers_are_for_the_variants_that_have_servers():
+    entries = [{"name": "BSP"}, *({"name": kind, "sync": {"kind": kind}} for kind in PEERS)]
+    with pytest.warns(OutpaceWarning, match=r"for the variants without servers \(ssgd, hpsgd\)$"):
+        bsp, *others = variants(*entries, faults=FAULTS)
+    assert bsp.experiment.faults.servers == RandomFaults(40.0)
+    assert [fault.server for fault in bsp.experiment.faults.schedule] == [0, None]
+    for variant in others:
+        assert variant.experiment.faults.workers == bsp.experiment.faults.workers
+        assert variant.experiment.faults.servers is None
+        assert [fault.worker for fault in variant.experiment.faults.schedule] == [1]
+
+
+PEERS = ("ssgd", "hpsgd")
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (
+            [{"name": kind, "sync": {"kind": kind}} for kind in PEERS],
+            "the test: faults has failures of servers, and no variant has servers",
+        ),
+        (  # it names them itself
+            [{"name": "BSP"}, {"name": "ring", "sync": {"kind": "ssgd"}, "faults": FAULTS}],
+            r"variants\[1\] .ring.: faults.servers: the strategy has no servers",
+        ),
+    ],
+)
+def test_failures_of_servers_that_are_for_no_variant_are_an_error(entries, message):
+    with pytest.raises(ConfigError, match=message):
+        variants(*entries, faults=FAULTS)
 
 
 def test_one_seed_has_folders_as_before_and_no_intervals(tmp_path):

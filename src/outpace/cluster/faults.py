@@ -171,14 +171,6 @@ class Faults:
         """Yield why these failures do not fit a run with so many workers and servers."""
         if self.servers is not None and not servers:
             yield "faults.servers: the strategy has no servers: leave it out"
-        kinds = {"workers": None if self.workers is None else self.workers.kind}
-        kinds |= {f"schedule[{n}]": fault.kind for n, fault in enumerate(self.schedule)}
-        for key, kind in kinds.items() if not servers else ():
-            if kind in ("partition", "loss"):
-                yield (
-                    f"faults.{key}.kind: {kind} holds messages up, and those of averages cannot "
-                    "be held up yet; use crash, pause or slow"
-                )
         for place, fault in enumerate(self.schedule):
             for key, number, most in (
                 ("worker", fault.worker, workers),

@@ -10,7 +10,9 @@ from typing import Any, Final
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.compared import Variant
+from outpace.experiment.server_faults import without_servers
 from outpace.record import folder as files
+from outpace.support.notices import warn
 from outpace.support.yaml_files import merged
 
 _MOST_SEEDS: Final = 1000
@@ -43,6 +45,7 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
             "{name: BSP, sync: {kind: bsp}}"
         )
     variants, problems, names = [], [], set()
+    spared: list[str] = []  # variants without servers
     for place, entry in enumerate(entries):
         where = f"{source}: variants[{place}]"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
@@ -60,13 +63,29 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
             problems.append(f"{where}.target: all variants have the same one: give it once, above")
         over = {key: value for key, value in entry.items() if key != "name"}
         try:
-            experiment = experiment_from(merged(base, over), f"{where} ({name})", folder)
+            whole = merged(base, over)
+            left = None if "faults" in over else without_servers(whole)
+            place_of = f"{where} ({name})", folder
+            experiment = experiment_from(whole if left is None else left, *place_of)
+            if left is not None and experiment.servers_in_run:
+                experiment = experiment_from(whole, *place_of)
+            elif left is not None:
+                spared.append(name)
         except ConfigError as error:
             problems.append(str(error))
         else:
             variants.append(Variant(name, experiment))
     if problems:
         raise ConfigError("\n".join(problems))
+    if spared and len(spared) == len(variants):
+        raise ConfigError(
+            f"{source}: faults has failures of servers, and no variant has servers: leave them out"
+        )
+    if spared:
+        warn(
+            "faults: failures of servers are passed over for the variants without servers "
+            f"({', '.join(spared)})"
+        )
     return variants
 
 

@@ -155,6 +155,7 @@ def random_faults(seed: int, workers: int, servers: int, until_s: float) -> list
     for _ in range(draw.choice((1, 2, 4, 8))):
         kind = draw.choice((*("crash",) * 3, *KINDS[1:]))
         key = draw.choice(("worker", "worker", "server")) if kind != "slow" else "worker"
+        key = key if servers else "worker"
         fault: dict[str, Any] = {"kind": kind, "at_s": round(draw.uniform(0, until_s), 3)}
         fault[key] = draw.randrange(workers if key == "worker" else servers)
         if kind != "crash":

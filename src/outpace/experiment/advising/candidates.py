@@ -10,6 +10,7 @@ from typing import Any, Final
 from outpace.config.experiment import SERVICE_TIMES, Experiment
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
+from outpace.experiment.server_faults import of_workers
 from outpace.support.shares import share_of
 
 BSP: Final = "BSP"
@@ -75,7 +76,7 @@ class Candidate:
             saved = ("checkpoint",) if isinstance(faults, Mapping) else ()  # to go on from
             left = {k: v for k, v in left.items() if k not in _OF_SERVERS or k in saved}
             if isinstance(faults, Mapping):
-                left["faults"] = _of_workers(faults)
+                left["faults"] = of_workers(faults)
             network = left.get("network")
             if isinstance(network, Mapping):
                 left["network"] = {k: v for k, v in network.items() if k != "delays"}
@@ -97,15 +98,6 @@ class Candidate:
             ConfigError: if the configuration cannot be run with this strategy.
         """
         return experiment_from(self.applied(data), f"{source}, with {self.name}", folder)
-
-
-def _of_workers(faults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the failures that a strategy without servers can have."""
-    left = {key: value for key, value in faults.items() if key != "servers"}
-    schedule = left.get("schedule")
-    if isinstance(schedule, list):
-        left["schedule"] = [each for each in schedule if "server" not in each]
-    return left
 
 
 def candidates(workers: int) -> list[Candidate]:

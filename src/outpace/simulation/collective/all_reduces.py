@@ -76,6 +76,7 @@ class SimulatedAllReduces:
         for whole in self._joining.values():
             whole.parts.pop(worker, None)
         self.leave(worker)
+        self._route.go_on()
 
     def abandon(self) -> None:
         """End nothing that is under way: all workers begin again."""

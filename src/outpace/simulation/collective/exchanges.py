@@ -98,6 +98,7 @@ class SimulatedExchanges:
         """Go on without a worker that has died; an average that has started ends."""
         self._waiting = [pair for pair in self._waiting if pair.worker != worker]
         self.leave(worker, instead)
+        self._route.go_on()
 
     def abandon(self) -> None:
         """End nothing that is under way: all workers begin again."""

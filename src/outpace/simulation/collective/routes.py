@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -40,27 +41,52 @@ class Formula:
     def __init__(self, kernel: Kernel, network: Network, paths: Paths | None, workers: int) -> None:
         self._kernel, self._network, self._costs = kernel, network, Costs(paths)
         self._chunk = Chunk(kernel, "a chunk that takes its time by the formula")
+        self._under_way: dict[_Average, None] = {}
         for worker in range(workers if network.is_logged else 0):
             network.join(worker_name(worker))
 
     def end(self) -> None:
         """Forget what is under way."""
+        self._under_way.clear()
+
+    def go_on(self) -> None:
+        """End the averages whose time has come now that a partition has ended early."""
+        for average in list(self._under_way):
+            self._look(average)
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
-        """Begin an average of `size_bytes` bytes among these workers."""
+        """Begin an average of `size_bytes` bytes among these workers.
+
+        It stands still while a member is cut off from the network.
+        """
         duration, messages, sent = self._costs.of(pattern, members, size_bytes)
         self._network.messages += messages
         self._network.bytes_sent += sent
-
-        def end(_: object) -> None:
-            for member in members:
-                finished(member)
-
-        self._kernel.call_at(self._kernel.now + duration, end)
+        names = [worker_name(member) for member in members]
+        obstacles = self._network.obstacles_among(names)
+        if obstacles is not None:
+            duration += obstacles.lost_time(names)
+        average = _Average(members, names, self._kernel.now, duration, finished)
+        self._under_way[average] = None
+        self._kernel.call_at(self._kernel.now + duration, self._look, average)
         if self._network.is_logged:
             self._note(pattern, members, size_bytes)
+
+    def _look(self, average: _Average) -> None:
+        """End an average if its time has come."""
+        if average not in self._under_way:
+            return
+        obstacles = self._network.obstacles_among(average.names)
+        if obstacles is not None:
+            due = obstacles.work_ends(average.names, average.began, average.duration)
+            if due > self._kernel.now:
+                self._kernel.call_at(due, self._look, average)
+                return
+        del self._under_way[average]
+        for member in average.members:
+            average.finished(member)
 
     def _note(self, pattern: Pattern, members: Sequence[int], size_bytes: int) -> None:
         """Log each message when it arrives. A round begins when the one before is over.
@@ -83,6 +109,17 @@ class Formula:
             begins += max(takes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Average:
+    """An average under way; began, duration: ns."""
+
+    members: Sequence[int]
+    names: Sequence[str]
+    began: Time
+    duration: Time
+    finished: Finished
+
+
 class Messages:
     """Sends messages; a worker begins a round when its messages of the last round have arrived."""
 
@@ -97,6 +134,9 @@ class Messages:
         """Send no more messages, because all workers begin again."""
         for walker in self._walkers:
             self._kernel.end(walker)
+
+    def go_on(self) -> None:
+        """See `Formula`; messages that were held up arrive by themselves."""
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished

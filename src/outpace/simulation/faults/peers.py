@@ -1,6 +1,7 @@
 """A run in virtual time without servers whose workers fail, and how it goes on.
 
 An average that has begun ends, even if a worker dies: it takes much less time than computations do.
+It stands still while a member is cut off from the network.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
             process.stand_still(writing)
         return writing
 
+    def _end(self, process: Process, failed: Time | None = None) -> None:
+        process.end()  # what it has sent for an average arrives
+        self._failed_at[process.name] = self.kernel.now if failed is None else failed
+
     # -- lost workers --------------------------------------------------------------
 
     def _lose_process(self, process: Process, how: str) -> None:
@@ -77,6 +82,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._interruptions.removed(worker, failed)
         self._log_loss(process.name, how)
         self._gone.add(worker)
+        self.network.obstacles.end_partition(process.name)  # averages that have begun end
         self._leave_for_good(worker)
         self._end_if_over()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from outpace.cluster.delays import Lateness
@@ -127,6 +128,12 @@ class Network(ABC):
         """A rule that holds messages up on their way."""
         if self._obstacles is None:
             self._obstacles, self._plain = Obstacles(self._kernel, self._put), False
+        return self._obstacles
+
+    def obstacles_among(self, names: Sequence[str]) -> Obstacles | None:
+        """Return what holds up messages among these nodes; None: nothing does."""
+        if len({self._machine_of.get(name, name) for name in names}) == 1:
+            return None
         return self._obstacles
 
     # ----------------------------------------------------------------------------

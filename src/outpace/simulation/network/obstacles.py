@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from outpace.kernel import Kernel
 from outpace.simulation.network.links import NodePath, Transfer
+from outpace.simulation.network.partitions import Partitions
 from outpace.support.units import Time
 from outpace.sync.membership import Fence
 
@@ -31,7 +32,7 @@ class Obstacles:
 
     def __init__(self, kernel: Kernel, deliver: Callable[[Transfer], None]) -> None:
         self._kernel, self._deliver = kernel, deliver
-        self._until: dict[str, Time] = {}  # node -> end of its partition
+        self._partitions = Partitions()
         # Node -> ns after which its next message comes (again).
         self._resent: dict[str, Time] = {}
         self._repeated: dict[str, Time] = {}
@@ -42,11 +43,18 @@ class Obstacles:
 
     def partition(self, node: str, until: Time) -> None:
         """Let nothing through from or to this node before that time (ns)."""
-        self._until[node] = max(until, self.until(node))
+        self._partitions.add(node, self._kernel.now, until)
 
     def until(self, node: str) -> Time:
         """Return when the partition of a node ends (ns); 0 if it never had one."""
-        return self._until.get(node, 0)
+        return self._partitions.until(node)
+
+    def end_partition(self, node: str) -> None:
+        """Let messages through again; those that were held back arrive now."""
+        self._partitions.end(node, self._kernel.now)
+        for link in list(self._held):
+            if self._due(link) <= self._kernel.now:
+                self._release(link)
 
     def lose(self, node: str, resent: Time) -> None:
         """Lose the next message of a node; it arrives so many ns later, others wait behind it."""
@@ -59,6 +67,23 @@ class Obstacles:
     def delay(self, node: str, later: Time) -> None:
         """Let the next message of a node arrive so many ns later, after those that follow it."""
         self._delayed[node] = later
+
+    def lost_time(self, nodes: Sequence[str]) -> Time:
+        """Return how much longer an average of these nodes takes whose messages are not simulated.
+
+        The messages that are lost or overtaken next are then among its messages; one that comes
+        twice changes nothing.
+        """
+        longer = 0
+        for node in nodes:
+            for later in (self._resent, self._delayed):
+                longer = max(longer, later.pop(node, 0))
+            self._repeated.pop(node, 0)
+        return longer
+
+    def work_ends(self, nodes: Sequence[str], begin: Time, duration: Time) -> Time:
+        """See `Partitions`."""
+        return self._partitions.work_ends(nodes, begin, duration)
 
     def take(self, transfer: Transfer) -> bool:
         """Return True if the message is held back; it is delivered later."""
@@ -84,7 +109,7 @@ class Obstacles:
         if (due := self._due(link)) > self._kernel.now:  # another partition has begun
             self._kernel.call_at(due, self._release, link)
             return
-        for transfer in self._held.pop(link):
+        for transfer in self._held.pop(link, ()):
             if not self._tamper(transfer):
                 self._deliver(transfer)
 
