@@ -15,6 +15,7 @@ from outpace.record import folder as files
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import NONE, RESTART, Trace
 from outpace.report import write_report
+from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted
 from outpace.report.read.runs import read_runs
 
@@ -65,6 +66,24 @@ def test_a_table_says_when_each_process_was_lost_and_what_that_cost(run, tmp_pat
     undisturbed = make_run(tmp_path / "undisturbed", accuracy=CURVE)
     assert interrupted(read_runs([undisturbed])) is None
     assert interrupted(read_runs([undisturbed, run])) is not None
+
+
+def test_work_that_scripts_do_not_do_again_is_said_to_be_lost(tmp_path):
+    folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
+    sink = ParquetSink(folder / files.TRACE)
+    trace = Trace(sink)
+    # A server is lost at 1 s, and after a resume at 2 s; two of the scripts keep nothing.
+    rest = 2, NONE, NONE, 2
+    trace.row(RESTART, NONE, 0, 7, 1_000_000_000, 1_500_000_000, NONE, 250_000_000, *rest)
+    trace.row(RESTART, NONE, NONE, 7, 2_000_000_000, 2_000_000_000, NONE, NONE, *rest)
+    trace.flush()
+    sink.close()
+    (run,) = read_runs([folder])
+    section = interrupted([run])
+    assert section is not None
+    assert section.content[0].count("none: 2 scripts began anew") == 2
+    assert "its work since the checkpoint is lost" in section.lead
+    assert "after 0.500 s, 2 scripts anew; resumed" in _interrupted(run).replace("\xa0", " ")
 
 
 def test_the_progress_over_time_has_a_line_at_each_interruption(run, tmp_path):

@@ -28,7 +28,7 @@ class Stored(Protocol):
 class _Group(NamedTuple):
     """A loss after which all processes begin again.
 
-    at: when. since: what was done from this time on is repeated.
+    at: when. since: what was done from this time on is repeated. anew: scripts that begin anew.
     """
 
     servers: Sequence[int]
@@ -37,6 +37,7 @@ class _Group(NamedTuple):
     number: int  # of the checkpoint
     since: Time
     first: int  # iteration
+    anew: int
 
 
 class Interruptions:
@@ -69,11 +70,16 @@ class Interruptions:
         self._add(RESTART, worker, NONE, self._first.pop(worker, 0), lost, now)
 
     def group_lost(
-        self, servers: Sequence[int], workers: Sequence[int], now: Time, point: Stored
+        self,
+        servers: Sequence[int],
+        workers: Sequence[int],
+        now: Time,
+        point: Stored,
+        anew: int = 0,
     ) -> None:
         """All processes begin again at a checkpoint, to which the trace was put back.
 
-        servers, workers: the lost ones.
+        servers, workers: the lost ones. anew: scripts that begin anew, because they keep nothing.
         """
         self._lost.clear()
         self._first.clear()
@@ -81,7 +87,7 @@ class Interruptions:
             if row[5] > point.now:  # it ended after the checkpoint
                 self._trace.row(*row)
         since = max(point.now, self._began)  # nothing was done between the two
-        self._group = _Group(servers, workers, now, point.number, since, min(point.first))
+        self._group = _Group(servers, workers, now, point.number, since, min(point.first), anew)
 
     def began_again(self, now: Time) -> None:
         """The training begins, or goes on after a loss for which all processes begin again."""
@@ -91,7 +97,7 @@ class Interruptions:
             lost += [(worker, NONE) for worker in loss.workers]
             for worker, server in lost:
                 repeated = max(0, loss.at - loss.since)
-                rest = NONE, repeated, loss.number
+                rest = NONE, repeated, loss.number, NONE, NONE, loss.anew or NONE
                 self._add(RESTART, worker, server, loss.first, loss.at, max(now, loss.at), *rest)
 
     def _add(self, *row: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -93,6 +93,16 @@ class ResumePoint:
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint, for `Metrics.take_up`. Raises OSError."""
         return self.checkpoint.metrics()
+
+    def unrepeated(self, done: Mapping[int, int]) -> int:
+        """Return the iterations since the checkpoint that scripts will not repeat as they were.
+
+        Args:
+            done: by worker, the iterations that it had completed.
+        """
+        index = self.checkpoint.index
+        before = index.totals.iterations
+        return sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in index.anew)
 
     def require_same_model(self, layers: Sequence[int]) -> None:
         """Raise ConfigError if the workers train another model than at the checkpoint.

@@ -168,7 +168,8 @@ class RecordedRun:
             }
             self.events.add("resume", role=LAUNCHER, **known, **at)
             now, begin = point.now, min(point.first)
-            self.trace.row(RESTART, NONE, NONE, begin, now, now, NONE, NONE, point.number)
+            rest = NONE, NONE, point.number, NONE, NONE, len(point.checkpoint.index.anew) or NONE
+            self.trace.row(RESTART, NONE, NONE, begin, now, now, *rest)
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
         """Complete the folder, and then the trackers, which may take long."""

@@ -107,7 +107,8 @@ class Noting(RunObserver):
         self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
         servers = _numbers(self._coordinator.servers, loss)
         workers = _numbers(self._coordinator.workers, loss)
-        self._interruptions.group_lost(servers, workers, lost_at, point)
+        anew = len(point.checkpoint.index.anew)
+        self._interruptions.group_lost(servers, workers, lost_at, point, anew)
         self.events.add(
             "group-restart",
             "warning",

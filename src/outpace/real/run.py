@@ -167,6 +167,8 @@ class RealRun:
         if self._control is not None:
             control = RealControl(self._experiment, coordinator)
             coordinator.observers.add(AtStart(partial(self._control, control)))
+        if self._resume is not None and coordinator.checkpoints is not None:
+            coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt
 
     @property
@@ -264,8 +266,6 @@ class RealRun:
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
-        if self.coordinator.checkpoints is not None:
-            self.coordinator.checkpoints.unrepeatable.update(coordinator.unrepeatable)
 
     def close(self) -> None:
         if self._closed:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.sparse_log import Log
 from outpace.sync.membership.machine import Removed, Start
-from outpace.sync.messages import worker_name
 
 
 class Unrepeated(RunObserver):
@@ -27,7 +27,8 @@ class Unrepeated(RunObserver):
 
     def recovered(self, recovered: Start | Removed) -> None:
         if isinstance(recovered, Start) and recovered.worker in self._coordinator.unrepeatable:
-            self._say([recovered.worker], "that the servers have")
+            told = begin_anew([recovered.worker], "that the servers have")
+            self._log(f"{told}: {REMEDY}")
 
     def since(self, point: ResumePoint, done: Mapping[int, int]) -> int:
         """Return the iterations since a checkpoint that scripts will not repeat as they were.
@@ -35,27 +36,14 @@ class Unrepeated(RunObserver):
         Args:
             done: by worker, the iterations that it has completed.
         """
-        scripts = self._beginning_anew(point)
-        if not scripts:
+        if not point.checkpoint.index.anew:
             return 0
-        before = point.totals.iterations
-        since = sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in scripts)
+        since = point.unrepeated(done)
         number, earlier = self._lost_since
         self._lost_since = point.number, since + (earlier if number == point.number else 0)
         return self._lost_since[1]
 
     def say_since(self, point: ResumePoint) -> None:
         """Say whose scripts begin anew now that all go back to a checkpoint."""
-        if scripts := self._beginning_anew(point):
-            self._say(scripts, "of the checkpoint")
-
-    def _beginning_anew(self, point: ResumePoint) -> set[int]:
-        return set(self._coordinator.unrepeatable).difference(point.checkpoint.index.ended)
-
-    def _say(self, workers: Collection[int], parameters: str) -> None:
-        names = ", ".join(map(worker_name, sorted(workers)))
-        begin = f"scripts of {names} begin" if len(workers) > 1 else f"script of {names} begins"
-        self._log(
-            f"the {begin} anew, with the parameters {parameters}: no objects to keep are given to "
-            "outpace.attach, and outpace.sampler is not used"
-        )
+        if scripts := point.checkpoint.index.anew:
+            self._log(f"{begin_anew(scripts, 'of the checkpoint')}: {REMEDY}")

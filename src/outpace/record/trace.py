@@ -23,8 +23,8 @@ The trace is one table with a row per event. Times are in ns since the start of 
   is also end_ns, after `clock` updates. One from which the run was resumed has no row.
 - `restart`: `worker` or `shard` was lost at start_ns, and its successor began at end_ns with this
   iteration. If all processes began again, they did so from the checkpoint with the number
-  `version`, and what had taken held_ns was repeated. Without worker and shard: the run was ended,
-  and resumed from that checkpoint.
+  `version`, and what had taken held_ns was repeated, but for the work of `clock` scripts that began
+  anew (null: none). Without worker and shard: the run was ended, and resumed from that checkpoint.
 - `loss`: `worker` was lost at start_ns, which is also end_ns, and the run went on without it.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last

@@ -94,8 +94,12 @@ def _interrupted(run: Run) -> str:
         else:
             part += (
                 f", and all began again from checkpoint {each.checkpoint} after "
-                f"{seconds(each.away_s)}, to repeat {seconds(each.repeated_s)}"
+                f"{seconds(each.away_s)}"
             )
+            if each.anew:
+                part += f", {plural(each.anew, 'script')} anew"
+            else:
+                part += f", to repeat {seconds(each.repeated_s)}"
         parts.append(part)
     more = len(found) - _MOST_LOSSES
     rest = f"; {plural(more, 'more interruption')}" if more > 0 else ""

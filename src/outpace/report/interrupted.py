@@ -16,6 +16,10 @@ _LEAD: Final = (
     "A process that was lost is back when its successor begins with its work. Where all processes "
     "began again, the work since the checkpoint was done again."
 )
+_ANEW: Final = (
+    " A script that keeps nothing began anew: its work since the checkpoint is lost, and counts in "
+    "the lost updates."
+)
 
 
 def interrupted(runs: Sequence[Run]) -> Section | None:
@@ -34,7 +38,8 @@ def interrupted(runs: Sequence[Run]) -> Section | None:
     shown = [table("interruptions", ["Run", *head] if named else head, rows)]
     if more:
         shown.append(f'<p class="legend">{escaped("; ".join(more))}.</p>')
-    return Section("interrupted", "Interruptions", shown, _LEAD)
+    anew = any(one.anew for _, each in found for one in each)
+    return Section("interrupted", "Interruptions", shown, _LEAD + _ANEW * anew)
 
 
 def _row(run: Run, each: Interruption, *, named: bool) -> list[str]:
@@ -44,4 +49,6 @@ def _row(run: Run, each: Interruption, *, named: bool) -> list[str]:
         back = "never" if each.away_s is None else seconds(each.away_s)
     number = NOTHING if each.checkpoint is None else f"{each.checkpoint}, all processes"
     again = seconds(each.repeated_s) if each.repeated_s else NOTHING
+    if each.anew:
+        again = f"none: {plural(each.anew, 'script')} began anew"
     return [*([run.name] if named else []), seconds(each.at_s), what, back, number, again]

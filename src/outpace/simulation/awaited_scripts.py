@@ -96,7 +96,9 @@ class AwaitedScripts:
         files = tuple(part for _, part in sorted(self._parts.items()))
         if self._logged:
             metrics = logged_until(self._run.metrics.kept(), self._logged)
-        commit(self._keeper, structs.replace(taken, parts=(*taken.parts, *files)), metrics)
+        anew = tuple(worker for worker in self._run.scripts_anew() if worker in self._parts)
+        taken = structs.replace(taken, parts=(*taken.parts, *files), anew=anew)
+        commit(self._keeper, taken, metrics)
 
 
 def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:

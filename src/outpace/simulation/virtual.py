@@ -9,7 +9,7 @@ import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -251,6 +251,10 @@ class VirtualRun(ABC):
         elif target is not None and (evaluation.accuracy or 0.0) >= target:
             self.kernel.stop()
         self.settle(wait=False)
+
+    def scripts_anew(self) -> Sequence[int]:
+        """Return the workers whose scripts begin anew when the run goes on."""
+        return ()
 
     def settle(self, *, wait: bool) -> None:
         """Fill in finished evaluations; with `wait`, all of them. Raises RunError."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
+from tests.support.saved_runs import give_up
 
 import outpace
+from outpace.errors import OutpaceWarning, RunError
+from outpace.experiment.resuming.point import resumption
 from outpace.record.checkpoints import Checkpoints
+from outpace.record.status import ProcessStatus, Status, write_status
 
 CONFIG = {
     "task": {"kind": "script", "path": str(SCRIPTS / "kept.py")},
@@ -108,3 +115,41 @@ def test_a_script_goes_on_with_another_number_of_workers(tmp_path, monkeypatch, 
     # Schedulers go on, too: a third of the learning rate less after every second step.
     steps = {1: 4 + 4 + 6, 3: 4 + 2 + 2, 4: 4 + 1 + 2}[workers]
     assert rows[-1]["lr"] == pytest.approx(0.02 * 0.7 ** (steps // 2))
+
+
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+def test_a_script_that_keeps_nothing_is_said_to_begin_anew_and_what_it_did_is_lost(tmp_path):
+    def stop(control):
+        control.at(1.35, give_up)
+
+    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py")}
+    config = {**CONFIG, "task": script, "sync": {"kind": "asp"}, "checkpoint": {"every_s": 0.52}}
+    config["compute"] = {"kind": "constant", "mean_s": 0.1}
+    run, begin = tmp_path / "run", "the scripts of worker-0, worker-1 begin anew"
+    with (
+        pytest.raises(RunError, match="that is enough"),
+        pytest.warns(OutpaceWarning, match=f"if the run goes on from a checkpoint, {begin}"),
+    ):
+        outpace.simulate(config, run, control=stop)
+    before = json.loads((run / "summary.json").read_text())
+    assert before["iterations"][1] == 4  # its script ended, which is in the checkpoint
+    newest = Checkpoints(run).newest()
+    assert newest is not None
+    since = before["iterations"][0] - newest.index.totals.iterations[0]
+    assert since == 3  # 13 iterations of 0.1 s, and 10 before the checkpoint at 1.04 s
+    killed = tmp_path / "killed"  # the same, if its process had been killed
+    shutil.copytree(run, killed)
+    so_far = {**before, "iterations": [10, 4]}
+    (killed / "summary.json").write_text(json.dumps(so_far))
+    workers = [ProcessStatus(name="worker-0", state="training", iteration=12)]
+    where = {"command": "simulate", "process": 1, "host": "", "since": 0.0, "at": 0.0}
+    write_status(killed, Status(**where, phase="training", processes=workers))
+    said = []
+    resumed = resumption(killed, "simulate", None, {}, said.append)
+    resumed.lock.release()
+    assert resumed.point.recovery.updates_lost == 2
+    assert len(said) == 1
+    with pytest.warns(OutpaceWarning, match="the script of worker-0 begins anew, with the param"):
+        found = outpace.simulate(resume=run)
+    assert found.summary["updates_lost"] == since
+    assert found.summary["iterations"][0] == 30 + newest.index.totals.iterations[0]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError
 from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoints, Index, Taken
@@ -29,6 +30,7 @@ class Keeper:
         warn: called if a checkpoint cannot be written, with a line for the user.
         events: is told of each checkpoint.
         last: number of the checkpoint from which the run goes on; 0: the run begins.
+        knows_anew: True if the user knows that scripts begin anew.
     """
 
     def __init__(
@@ -40,12 +42,15 @@ class Keeper:
         warn: Callable[[str], None],
         events: EventLog,
         last: int = 0,
+        *,
+        knows_anew: bool = False,
     ) -> None:
         assert experiment.checkpoint is not None
         self._checkpoints = Checkpoints(run, experiment.checkpoint.keep)
         self._experiment = experiment
         self._trace, self._sinks, self._warn, self._events = trace, sinks, warn, events
         self.last = last
+        self._knows_anew = knows_anew
         self._has_warned = False  # since the last checkpoint that was written
         # Called with each checkpoint once it is complete, and the metrics until then.
         self.when_saved: Callable[[Taken, pa.Table], None] = lambda taken, metrics: None
@@ -70,6 +75,10 @@ class Keeper:
         self._trace.row(CHECKPOINT, *row)
         self._events.add_checkpoint(taken.number, seconds(taken.now), taken.updates)
         self.when_saved(taken, metrics)
+        if taken.anew and not self._knows_anew:
+            self._knows_anew = True
+            told = begin_anew(taken.anew, "of the checkpoint")
+            self._warn(f"if the run goes on from a checkpoint, {told}: {REMEDY}")
 
     def _tidy(self) -> None:
         """Remove segments of the records that no checkpoint names any more."""
@@ -124,5 +133,7 @@ def keeper_of(
     if out is None or experiment.checkpoint is None:
         return None
     segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
-    last = 0 if resumed is None else resumed.point.number
-    return Keeper(out, experiment, trace, segmented, warn, events, last)
+    last, knows_anew = 0, False
+    if resumed is not None:
+        last, knows_anew = resumed.point.number, bool(resumed.point.checkpoint.index.anew)
+    return Keeper(out, experiment, trace, segmented, warn, events, last, knows_anew=knows_anew)

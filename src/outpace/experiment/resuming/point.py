@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,11 +12,13 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError
 from outpace.experiment.sources import TaskLike, as_experiment
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
 from outpace.record.segments import SegmentedSink
+from outpace.record.status import read_status
 from outpace.record.trace import Trace
 from outpace.support.notices import warn
 
@@ -114,7 +117,11 @@ def resumption(
                     f"{folder / name} is missing: without the records until {checkpoint.name} the "
                     "run cannot go on; start it again"
                 )
-        return Resumption(folder, experiment, ResumePoint.of(checkpoint, experiment), lock)
+        point = ResumePoint.of(checkpoint, experiment)
+        if anew := checkpoint.index.anew:
+            _count_unrepeated(folder, point)
+            say(f"{begin_anew(anew, 'of the checkpoint')}: {REMEDY}")
+        return Resumption(folder, experiment, point, lock)
     except BaseException:
         lock.release()
         raise
@@ -130,6 +137,26 @@ def _require_resumable(folder: Path, command: str) -> None:
     other = {"simulate": "run", "run": "simulate"}[command]
     if _TIMES[other] in summary and _TIMES[command] not in summary:
         raise ConfigError(f"{folder} is of outpace {other}: use outpace {other} --resume {folder}")
+
+
+def _count_unrepeated(folder: Path, point: ResumePoint) -> None:
+    """Add the iterations after the checkpoint that scripts will not repeat to the lost ones."""
+    done: Counter[int] = Counter()
+    lost = 0
+    status = read_status(folder)
+    if status is not None:  # the run was killed; else the summary is of its end
+        workers = (each.iteration for each in status.processes if each.iteration is not None)
+        done |= Counter(dict(enumerate(workers)))
+        if status.resumed_from == point.checkpoint.name:
+            lost = status.updates_lost
+    if (folder / files.SUMMARY).exists():
+        summary = files.read_summary(folder)
+        done |= Counter(dict(enumerate(summary.get("iterations") or [])))
+        if summary.get("resumed_from") == point.checkpoint.name:
+            lost = max(lost, summary.get("updates_lost") or 0)
+    recovery = point.recovery
+    # From the same checkpoint before: what was lost then is not in the checkpoint.
+    recovery.updates_lost = max(recovery.updates_lost, lost) + point.unrepeated(done)
 
 
 def _experiment(folder: Path, task: TaskLike | None, changes: Mapping[str, Any]) -> Experiment:

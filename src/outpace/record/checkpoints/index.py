@@ -38,6 +38,7 @@ class Taken(msgspec.Struct, kw_only=True):
         layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
         recovery: of the run until now.
         ended: workers whose scripts had come to their end.
+        anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Taken(msgspec.Struct, kw_only=True):
     recovery: Recovery = msgspec.field(default_factory=Recovery)
     own: tuple[ShardRecord, ...] = ()
     ended: tuple[int, ...] = ()
+    anew: tuple[int, ...] = ()
 
     @property
     def workers(self) -> int:

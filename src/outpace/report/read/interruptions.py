@@ -9,7 +9,7 @@ from outpace.record.reading import Unreadable, batches, chosen_rows, columns_of,
 from outpace.record.trace import NONE
 from outpace.report.read.runs import Run
 
-_COLUMNS: Final = ("worker", "shard", "start_ns", "end_ns", "held_ns", "version")
+_COLUMNS: Final = ("worker", "shard", "start_ns", "end_ns", "held_ns", "version", "clock")
 _EVENTS: Final = ("restart", "loss")
 
 
@@ -18,7 +18,8 @@ class Interruption(NamedTuple):
 
     who: such as worker 2; empty: the run was ended and resumed. at_s: of the run. away_s: until
     its successor began; None if it has none. repeated_s: time of the run whose work was repeated.
-    checkpoint: from which all processes began again; None if only this one did.
+    checkpoint: from which all processes began again; None if only this one did. anew: scripts that
+    began anew then, because they keep nothing.
     """
 
     who: str
@@ -26,6 +27,7 @@ class Interruption(NamedTuple):
     away_s: float | None
     repeated_s: float
     checkpoint: int | None
+    anew: int = 0
 
     @property
     def worker(self) -> int | None:
@@ -64,4 +66,5 @@ def _of(row: dict[str, int], event: str) -> Interruption:
     away = None if event == "loss" else (row["end_ns"] - row["start_ns"]) / 1e9
     repeated = max(0, row["held_ns"]) / 1e9
     checkpoint = None if row["version"] == NONE else row["version"]
-    return Interruption(who, row["start_ns"] / 1e9, away, repeated, checkpoint)
+    anew = max(0, row["clock"])
+    return Interruption(who, row["start_ns"] / 1e9, away, repeated, checkpoint, anew)

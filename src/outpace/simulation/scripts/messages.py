@@ -83,11 +83,13 @@ class Computes:
         evaluated: True if it has evaluated its model since the last step.
         saved: the file of what the script keeps, or why it could not be written; None: it was not
             to be saved.
+        begins_anew: True if nothing that it keeps says how far it has come.
     """
 
     abortable: bool
     evaluated: bool
     saved: Part | str | None = None
+    begins_anew: bool = False
 
 
 class Gradient(Enum):

@@ -115,6 +115,7 @@ class ScriptProcess:
         self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
         self.redivided: Redivided | None = None  # if it goes on with another number of workers
         self.save: Path | None = None  # where it is to write what it keeps, until it has
+        self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
         self.has_left = False
         self.written: list[str] = []  # while steps are measured: files, before there are enough
@@ -172,7 +173,7 @@ class ScriptProcess:
             return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
         if message.saved is not None:
-            self.save = None
+            self.save, self.begins_anew = None, message.begins_anew
             self.host.script_saved(self.worker, message.saved)
         return message
 

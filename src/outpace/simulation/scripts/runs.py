@@ -168,6 +168,9 @@ class ScriptRun(VirtualRun):
         """See `Host`."""
         self.collectives.join(worker, call, memory)
 
+    def scripts_anew(self) -> Sequence[int]:
+        return [process.worker for process in self._processes if process.begins_anew]
+
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """See `Host`; without servers there are no checkpoints."""
         raise NotImplementedError

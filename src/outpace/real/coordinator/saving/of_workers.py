@@ -230,6 +230,7 @@ class CheckpointsOfWorkers(Checkpoints):
             updates=max(updates) if self._has_common else sum(updates) // self._workers,
             parts=tuple(files),
             shards=(self._with_all_workers(common, saved),),
+            anew=tuple(sorted(self.unrepeatable & saved.keys())),
             own=tuple(each.own for _, each in sorted(saved.items()) if each.own is not None),
             totals=totals,
             bounds=tuple(self._plan.bounds),

@@ -229,6 +229,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             taken,
             parts=(*taken.parts, *present.files.values()),
             ended=tuple(sorted(self._ended - present.files.keys())),
+            anew=tuple(sorted(self.unrepeatable & present.files.keys())),
         )
 
     def _sums(self, present: Open, name: str, reported: Totals) -> Totals:

@@ -262,7 +262,9 @@ class SimulatedScript:
         self._unhook()
         self._outcome.is_abortable = self._abortable > 0
         saved = None if self._save_to is None else self._save(self._save_to)
-        self._send(Computes(self._outcome.is_abortable, self._clock.has_evaluated, saved))
+        begins_anew = not self._kept.is_complete
+        outcome = self._outcome.is_abortable, self._clock.has_evaluated
+        self._send(Computes(*outcome, saved, begins_anew))
         self._clock.computes()
 
     def _save(self, path: Path) -> Part | str:
