@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.support.data_places import DataPlaces
+from outpace.support.notices import warn
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class Place:
         is_distributed: True once the script has called `init_process_group`.
         data: where the script is in its data.
         kept: further objects that the script gave to `attach`, by name.
+        tell: warns the user. What several workers of a run say alike is shown once.
         batch_sizes: of the DataLoaders that have used `outpace.sampler`.
     """
 
@@ -41,6 +43,7 @@ class Place:
     is_distributed: bool = False
     data: DataPlaces = field(default_factory=DataPlaces)
     kept: dict[str, Any] = field(default_factory=dict)
+    tell: Callable[[str], None] = warn
 
     @property
     def batch_size(self) -> int | None:

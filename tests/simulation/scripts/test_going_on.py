@@ -153,3 +153,21 @@ def test_a_script_that_keeps_nothing_is_said_to_begin_anew_and_what_it_did_is_lo
         found = outpace.simulate(resume=run)
     assert found.summary["updates_lost"] == since
     assert found.summary["iterations"][0] == 30 + newest.index.totals.iterations[0]
+
+
+def test_workers_that_repeat_their_epochs_are_warned_of_in_one_line(tmp_path, monkeypatch):
+    script = tmp_path / "kept.py"
+    text = (SCRIPTS / "kept.py").read_text()
+    script.write_text(text.replace("range(sampler.epoch, 3)", "range(3)"))
+    config = {**CONFIG, "task": {"kind": "script", "path": str(script)}}
+    with monkeypatch.context() as patch:
+        killed_after(3, patch)  # in the second of three epochs
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    with pytest.warns(OutpaceWarning) as shown:
+        outpace.simulate(resume=tmp_path / "run")
+    told = [str(each.message) for each in shown if "sets epoch 0" in str(each.message)]
+    assert told == [
+        "the script goes on in epoch 1 of its data, but sets epoch 0, so its epochs are repeated: "
+        "let its loop begin with sampler.epoch, 0 at first"
+    ]

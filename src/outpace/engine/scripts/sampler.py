@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from outpace.support.notices import warn
 from outpace.support.place import HERE
 
 _MOST_WRAPPERS: Final = 8  # frames between the BatchSampler and the DataLoader's iterator
@@ -64,7 +63,7 @@ class WorkerSampler(DistributedSampler[Any]):
         goes_on, self._goes_on = self._goes_on, None
         super().set_epoch(epoch)
         if goes_on is not None and epoch < goes_on:
-            warn(
+            HERE.tell(
                 f"the script goes on in epoch {goes_on} of its data, but sets epoch {epoch}, so "
                 "its epochs are repeated: let its loop begin with sampler.epoch, 0 at first"
             )

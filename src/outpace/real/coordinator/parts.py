@@ -138,6 +138,7 @@ class Parts:
             Timing(lambda _: None) if timing is None else timing,
             self.checkpoints,
             self.observers,
+            warn or log,
         )
         self.survival = Survival(
             experiment,

@@ -73,6 +73,7 @@ class Reports:
         timing: Timing,
         checkpoints: Checkpoints | None,
         observer: RunObserver,
+        warn: Log,
     ) -> None:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
@@ -88,6 +89,8 @@ class Reports:
         self._announce, self._trace, self._log = announce, trace, log
         self._first_gradients, self._timing = first_gradients, timing
         self._checkpoints, self._observer = checkpoints, observer
+        self._warn = warn
+        self._warned: set[str] = set()
 
     @property
     def totals(self) -> Totals:
@@ -162,6 +165,10 @@ class Reports:
             self._add_rows(name, message, block)
         elif isinstance(message, TimingReport):
             self._add_times(name, block)
+        elif isinstance(message, Notice) and message.warns:
+            if message.text not in self._warned:
+                self._warned.add(message.text)
+                self._warn(message.text)
         elif isinstance(message, Notice):
             self._log(f"{name}: {message.text}" if name not in message.text else message.text)
         elif isinstance(message, ProcessFailed):

@@ -347,9 +347,13 @@ class ProcessFailed(WireMessage, tag="failed"):
 
 
 class Notice(WireMessage, tag="notice"):
-    """A line for the log; the run goes on."""
+    """A line for the log; the run goes on.
+
+    warns: it is a warning that other workers may send, too; it is shown once, without a name.
+    """
 
     text: Text
+    warns: bool = False
 
 
 class StopRun(WireMessage, tag="stop"):

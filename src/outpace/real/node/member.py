@@ -154,6 +154,10 @@ class Member:
         """Have the coordinator print a line for the user; the run continues."""
         self.coordinator.send(Notice(in_short(text)))
 
+    def warn(self, text: str) -> None:
+        """Have the coordinator warn the user, once if several workers do."""
+        self.coordinator.send(Notice(in_short(text), warns=True))
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start the work of this process in its kernel."""
         self.program = self.kernel.spawn(work, self.name)

@@ -122,6 +122,9 @@ class _NoRun:
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
         pass
 
+    def warned(self, text: str) -> None:
+        pass
+
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         return [{}]
 

@@ -133,6 +133,13 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
+class Warns:
+    """A warning for the user. What several workers say alike is shown once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class WantOutcome:
     """The script reads whether its step was cut off: it waits for `Outcome`."""
 
@@ -193,6 +200,7 @@ FromScript: TypeAlias = (
     | Stepped
     | Taken
     | Logged
+    | Warns
     | WantOutcome
     | WantState
     | LoadState

@@ -45,6 +45,7 @@ from outpace.simulation.scripts.messages import (
     TakeStep,
     WantOutcome,
     WantState,
+    Warns,
     Wrote,
     receive,
 )
@@ -61,6 +62,9 @@ class Host(Protocol):
 
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
         """Keep what a script logs now."""
+
+    def warned(self, text: str) -> None:
+        """Warn the user, once if several scripts do."""
 
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return the present state of the optimizer that takes this worker's steps, by block."""
@@ -323,6 +327,8 @@ class ScriptProcess:
             message = self._script.receive()
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
+            elif isinstance(message, Warns):
+                self.host.warned(message.text)
             elif isinstance(message, WantOutcome):
                 self._script.send(Outcome(self._is_cut_off))
             elif isinstance(message, WantState):

@@ -65,6 +65,7 @@ class ScriptRun(VirtualRun):
         self._reached_target = False
         self._unusable: set[int] = set()  # workers whose unusable gradients were noted
         names = [worker_name(worker) for worker in range(experiment.workers)]
+        self._warned: set[str] = set()
         self._first_gradients = SameGradients(names, lambda text: self.warn(text))
         for process in self._processes:
             process.host = self
@@ -218,6 +219,12 @@ class ScriptRun(VirtualRun):
     @abstractmethod
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         """See `Host`."""
+
+    def warned(self, text: str) -> None:
+        """See `Host`."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.warn(text)
 
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
         """Add a point to the metrics; end the run if it reaches the target."""

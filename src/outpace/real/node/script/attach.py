@@ -352,5 +352,6 @@ def attached(
         found.saver = peer.saver = ScriptSaver(
             peer.view, models, experiment, script, kept, found.is_elsewhere
         )
+    HERE.tell = found.process.warn
     take_over(optimizer, found.step, found.state.whole, found.state.loading)
     return found

@@ -116,6 +116,7 @@ class SimulatedScript:
             check=self._require_loadable,
         )
         self._state = HeldState(script, self._holder)
+        HERE.tell = notes.tell
         take_over(optimizer, self.step, self._state.whole, self._state.loading)
 
     def start(self) -> None:

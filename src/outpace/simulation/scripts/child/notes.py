@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from outpace.engine.scripts.misuse import require_log
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
-from outpace.simulation.scripts.messages import Logged
+from outpace.simulation.scripts.messages import Logged, Warns
 
 
 class ScriptNotes:
@@ -44,6 +44,11 @@ class ScriptNotes:
                 yield
         finally:
             self._untimed -= 1
+
+    def tell(self, text: str) -> None:
+        """See `Place.tell`."""
+        if not self.is_copy:
+            self._pipe.send(Warns(text))
 
     def log(self, values: Mapping[str, float]) -> None:
         """See `outpace.log`; also after `outpace.finish`."""

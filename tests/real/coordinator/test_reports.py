@@ -1,0 +1,34 @@
+"""What the coordinator makes of messages for the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outpace.real.coordinator.reports import Reports
+from outpace.real.net.messages import Notice
+
+
+def test_a_warning_that_several_workers_send_is_shown_once_without_their_names():
+    logged: list[str] = []
+    warned: list[str] = []
+    other: Any = None
+    reports = Reports(
+        other,
+        other,
+        other,
+        other,
+        {},
+        other,
+        logged.append,
+        other,
+        2,
+        other,
+        other,
+        other,
+        warned.append,
+    )
+    for name in ("worker-0", "worker-1"):
+        reports.take(name, Notice("its epochs are repeated", warns=True), None)
+        reports.take(name, Notice("a block was slow"), None)
+    assert warned == ["its epochs are repeated"]
+    assert logged == ["worker-0: a block was slow", "worker-1: a block was slow"]
