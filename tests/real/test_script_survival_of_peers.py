@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
 
@@ -28,6 +29,24 @@ STRATEGIES = {
     "ssgd": {"kind": "ssgd"},
     "local-sgd": {"kind": "local-sgd", "every": 2},
     "diloco": {"kind": "diloco", "every": 2},
+    "psgd": {"kind": "psgd"},
+}
+# With these, what is averaged with what depends on timing.
+RELAXED = {
+    "gossip": {"kind": "gossip"},
+    "hpsgd": {"kind": "hpsgd"},
+    "overlap": {
+        "kind": "diloco",
+        "every": 3,
+        "overlap": True,
+        "outer_lr": 1.0,
+        "outer_momentum": 0.0,
+    },
+}
+COUNTED = {
+    **RUN,
+    "task": {"kind": "script", "path": str(SCRIPTS / "counted.py")},
+    "compute": {"kind": "constant", "mean_s": 0.05},
 }
 LOGGED = ["worker", "iteration", "train_loss", "lr", "seen"]
 
@@ -45,6 +64,7 @@ def logged(result: Any) -> dict[str, list[Any]]:
         "ssgd",
         pytest.param("local-sgd", marks=pytest.mark.slow),
         pytest.param("diloco", marks=pytest.mark.slow),
+        pytest.param("psgd", marks=pytest.mark.slow),
     ],
 )
 def test_a_resumed_script_is_bitwise_the_one_without_interruption(kind, tmp_path):
@@ -76,10 +96,46 @@ def test_scripts_repeat_bitwise_after_the_death_of_a_worker(tmp_path):
     assert logged(result) == logged(expected)
 
 
-def test_what_of_scripts_cannot_be_saved_without_servers(tmp_path):
-    saved = {**RUN, **SAVED}
-    with pytest.raises(ConfigError, match="without servers a script can be saved where all"):
-        run({**saved, "sync": {"kind": "gossip"}}, tmp_path / "run")
+def require_each_once(result: Any) -> None:
+    """Assert that each sample of each epoch is in the result once."""
+    counts = result.parameters["counts"]
+    assert counts.allclose(-torch.ones_like(counts), rtol=0, atol=1e-5)
+    summary = result.summary
+    assert (summary["status"], summary["updates_lost"]) == ("complete", 0)
+    assert (summary["iterations"], summary["gradients_applied"]) == ([30, 30], 60)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "gossip",
+        pytest.param("hpsgd", marks=pytest.mark.slow),
+        pytest.param("overlap", marks=pytest.mark.slow),
+    ],
+)
+def test_no_sample_is_lost_or_counts_twice_where_the_result_depends_on_timing(kind, tmp_path):
+    config, folder = {**COUNTED, "sync": RELAXED[kind]}, tmp_path / "run"
+    with pytest.raises(RunError, match="that is enough"):
+        run({**config, **SAVED}, folder, control=once_saved(folder, give_up, 3))
+    result = run(resume=folder)
+    assert int(result.summary["resumed_from"][-6:]) >= 3
+    require_each_once(result)
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RELAXED)
+def test_after_the_death_of_a_worker_no_sample_is_lost_or_counts_twice(kind, tmp_path):
+    config, folder = {**COUNTED, "sync": RELAXED[kind]}, tmp_path / "run"
+    runs: list[Any] = []
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["worker-1"], signal.SIGKILL)
+
+    control = once_saved(folder, kill)
+    result = run({**config, **SAVED}, folder, watch=runs.append, control=control)
+    assert result.summary["restarts"] == 1
+    require_each_once(result)
 
 
 def test_workers_of_a_script_cannot_change(tmp_path):

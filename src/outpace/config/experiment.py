@@ -274,12 +274,6 @@ class Experiment:
                 f"checkpoint: what the workers of {sync.kind} keep beside their models cannot be "
                 "saved yet; leave it out"
             )
-        elif self.checkpoint is not None and isinstance(self.task, Script) and not sync.saved_alike:
-            yield (
-                "checkpoint: without servers a script can be saved where all workers have the same "
-                f"parameters at the same iterations (ssgd, local-sgd, diloco), and {none}: leave "
-                "it out, or use another strategy"
-            )
         if self.workers == 1:
             yield f"workers: {sync.kind} needs at least 2 workers, which average among themselves"
 

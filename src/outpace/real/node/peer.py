@@ -44,6 +44,7 @@ from outpace.sync.messages import Leave, WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
+from outpace.tasks import Script
 
 
 class PeerWorker(WorkerProcess):
@@ -64,7 +65,9 @@ class PeerWorker(WorkerProcess):
         self.strategy = experiment.peers
         self.first_iteration = 0
         self.saver: WorkerSaver | None = None
-        self._is_saved = experiment.checkpoint is not None
+        # Of scripts no checkpoint is taken once the first one has ended.
+        is_saved = experiment.checkpoint is not None and not isinstance(experiment.task, Script)
+        self._is_saved_apart = is_saved and self.strategy.saved_apart
         self._before = Restored()  # what a checkpoint had
         self.workers = experiment.workers
         self.models: PeerModels
@@ -117,7 +120,7 @@ class PeerWorker(WorkerProcess):
         await self.start_run()
         await self.strategy.train(self)
         self.send_result()
-        if self._is_saved and self.strategy.saved_apart:
+        if self._is_saved_apart:
             # Checkpoints need the model of this worker until the others have finished.
             self.flush()
             self.coordinator.send(TrainingDone())

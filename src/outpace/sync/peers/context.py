@@ -42,7 +42,8 @@ class PeerContext(Protocol):
 
         All workers say so after the same all-reduces, before they join another one, and each has
         the parameters that are the result; with `saved_apart`, each after an iteration of its own.
-        Only for strategies with `can_be_saved`.
+        Until the worker computes again, only averages of two may change its models: what a script
+        keeps is saved when it begins to. Only for strategies with `can_be_saved`.
 
         Args:
             accumulated: a sum that the worker has beside its models.

@@ -56,10 +56,6 @@ class DiLoCo(AllReduceStrategy):
     has_own: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
 
-    @property
-    def saved_alike(self) -> bool:
-        return not self.overlap
-
     def __post_init__(self) -> None:
         AllReduceStrategy.__post_init__(self)
         require(0 < self.every < MOST_ITERATIONS, "every", "from 1 to 2^31 − 1", self.every)

@@ -37,7 +37,6 @@ class LocalSgd(BufferAveragingStrategy):
     has_common: ClassVar[bool] = False
     has_own: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
-    saved_alike: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         BufferAveragingStrategy.__post_init__(self)

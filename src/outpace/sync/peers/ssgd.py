@@ -21,7 +21,6 @@ class Ssgd(BufferAveragingStrategy):
 
     averages_gradients: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
-    saved_alike: ClassVar[bool] = True
 
     async def train(self, me: PeerContext) -> None:
         model = me.common()

@@ -48,14 +48,6 @@ class PeerStrategy(ABC):
         """True if the program calls `me.may_save`, so that a run can go on from a checkpoint."""
         return False
 
-    @property
-    def saved_alike(self) -> bool:
-        """True if all workers say `may_save` at the same iterations, with the same parameters.
-
-        Then a run of a script can be saved, too.
-        """
-        return False
-
     @abstractmethod
     async def train(self, me: PeerContext) -> None:
         """Run one worker until `me.must_stop`; the worker leaves the run when this returns."""

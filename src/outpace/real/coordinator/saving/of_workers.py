@@ -50,7 +50,11 @@ class _Open(Open):
 
     @property
     def times(self) -> Mapping[int, Time]:
-        return {worker: part.now for worker, (part, _) in self.parts.items()}
+        found: dict[int, tuple[CheckpointPart, SavedWorker]] = self.parts
+        return {
+            worker: part.now if saved.kept_at is None else saved.kept_at
+            for worker, (part, saved) in found.items()
+        }
 
 
 class CheckpointsOfWorkers(Checkpoints):
@@ -84,6 +88,8 @@ class CheckpointsOfWorkers(Checkpoints):
         self._last = experiment.stop.iterations
         self._finished: set[int] = set()  # workers that have done all their iterations
         self._is_script = isinstance(experiment.task, Script)
+        # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
+        self._waits = self._apart and not self._is_script
         self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
         if resume is not None:
             self._version = resume.updates
@@ -91,14 +97,14 @@ class CheckpointsOfWorkers(Checkpoints):
     def leave(self, name: str, *, lost: bool) -> None:
         """Save this worker no more. The open checkpoint is given up, and begun again.
 
-        A worker with a model of its own that has finished waits, and is still saved.
+        A worker of a task with a model of its own that has finished waits, and is still saved.
         """
         worker = self._names[name]
         if worker not in self._here:
             return
         if not lost:
             self._finished.add(worker)
-            if self._apart:
+            if self._waits:
                 return
         tells = worker == self._teller
         self._here.remove(worker)
@@ -114,7 +120,7 @@ class CheckpointsOfWorkers(Checkpoints):
     @property
     def waiting(self) -> list[str]:
         """The workers that have finished and wait, because their models are saved."""
-        return [worker_name(each) for each in sorted(self._finished)] if self._apart else []
+        return [worker_name(each) for each in sorted(self._finished)] if self._waits else []
 
     @property
     def _can_save(self) -> bool:

@@ -76,6 +76,7 @@ class SavedWorker(msgspec.Struct):
         common: the model that all workers have, if it was asked for it.
         own: what it has beside it, if anything.
         is_complete: see `ScriptState`.
+        kept_at: the time of the run at which its script was saved, if it is one.
     """
 
     worker: int
@@ -86,6 +87,7 @@ class SavedWorker(msgspec.Struct):
     common: ShardRecord | None = None
     own: ShardRecord | None = None
     is_complete: bool = True
+    kept_at: Time | None = None
 
 
 class SavedMean(msgspec.Struct, forbid_unknown_fields=True):
@@ -237,12 +239,19 @@ class WorkerSaver:
 
     def _write(self, number: int, write: Callable[[], SavedWorker]) -> None:
         """Have the state that was taken now written."""
+        self._thread.do(partial(answer, number, self._now(), self._totals(), write))
+
+    def _now(self) -> Time:
+        return max(0, self._view.clock.now)
+
+    def _totals(self) -> Totals:
+        """Return the sums of this worker until now; a copy."""
         view, totals = self._view, Totals()
         totals.add(view.totals())
         # What is computed now is computed again after a resume.
         computed = totals.iterations.get(view.worker, 0)
         totals.iterations[view.worker] = min(computed, self._begins - self._first)
-        self._thread.do(partial(_answer, number, max(0, view.clock.now), totals, write))
+        return totals
 
     def _common_state(self) -> ShardState:
         """Return the state of the model that all workers have now."""
@@ -272,18 +281,16 @@ class WorkerSaver:
 
     def _write_mean(self, order: WriteMean) -> None:
         own, view = self._models.own_block, self._view
-        assert own is not None
 
         def write() -> SavedMean:
             folder = Path(order.folder)
-            mean: Value = own.read()
+            mean: Value | None = None if own is None else own.read()
             if not isinstance(mean, Phantom):
                 mean = mean_parameters(folder, order.files)
             state = common_state({view.worker: 0}, 0, 0, mean, {})
             return SavedMean(*write_shard(folder, state, name=COMMON))
 
-        now = max(0, view.clock.now)
-        self._thread.do(partial(_answer, order.number, now, Totals(), write))
+        self._thread.do(partial(answer, order.number, self._now(), Totals(), write))
 
 
 def _write(
@@ -299,7 +306,7 @@ def _write(
     return saved
 
 
-def _answer(
+def answer(
     number: int, now: Time, totals: Totals, write: Callable[[], SavedWorker | SavedMean]
 ) -> CheckpointPart | CheckpointFailed:
     """Write files; return what to tell the coordinator."""

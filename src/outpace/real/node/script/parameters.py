@@ -15,6 +15,7 @@ from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import numeric_settings
 from outpace.errors import DivergenceError
+from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
 
@@ -66,6 +67,17 @@ class Tail:
         return gradient, StepSettings(settings, unused)
 
 
+class Changes:
+    """The sum of the changes of a model from some moment on."""
+
+    def __init__(self) -> None:
+        self.total: torch.Tensor | None = None  # None: there were none
+
+    def add(self, by: torch.Tensor) -> None:
+        """Add a change, of which this takes a copy."""
+        self.total = by.clone() if self.total is None else self.total.add_(by)
+
+
 class InPlace:
     """The parameters in the model, changed there by the script's own optimizer.
 
@@ -88,6 +100,7 @@ class InPlace:
         self._changed, self._stepped = changed, stepped
         self._is_in_use = False
         self._later: torch.Tensor | None = None  # still to be added to the model
+        self.noted: list[Changes] = []  # are told of each change that is no step
 
     def read(self) -> Value:
         flat = self._script.flat()
@@ -103,6 +116,8 @@ class InPlace:
 
     def change(self, by: torch.Tensor) -> None:
         """Add `by`, which the caller must not use again. `read` includes it at once."""
+        for each in self.noted:
+            each.add(by)
         self._later = by if self._later is None else self._later.add_(by)
         if not self._is_in_use:
             self._add()
@@ -185,6 +200,16 @@ class BesideModel:
     def load_state(self) -> None:
         """Replace the optimizer's state by that of the script's optimizer."""
         self._step.load(self._script.state_within(self._all))
+
+    def restore(self, parameters: torch.Tensor, state: OptimizerState, version: int) -> None:
+        """Go on from a checkpoint, before the first commit."""
+        self._flat.copy_(parameters)
+        self._step.load(state)
+        self.version = version
+
+    def optimizer_state(self) -> dict[int, State]:
+        """Return a copy of the optimizer's state, for `restore`."""
+        return self._step.state()
 
     def read(self) -> torch.Tensor:
         """Return the parameters themselves; the next commit changes them."""

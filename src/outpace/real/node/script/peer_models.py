@@ -7,20 +7,23 @@ from contextlib import contextmanager
 
 import torch
 
-from outpace.blocks.block import Block, Value
+from outpace.blocks.block import Block, Value, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.optimizer_state import require_loadable
+from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.parameters import (
     BesideModel,
+    Changes,
     InPlace,
     ScriptReplica,
     Tail,
     WithBuffers,
 )
 from outpace.real.node.script.trainer import ScriptTrainer
+from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 from outpace.sync.peers.parameters import Common, SharedModel
@@ -85,6 +88,54 @@ class ScriptModels:
         """Replace the state that is held by that of the script's optimizer."""
         assert isinstance(self._common, BesideModel)
         self._common.load_state()
+
+    # -- checkpoints -----------------------------------------------------------------
+
+    def common_state(self) -> tuple[Value, OptimizerState, int]:
+        """Return a copy of the model that all workers have, its optimizer's state, its gradients.
+
+        The optimizer of the script keeps its state itself.
+        """
+        if self.shared is not None:
+            return self.shared.state()
+        if isinstance(self._common, BesideModel):
+            return self._common.read().clone(), self._common.optimizer_state(), 0
+        return self._script.flat(), {}, 0
+
+    def restore(self, state: ShardState, own: Value | None) -> None:
+        """Go on from a checkpoint.
+
+        Args:
+            state: of the model that all workers have.
+            own: the parameters in the worker's own model; None: as in `state`.
+        """
+        if self.shared is not None:
+            self.shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
+        elif isinstance(self._common, BesideModel):
+            flat = whole(state.parameters)
+            assert isinstance(flat, torch.Tensor)
+            self._common.restore(flat, state.optimizer, state.version)
+        self._script.load([state.parameters if own is None else own])
+
+    def note_changes(self) -> Changes:
+        """Note the changes of the worker's own model by averages from now on."""
+        changes = Changes()
+        self._in_place.noted.append(changes)
+        return changes
+
+    def forget(self, changes: Changes) -> None:
+        """Note no more of these changes."""
+        self._in_place.noted.remove(changes)
+
+    def own_without(self, changes: Changes | None) -> Value:
+        """Return a copy of the worker's own parameters without these changes."""
+        flat = whole(self._in_place.read())
+        assert isinstance(flat, torch.Tensor)
+        if changes is not None and changes.total is not None:
+            flat -= changes.total.to(flat.device)
+        return flat
+
+    # ---------------------------------------------------------------------------------
 
     def state_digest(self) -> str:
         return self._script.state_digest() if self._strategy.has_common else ""

@@ -1,14 +1,18 @@
 """Saves a script without servers for checkpoints, and restores it.
 
-The models of a script are in its own model, and what its optimizer remembers is in its optimizer.
-All workers say `may_save` at the same iterations (`PeerStrategy.saved_alike`), and the script's
-model does not change from there to the first forward pass that follows. There everything is copied,
-as with servers (`engine.scripts.kept`), and written by another thread.
+What a script keeps is copied when it begins the first forward pass of an iteration, as with servers
+(`engine.scripts.kept`). What its program has is taken where the program says `may_save`, at the end
+of the iteration before. In between, only an average with another worker may change its model.
+
+Workers that average in pairs, or never (`PeerStrategy.saved_apart`), are all asked at one moment,
+when no average is under way. A script that computes a gradient then is saved at the end of the
+iteration, without what averages have changed since it was asked. So the mean of the models is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,22 +25,51 @@ from outpace.engine.resuming import kept_in, state_of
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import RunError
-from outpace.real.net.checkpoint_messages import CheckpointFailed
+from outpace.real.net.checkpoint_messages import CheckpointFailed, TakeCheckpoint
 from outpace.real.node.saving.of_worker import (
     COMMON,
     Restored,
-    SavedModels,
     SavedWorker,
     WorkerSaver,
     WorkerView,
+    answer,
 )
+from outpace.real.node.script.parameters import Changes
+from outpace.real.node.script.peer_models import ScriptModels
 from outpace.record.checkpoints import Checkpoint, write_shard, write_tensors
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
+from outpace.record.totals import Totals
 from outpace.support.place import HERE
-from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.checkpoint.workers import common_state
+from outpace.support.units import Time
+from outpace.sync.checkpoint.state import PendingIteration, ShardState
+from outpace.sync.checkpoint.workers import (
+    accumulated_in,
+    common_state,
+    state_of_worker,
+    unsent_in,
+)
 from outpace.sync.messages import worker_name
+
+
+@dataclass(slots=True)
+class _Due:
+    """What the program of a worker had for a request, until its script begins its next iteration.
+
+    Attributes:
+        now: the time of the run.
+        totals: the sums of this worker until then.
+        saved: the worker's part of the checkpoint, without files.
+        common: the model that all workers have, if it is asked for.
+        own: what the worker has beside it and its script, if anything.
+    """
+
+    order: TakeCheckpoint
+    now: Time
+    totals: Totals
+    saved: SavedWorker
+    common: ShardState | None
+    own: ShardState | None
 
 
 class ScriptSaver(WorkerSaver):
@@ -50,7 +83,7 @@ class ScriptSaver(WorkerSaver):
     def __init__(
         self,
         view: WorkerView,
-        models: SavedModels,
+        models: ScriptModels,
         experiment: Experiment,
         script: ScriptModel,
         kept: KeptState,
@@ -58,7 +91,11 @@ class ScriptSaver(WorkerSaver):
     ) -> None:
         super().__init__(view, models, experiment)
         self._script, self._kept, self._is_paused = script, kept, is_paused
-        self._due: list[int] = []  # requests for the next forward pass
+        self._of_script = models
+        self._due: list[_Due] = []  # for the next forward pass
+        # Requests that came in the middle of an iteration, and the changes by averages since.
+        self._at_end: dict[int, Changes] = {}
+        self._is_between = True  # the script has not begun the iteration that comes next
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._tree: dict[str, Any] | None = None  # what the script goes on with
 
@@ -68,18 +105,22 @@ class ScriptSaver(WorkerSaver):
         self._first = self._begins = first
         if resume is None:
             return Restored()
-        name = worker_name(self._view.worker)
+        worker, workers = self._view.worker, self._experiment.workers
         try:
             checkpoint = Checkpoint(resume)
             state = state_of(checkpoint, self._experiment, 0)
-            tree = self._tree = read_tree(resume / kept_in(self._view.worker))
+            own = checkpoint.own_state(worker, workers)
+            tree = self._tree = read_tree(resume / kept_in(worker))
         except (OSError, Damaged) as error:
-            raise RunError(f"{name} cannot read its checkpoint: {error}") from error
-        if (outer := self._models.shared) is not None:
-            outer.restore(state.parameters, state.optimizer, state.pushes, state.version)
-        self._script.load([tree["model"]])
-        self._script.replace_state(tree["optimizer"])
-        return Restored(state.version, checkpoint.index.updates)
+            raise RunError(f"{worker_name(worker)} cannot read its checkpoint: {error}") from error
+        mine = own.parameters if own is not None and own.parameters.nbytes else None
+        self._of_script.restore(state, tree.get("model", mine))
+        if not self._of_script.holds_state:
+            self._script.replace_state(tree["optimizer"])
+        updates = checkpoint.index.updates
+        if not self._strategy.has_common and own is not None:
+            updates = own.version
+        return Restored(state.version, updates, accumulated_in(state, own), unsent_in(own))
 
     def begin(self) -> None:
         """Put the script into the state that it had at a checkpoint, if it goes on from one.
@@ -91,17 +132,58 @@ class ScriptSaver(WorkerSaver):
         if tree is not None:
             self._kept.restore(tree["kept"])
         HERE.data.steps()
+        self._is_between = False
 
     def stepped(self) -> None:
-        """A step of the script has ended."""
+        """A step of the script has ended; it goes on with the next iteration."""
         HERE.data.steps()
+        self._is_between = False
 
     # -- saving ----------------------------------------------------------------------
 
+    def look(
+        self,
+        iteration: int,
+        pending: Callable[[], PendingIteration | None],
+        *,
+        has_unsent: bool = False,
+    ) -> None:
+        self._is_between = True
+        super().look(iteration, pending, has_unsent=has_unsent)
+        waiting, self._at_end = self._at_end, {}
+        for number, changes in waiting.items():
+            self._of_script.forget(changes)
+            if number in self._asked:  # it was not given up
+                self._take_now(number, changes)
+
     def _take(self, number: int) -> None:
-        self._due.append(number)
+        if self._is_between:
+            self._take_now(number, None)
+        else:
+            self._at_end[number] = self._of_script.note_changes()
+
+    def _take_now(self, number: int, changes: Changes | None) -> None:
+        """Take what the program has; what the script keeps follows at its next forward pass.
+
+        changes: of the model that are not part of the checkpoint.
+        """
+        order = self._asked[number]
+        common = self._common_state() if order.common else None
+        own = None if order.clock == 0 else self._own_of_program(changes)  # 0: the run begins
+        now, totals = self._now(), self._totals()
+        self._due.append(_Due(order, now, totals, self._saved(), common, own))
         if self._hook is None:
             self._hook = register_module_forward_pre_hook(self._forward)
+
+    def _own_of_program(self, changes: Changes | None) -> ShardState | None:
+        """Return what the worker has beside what the script keeps."""
+        pending, view = self._pending(), self._view
+        parameters = self._of_script.own_without(changes) if self._strategy.saved_apart else None
+        if pending is None and parameters is None:
+            return None
+        held = () if pending is None else (pending,)
+        steps = 0 if self._strategy.has_common else view.updates()
+        return state_of_worker(view.worker, self._begins, {}, held, parameters, steps)
 
     def _forward(self, *_: Any) -> None:
         """Save the script at the first forward pass of the iteration."""
@@ -110,46 +192,44 @@ class ScriptSaver(WorkerSaver):
         assert self._hook is not None
         self._hook.remove()
         self._hook, due, self._due = None, self._due, []
-        for number in due:
-            if number in self._asked:  # it was not given up
-                self._save(number)
+        for each in due:
+            if each.order.number in self._asked:  # it was not given up
+                self._save(each)
 
-    def _save(self, number: int) -> None:
-        order, view = self._asked.pop(number), self._view
-        script, name = self._script, worker_name(view.worker)
-        tree = {
-            "kept": self._kept.state(),
-            "model": script.flat(),
-            "optimizer": script.whole_state(),
-        }
+    def _save(self, due: _Due) -> None:
+        order, view, script = due.order, self._view, self._script
+        del self._asked[order.number]
+        tree: dict[str, Any] = {"kept": self._kept.state(), "optimizer": {}}
+        if not self._of_script.holds_state:
+            tree["optimizer"] = script.whole_state()
+            if due.own is None or not due.own.parameters.nbytes:
+                tree["model"] = script.flat()
         try:
-            copy = packed_tree(tree, f"what the script of {name} keeps")
+            copy = packed_tree(tree, f"what the script of {worker_name(view.worker)} keeps")
         except Unfit as error:
-            view.send(CheckpointFailed(number, str(error)))
+            view.send(CheckpointFailed(order.number, str(error)))
             return
-        common = self._common_state() if order.common else None
-        write = partial(_write, Path(order.folder), self._saved(), common, copy)
-        self._write(number, write)
-
-    def _saved(self) -> SavedWorker:
-        saved = super()._saved()
-        saved.is_complete = self._kept.is_complete
-        return saved
+        due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
+        write = partial(_write, Path(order.folder), due, copy)
+        self._thread.do(partial(answer, order.number, due.now, due.totals, write))
 
     def _common_state(self) -> ShardState:
         """Return the state of the model that all workers have now."""
-        if self._models.shared is not None:
-            return super()._common_state()
         view = self._view
-        return common_state({view.worker: self._begins}, view.results(), 0, self._script.flat(), {})
+        parameters, optimizer, gradients = self._of_script.common_state()
+        iterations = {view.worker: self._begins}
+        return common_state(iterations, view.results(), gradients, parameters, optimizer)
 
 
-def _write(
-    folder: Path, saved: SavedWorker, common: ShardState | None, copy: dict[str, torch.Tensor]
-) -> SavedWorker:
-    """Write what there is of a worker; return `saved` with the records."""
-    if common is not None:
-        saved.common, part = write_shard(folder, common, name=COMMON)
+def _write(folder: Path, due: _Due, copy: dict[str, torch.Tensor]) -> SavedWorker:
+    """Write what there is of a worker; return its part of the checkpoint."""
+    saved = due.saved
+    if due.common is not None:
+        saved.common, part = write_shard(folder, due.common, name=COMMON)
+        saved.parts.append(part)
+    if due.own is not None:
+        name = f"{worker_name(saved.worker)}-model"
+        saved.own, part = write_shard(folder, due.own, name=name)
         saved.parts.append(part)
     saved.parts.append(write_tensors(folder / kept_in(saved.worker), copy))
     return saved
