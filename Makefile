@@ -37,6 +37,7 @@ demo: $(READY)
 ROUNDS ?= 5
 FAULTS ?= 5000
 KILLS ?= 2000
+INPUTS ?= 100000
 
 soak: $(READY)
 	$(BIN)/python -m tests.faults.search --seeds $(FAULTS) --first \
@@ -46,6 +47,7 @@ soak: $(READY)
 		$(BIN)/python -m pytest -m "hypothesis or stateful" --numprocesses $(JOBS) --dist loadfile \
 			--hypothesis-profile soak --hypothesis-seed $$seed || exit 1; \
 	done
+	$(BIN)/python -m tests.fuzz.guided -runs=$(INPUTS) -max_len=256 -artifact_prefix=/tmp/
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
 
 test: $(READY)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from tests.faults.cluster import Silent
+from tests.fuzz.coordinator import FuzzedCoordinator
 from tests.fuzz.messages import damaged, decoded, random_message
 
 from outpace.errors import ProtocolError
@@ -37,8 +38,8 @@ class Fuzzed:
         counts: of messages, by what became of them.
     """
 
-    def __init__(self, seed: int) -> None:
-        self._draw, self._count = random.Random(seed), 0
+    def __init__(self, draw: random.Random) -> None:
+        self._draw, self._count = draw, 0
         self.counts: Counter[str] = Counter()
 
     def step(self) -> None:
@@ -166,7 +167,7 @@ def _packed(serial: int) -> bytes:
 
 def run(messages: int, seed: int = 0) -> Counter[str]:
     """Give so many messages; return what became of them."""
-    fuzzed = Fuzzed(seed)
-    for _ in range(messages):
-        fuzzed.step()
-    return fuzzed.counts
+    fuzzed, coordinator = Fuzzed(random.Random(seed)), FuzzedCoordinator(random.Random(seed))
+    for place in range(messages):
+        (coordinator if place % 4 == 3 else fuzzed).step()
+    return fuzzed.counts + coordinator.counts

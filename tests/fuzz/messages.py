@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -36,9 +37,12 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(ANY_MESSAGE)
 
 
-def random_message(draw: random.Random) -> bytes:
-    """Return the bytes of a message of any kind, most of them legal."""
-    kind = draw.choice(_OFTEN if draw.random() < 0.6 else KINDS)
+def random_message(draw: random.Random, often: Sequence[type] = _OFTEN) -> bytes:
+    """Return the bytes of a message of any kind, most of them legal.
+
+    often: the kinds of most messages.
+    """
+    kind = draw.choice(often if draw.random() < 0.6 else KINDS)
     return _ENCODER.encode([_tag(kind), *(_value(t, draw) for t in _fields(kind))])
 
 
@@ -73,6 +77,31 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
             case _:
                 data = data[:at] + draw.randbytes(to - at) + data[to:]
     return data if draw.random() > 0.01 else draw.randbytes(draw.randint(0, 64))
+
+
+def random_part(kind: type, draw: random.Random, **fields: Any) -> bytes:
+    """Return the bytes of a structure that a message carries; with these values."""
+    return _ENCODER.encode(_given(_info(kind), draw, fields))
+
+
+@cache
+def _info(kind: type) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _given(info: inspect.Type, draw: random.Random, fields: dict[str, Any]) -> Any:
+    """Return a random value whose structures have these values where they have such fields."""
+    if isinstance(info, inspect.UnionType) and draw.random() < 0.8:
+        inner = [each for each in info.types if isinstance(each, inspect.StructType)]
+        return _given(inner[0], draw, fields) if inner else _value(info, draw)
+    if not isinstance(info, inspect.StructType):
+        return _value(info, draw)
+    return {
+        field.encode_name: fields[field.name]
+        if field.name in fields and draw.random() < 0.9
+        else _given(field.type, draw, fields)
+        for field in info.fields
+    }
 
 
 @cache
@@ -114,7 +143,8 @@ def _value(kind: inspect.Type, draw: random.Random) -> Any:
         case inspect.UnionType():
             return _value(draw.choice(kind.types), draw)
         case inspect.StructType():
-            return [_value(field.type, draw) for field in kind.fields]
+            fields = {field.encode_name: _value(field.type, draw) for field in kind.fields}
+            return list(fields.values()) if kind.array_like else fields
         case inspect.NoneType():
             return None
         case inspect.BytesType():

@@ -1,15 +1,50 @@
 """Messages from the wire, random and damaged: what is illegal is refused and changes nothing.
 
-`python -m tests.fuzz --messages 1000000` tries more.
+`python -m tests.fuzz --messages 1000000` tries more, and `python -m tests.fuzz.guided` is guided by
+the code that inputs reach.
 """
 
+import os
+import random
+import subprocess
+import sys
+
 import pytest
+from tests.fuzz.coordinator import SYNCS, FuzzedCoordinator
 from tests.fuzz.machines import run
+
+from outpace.real.net.messages import BatchSize, Fetch, FirstDigest, TrainingDone
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_illegal_message_changes_nothing_and_raises_protocol_error_only(seed):
     counts = run(2500, seed)
-    for what in ("decoder", "shard", "membership", "planner"):
+    for what in ("decoder", "shard", "membership", "planner", "coordinator"):
         assert counts[f"taken by the {what}"] > 0
         assert counts[f"refused by the {what}"] > 0
+
+
+def test_inputs_that_are_guided_by_coverage_find_nothing():
+    pytest.importorskip("atheris", reason="it has wheels for Linux on x86-64")
+    command = [sys.executable, "-m", "tests.fuzz.guided", "-runs=400", "-seed=1", "-max_len=256"]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env=dict(os.environ), check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "Done 400 runs" in ended.stderr
+
+
+# -- what the search has found ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", SYNCS)
+@pytest.mark.parametrize("message", [FirstDigest(0, "a"), TrainingDone(), Fetch(), BatchSize(3)])
+def test_a_server_that_speaks_as_a_worker_is_refused(kind, message):
+    coordinator = FuzzedCoordinator(random.Random(0), kind)
+    try:
+        for name in ("worker-0", "worker-1", "worker-2"):
+            assert coordinator.hear(name, message)
+        if SYNCS[kind].get("servers") is None:
+            assert not coordinator.hear("server-1", message)
+    finally:
+        coordinator.close()

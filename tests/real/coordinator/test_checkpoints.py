@@ -253,3 +253,44 @@ def test_a_message_that_cannot_be_right_is_refused(tmp_path):
     run.hear(1, CheckpointMissed(9, 1))
     assert [name for name, _ in run.refused] == ["worker-0", "server-0", "server-1"]
     assert not run.checkpoints.take("server-0", Ready())
+
+
+def test_a_server_that_says_it_saved_what_cannot_be_is_refused(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.wait(5)
+    number, clock = run.clocks()
+    wrong = {"watermarks": (1,)}, {"watermarks": (1, 2**60)}, {"version": -1}, {"pushes": 2**60}
+    for count, changes in enumerate(wrong, 1):
+        run.saved(1, number, clock, **changes)
+        assert len(run.refused) == count
+    run.saved(0, number, clock)
+    run.saved(1, number, clock)
+    run.wait(1)
+    assert run.keeper.last == number
+
+
+def test_no_order_is_beyond_what_its_receiver_takes_whatever_a_server_reports(tmp_path):
+    run = Run(tmp_path, {"every_s": 5}, sync="bsp")
+    run.begin()
+    run.totals["server-0"].iterations[0] = 2**62
+    run.wait(5)
+    for _ in range(80):  # the lead is doubled each time
+        number = max(order.number for _, order in run.told if isinstance(order, TakeCheckpoint))
+        run.hear(1, CheckpointMissed(number, 2**53))
+    run.hear(0, VersionReached(2**53, 2**53))
+    for _, order in run.orders():
+        again = msgspec.msgpack.decode(msgspec.msgpack.encode(order), type=type(order))
+        assert again == order
+
+
+def test_a_server_that_missed_a_checkpoint_that_is_complete_is_not_heard(tmp_path):
+    run = Run(tmp_path, {"every_s": 5})
+    run.begin()
+    run.wait(5)
+    number, clock = run.clocks()
+    for server in (0, 1):
+        run.saved(server, number, clock)
+    run.hear(1, CheckpointMissed(number, clock + 1))
+    run.wait(1)
+    assert run.keeper.last == number

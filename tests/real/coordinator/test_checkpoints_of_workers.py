@@ -273,3 +273,29 @@ def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     encoded = msgspec.msgpack.encode(saved)
     run.hear(1, CheckpointPart(2, 0, Totals(), encoded))
     assert run.refused == [("worker-1", "it saved worker 2")]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_only_the_worker_that_was_asked_for_it_saves_the_common_model(tmp_path, asked):
+    run = Run(tmp_path, "hpsgd")
+    run.wait(5)
+    number, clock = next(
+        (order.number, order.clock)
+        for _, order in run.orders()
+        if isinstance(order, TakeCheckpoint)
+    )
+    wrong = 0 if asked else 1
+    run.save(wrong, number, clock, clock, common=not asked)
+    assert [name for name, _ in run.refused] == [worker_name(wrong)]
+    for worker in range(3):
+        run.save(worker, number, clock, clock, common=worker == 0)
+    run.wait(1)
+    assert run.keeper.last == number
+
+
+def test_a_worker_that_says_it_has_done_what_cannot_be_is_refused(tmp_path):
+    run = Run(tmp_path, "ssgd")
+    run.wait(5)
+    order = next(order for _, order in run.orders() if isinstance(order, TakeCheckpoint))
+    run.save(1, order.number, 2**60, order.clock, own=False)
+    assert run.refused == [("worker-1", "it saved numbers that cannot be")]

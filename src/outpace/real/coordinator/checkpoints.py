@@ -13,8 +13,8 @@ from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import Checkpoints, Open, Saving
-from outpace.real.net.checkpoint_messages import CheckpointPart, TakeCheckpoint
+from outpace.real.coordinator.saving.base import Checkpoints, Open, Saving, require_record
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
 from outpace.real.net.transport import Listener
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.record.checkpoints import Taken
@@ -59,7 +59,7 @@ class CheckpointsOfServers(Checkpoints):
         self._passes_over = True
 
     def _target(self, clock: int) -> int:
-        return max(clock, *self._iterations().values(), 0) + _AHEAD
+        return min(max(clock, *self._iterations().values(), 0), MOST_CLOCK) + _AHEAD
 
     def _iterations(self) -> dict[int, int]:
         """Return how many iterations each worker has reported."""
@@ -72,6 +72,7 @@ class CheckpointsOfServers(Checkpoints):
         saved = msgspec.msgpack.decode(message.saved, type=SavedShard)
         if saved.record.shard != number or saved.part.file != saved.record.file:
             raise ProtocolError(f"it saved shard {saved.record.shard}")
+        require_record(saved.record, len(self._others))
         return saved, saved.record.clock
 
     def _ask(self, order: Order, folder: Path) -> None:

@@ -49,6 +49,7 @@ from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)
+_OF_WORKERS = BatchSize, FirstDigest, Fetch, ModelBuffers, ScriptLog, TrainingDone
 
 
 class Reports:
@@ -161,7 +162,9 @@ class Reports:
 
     def take(self, name: str, message: WireMessage, block: Block | None) -> None:
         block = None if block is None else whole(block)
-        if isinstance(message, TraceReport):
+        if isinstance(message, _OF_WORKERS) and name not in self._numbers:
+            self._listener.refuse(name, f"only workers send {type(message).__name__}")
+        elif isinstance(message, TraceReport):
             self._add_rows(name, message, block)
         elif isinstance(message, TimingReport):
             self._add_times(name, block)
@@ -179,7 +182,7 @@ class Reports:
         elif isinstance(message, BatchSize):
             self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptLog):
-            self._take_log(name, message)
+            self._observer.logged(self._numbers[name], message)
         elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
             pass
         elif not self._architecture.take(name, message, block):
@@ -205,13 +208,6 @@ class Reports:
             self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
             self.buffers = block
-
-    def _take_log(self, name: str, message: ScriptLog) -> None:
-        worker = self._numbers.get(name)
-        if worker is None:
-            self._listener.refuse(name, "only workers log")
-        else:
-            self._observer.logged(worker, message)
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined and not self.may_join_again(name):

@@ -11,6 +11,9 @@ from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireMessage
 
 Encoded: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=1 << 21)]
+# Clocks and versions that processes report. What is asked for a little later is within Count.
+MOST_CLOCK: Final = 1 << 53
+Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
 MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
 
@@ -58,8 +61,8 @@ class TellVersion(WireMessage, tag="tell version"):
 class VersionReached(WireMessage, tag="version reached"):
     """The answer to TellVersion. clock: of the shard."""
 
-    version: Count
-    clock: Count
+    version: Clock
+    clock: Clock
 
 
 class CheckpointPart(WireMessage, tag="checkpoint saved"):
@@ -82,7 +85,7 @@ class CheckpointMissed(WireMessage, tag="checkpoint missed"):
     """
 
     number: Count
-    clock: Count
+    clock: Clock
 
 
 class CheckpointFailed(WireMessage, tag="checkpoint failed"):

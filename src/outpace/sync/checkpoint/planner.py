@@ -21,6 +21,7 @@ from typing import Final
 from outpace.errors import ProtocolError
 
 _LEAD: Final = 2  # iterations, at first
+_MOST_LEAD: Final = 1 << 30
 _TRIES: Final = 12  # the lead is then 8,192 iterations
 
 
@@ -108,7 +109,7 @@ class CutPlanner:
             return []
         self._tries += 1
         if clock != self._target:
-            self._lead *= 2
+            self._lead = min(2 * self._lead, _MOST_LEAD)
         return [*self.abandon(), *self.begin()]
 
     def abandon(self) -> list[GiveUp]:

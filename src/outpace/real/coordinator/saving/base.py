@@ -20,6 +20,7 @@ from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.net.checkpoint_messages import (
+    MOST_CLOCK,
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
@@ -30,7 +31,7 @@ from outpace.real.net.checkpoint_messages import (
 from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
 from outpace.real.node.member import REPORT_EVERY_S
-from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
@@ -72,6 +73,18 @@ class Open:
     def times(self) -> Mapping[int, Time]:
         """For each worker whose script is saved, the time of the run at which it was."""
         return {}
+
+
+def require_record(record: ShardRecord, workers: int | None = None) -> None:
+    """Raise ProtocolError if what a process says of its part cannot be in the index of a run.
+
+    workers: whose progress it has; None: that is not known.
+    """
+    if workers is not None and len(record.watermarks) != workers:
+        raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
+    numbers = (record.clock, record.version, record.pushes, *(1 + n for n in record.watermarks))
+    if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
+        raise ProtocolError("it saved numbers that cannot be")
 
 
 class Checkpoints(ABC):
@@ -234,6 +247,8 @@ class Checkpoints(ABC):
             return  # it was given up
         if isinstance(message, CheckpointMissed):
             orders = self._planner.missed(message.number, process, message.clock)
+            if not orders:
+                return  # it is complete already, or all processes have left
             self._give_up(present, [each for each in orders if isinstance(each, GiveUp)])
             self._order([each for each in orders if isinstance(each, Order)])
         elif isinstance(message, CheckpointFailed):
@@ -285,7 +300,9 @@ class Checkpoints(ABC):
             self._order(self._planner.begin(self._target(clock)))
 
     def _order(self, orders: Sequence[Order]) -> None:
-        """Have the processes save their parts for a new checkpoint."""
+        """Have the processes save their parts for a new checkpoint, if there are any."""
+        if not orders:
+            return
         number = orders[0].number
         try:
             folder = self._keeper.begin(number)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -19,8 +20,19 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import LONGEST_S, Checkpoints, Open, Saving
-from outpace.real.net.checkpoint_messages import CheckpointPart, TakeCheckpoint, WriteMean
+from outpace.real.coordinator.saving.base import (
+    LONGEST_S,
+    Checkpoints,
+    Open,
+    Saving,
+    require_record,
+)
+from outpace.real.net.checkpoint_messages import (
+    MOST_CLOCK,
+    CheckpointPart,
+    TakeCheckpoint,
+    WriteMean,
+)
 from outpace.real.net.transport import Listener
 from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
 from outpace.record.checkpoints import ShardRecord, Taken
@@ -45,8 +57,11 @@ class Groups(Protocol):
         """Call this when no average of two is under way, before another one begins."""
 
 
+@dataclass(eq=False)
 class _Open(Open):
-    """A checkpoint that is being taken."""
+    """A checkpoint that is being taken. common: the worker that saves the common model, if any."""
+
+    common: int | None = None
 
     @property
     def times(self) -> Mapping[int, Time]:
@@ -137,7 +152,7 @@ class CheckpointsOfWorkers(Checkpoints):
         return self._here[0]
 
     def _target(self, clock: int) -> int:
-        return max(clock, self._groups.averages) + _AHEAD
+        return min(max(clock, self._groups.averages), MOST_CLOCK) + _AHEAD
 
     def _begin_if_due(self, clock: int = 0) -> None:
         if self._is_due and self._open is None and self._can_save:
@@ -154,14 +169,23 @@ class CheckpointsOfWorkers(Checkpoints):
         is_first = order.shard == self._here[0]
         common = is_first and (not self._apart or not self._has_begun)
         clock = order.clock if self._has_begun else 0
+        if common:
+            assert isinstance(self._open, _Open)
+            self._open.common = order.shard
         self._tell(order.shard, TakeCheckpoint(order.number, clock, str(folder), common))
 
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
         if saved.own is not None and saved.own.shard != number:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
-        if not saved.is_complete:
-            self.unrepeatable.add(number)
+        assert isinstance(self._open, _Open)
+        if (saved.common is not None) != (self._open.common == number):
+            raise ProtocolError("it saved the common model unasked, or did not save it")
+        for record in (saved.common, saved.own):
+            if record is not None:
+                require_record(record)
+        if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.results, saved.updates)):
+            raise ProtocolError("it saved numbers that cannot be")
         return saved, saved.results
 
     def _missing(self, present: Open) -> list[str]:
@@ -172,10 +196,14 @@ class CheckpointsOfWorkers(Checkpoints):
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
         if not self._lacks_mean(present):
             super()._take_part(present, process, message)
+            if not present.parts[process][1].is_complete:
+                self.unrepeatable.add(process)
             return
         if process != self._here[0]:
             raise ProtocolError("it has saved its part before")
-        self._mean = message, msgspec.msgpack.decode(message.saved, type=SavedMean)
+        saved = msgspec.msgpack.decode(message.saved, type=SavedMean)
+        require_record(saved.mean)
+        self._mean = message, saved
         super()._has_all_parts(present)
 
     def _lacks_mean(self, present: Open) -> bool:

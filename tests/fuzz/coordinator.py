@@ -1,0 +1,395 @@
+"""The coordinator's handlers: none may raise anything but an error that ends the run in order.
+
+The coordinator is that of real runs, with its kernel in virtual time and a listener without a
+network. Its processes say anything, at any time, and are lost at any time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import msgspec
+import torch
+from tests.fuzz.messages import decoded, random_message, random_part
+
+from outpace.blocks.packing import DTYPES
+from outpace.config.reading import experiment_from
+from outpace.errors import OutpaceError
+from outpace.kernel import WalkerError
+from outpace.predict.interface import Wait
+from outpace.predict.rules.baselines import Fixed
+from outpace.real.coordinator import parts as coordinator_parts
+from outpace.real.coordinator.coordinator import JOIN_S
+from outpace.real.coordinator.parts import Parts
+from outpace.real.coordinator.saving.base import Saving
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFailed,
+    CheckpointMissed,
+    CheckpointPart,
+    VersionReached,
+)
+from outpace.real.net.membership_messages import WorkerReplaced
+from outpace.real.net.messages import (
+    PHANTOM,
+    BlockHead,
+    Fetch,
+    FirstDigest,
+    JoinRun,
+    ProcessDone,
+    ProcessFailed,
+    Ready,
+    ScriptLog,
+    Snapshot,
+    TimingReport,
+    TraceReport,
+    TrainingDone,
+)
+from outpace.real.net.peer_messages import (
+    AskStore,
+    AverageEnded,
+    AverageFailed,
+    ComeToMeeting,
+    EnterAllReduce,
+    GroupBroken,
+    SeekPartner,
+)
+from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.node.checkpoint_writer import SavedShard
+from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
+from outpace.record.sinks import NoSink
+from outpace.record.totals import Totals
+from outpace.record.trace import Trace
+from outpace.support.version import __version__
+from outpace.sync.messages import Done, Leave, Pause, Pull, Rejoin, Resume, WireMessage
+
+WORKERS, SERVERS, ELEMENTS = 3, 2, 4
+SYNCS: Final[dict[str, dict[str, Any]]] = {
+    "asp": {"sync": {"kind": "asp"}},
+    "global barrier": {"sync": {"kind": "bsp"}, "barrier": "global"},
+    "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count"}},
+    "ssgd": {"sync": {"kind": "ssgd"}, "servers": 1},
+    "hpsgd": {"sync": {"kind": "hpsgd", "start_together": True}, "servers": 1},
+    "gossip": {"sync": {"kind": "gossip"}, "servers": 1},
+}
+HANDLED: Final = (
+    *(JoinRun, Ready, TraceReport, TimingReport, ProcessDone, ProcessFailed, FirstDigest),
+    *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
+    *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
+    *(Pull, Done, Leave, Pause, Resume, Rejoin),
+    *(EnterAllReduce, GroupBroken, ComeToMeeting, SeekPartner, AverageEnded, AverageFailed),
+    AskStore,
+)
+_MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made
+
+
+class VirtualClock:
+    """Takes the place of the real clock."""
+
+    def __init__(self) -> None:
+        self.origin = self.now = self.first_ns = self.read_ns = self.after_ns = 0
+        self.stood_still_s = 0.0
+
+    def __call__(self, due: int | None) -> int | None:
+        self.now = self.now if due is None else due
+        return due
+
+
+class SilentListener:
+    """Takes the place of a listener with connections."""
+
+    endpoint, unread = "tcp://127.0.0.1:1", False
+
+    def __init__(self, handlers: Handlers) -> None:
+        self.handlers = handlers
+        self.shut_out: set[str] = set()
+        self.generations: dict[str, int] = {}
+
+    @property
+    def peers(self) -> list[str]:
+        return []
+
+    def send(self, name: str, message: WireMessage, block: Any = None) -> None:
+        assert decoded(msgspec.msgpack.encode(message)), f"no receiver takes {message}"
+
+    def refuse(self, name: str, reason: str) -> None:
+        if name not in self.shut_out:
+            self.shut_out.add(name)
+            self.handlers.on_lost(name)
+
+    def refused(self, name: str) -> bool:
+        return name in self.shut_out
+
+    def replace(self, name: str, generation: int) -> None:
+        if generation <= self.generations.get(name, FIRST):
+            raise ValueError(f"generation {generation}")
+        self.generations[name] = generation
+        self.shut_out.discard(name)
+
+    def close(self, linger_s: float = 1.0) -> None:
+        pass
+
+
+class SilentTransport:
+    """Takes the place of a transport."""
+
+    def __init__(self, *_: Any) -> None:
+        self.listeners: list[SilentListener] = []
+
+    def listen(self, _: str, peers: Mapping[str, str], handlers: Handlers) -> SilentListener:
+        self.listeners.append(SilentListener(handlers))
+        return self.listeners[-1]
+
+    def close(self) -> None:
+        pass
+
+
+class NoFiles:
+    """Takes the place of the folder of checkpoints."""
+
+    folder = None
+
+    def __init__(self) -> None:
+        self.last, self._open = 0, 0
+
+    def begin(self, number: int) -> Path:
+        assert not self._open, "two checkpoints are open"
+        self._open = number
+        return Path("/nowhere")
+
+    def complete(self, taken: Any, *_: Any) -> None:
+        assert taken.number == self._open, "a checkpoint that is not open is complete"
+        msgspec.json.encode(taken.totals)
+        self.last, self._open = taken.number, 0
+
+    def abandon(self, number: int, why: str = "") -> None:
+        if number == self._open:
+            self._open = 0
+
+
+class FuzzedCoordinator:
+    """A coordinator whose processes say anything.
+
+    Args:
+        draw: decides what happens.
+        kind: of the run; None: any.
+
+    Attributes:
+        counts: of messages, by what became of them.
+    """
+
+    def __init__(self, draw: random.Random, kind: str | None = None) -> None:
+        self._draw, self._kind = draw, kind
+        self.counts: Counter[str] = Counter()
+        self._renew()
+
+    def step(self) -> None:
+        """Let one thing happen. Raises what is unforeseen."""
+        try:
+            self._step()
+        except OutpaceError as error:
+            if isinstance(error, WalkerError) and not isinstance(error.error, OutpaceError):
+                raise error.error from None
+            self.counts["the run ended"] += 1
+            self.close()
+            self._renew()
+
+    def hear(self, name: str, message: WireMessage) -> bool:
+        """Give the coordinator this message of a process; False if it is refused."""
+        self._hear(name, message, aimed=True)
+        return name not in self._listener.shut_out
+
+    def close(self) -> None:
+        """End the run."""
+        self._parts.close()
+
+    # -- the run -------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        """Bring a new run to the beginning of its training."""
+        kind = self._draw.choice(list(SYNCS)) if self._kind is None else self._kind
+        self._experiment = experiment = _EXPERIMENTS[kind]
+        self._now = 0
+        files = NoFiles()
+        rule = Fixed(Wait(count=2)) if kind == "cutoff" else None
+        with mock.patch.multiple(
+            coordinator_parts, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
+        ):
+            self._parts = parts = Parts(
+                experiment,
+                Session(1, FIRST, 10.0, None),
+                {},
+                Trace(NoSink()),
+                lambda *_: None,
+                lambda _: None,
+                JOIN_S,
+                "127.0.0.1",
+                rule,
+                None,
+                None,
+                Saving(files, files.complete),
+                None,
+            )
+        transport: Any = parts.transport
+        self._listener, *store = transport.listeners
+        self._store = store[0] if store else None
+        parts.processes.start = lambda worker, generation: None
+        self._names = [*parts.workers, *parts.servers]
+        for name in self._names:
+            parts.reports.take(name, _joining(name), None)
+        plan = parts.reports.make_plan(experiment, {})
+        assert parts.checkpoints is not None
+        parts.checkpoints.prepare(plan, first=True)
+        parts.survival.begin(parts.replacements())
+        parts.architecture.start()
+        parts.snapshots.schedule(parts.kernel, 5.0, None, 0)
+        parts.checkpoints.start()
+        parts.kernel.spawn(self._forever(), "the run")
+
+    async def _forever(self) -> None:
+        while True:
+            await self._parts.kernel.sleep(1e6)
+
+    # -- what happens --------------------------------------------------------------
+
+    def _step(self) -> None:
+        draw, parts = self._draw, self._parts
+        match draw.randrange(16):
+            case 0 | 1:
+                self._now += draw.choice((1, 10**8, 10**9, 20 * 10**9, 70 * 10**9))
+                parts.kernel.run(self._now)
+            case 2:
+                name = draw.choice(self._names)
+                how = draw.choice(("was killed by SIGKILL", "ended with exit code 1"))
+                what: list[Callable[[], Any]] = [
+                    lambda: parts.losses.connection_lost(name),
+                    lambda: parts.losses.process_ended(name, how),
+                    lambda: parts.checkpoints and parts.checkpoints.save_now(),
+                    lambda: parts.ending.stop("its time is over"),
+                ]
+                draw.choice(what)()
+            case 3 | 4:
+                self._save_all()
+            case _:
+                message = decoded(random_message(draw, HANDLED))
+                self._hear(draw.choice(self._names), message)
+
+    def _save_all(self) -> None:
+        """All processes that are asked for a part of the checkpoint answer, most of them well."""
+        checkpoints: Any = self._parts.checkpoints
+        if checkpoints._open is None:
+            checkpoints.save_now()
+        for name in list(checkpoints._names):
+            if checkpoints._open is None:
+                return
+            part = CheckpointPart(checkpoints._open.number, 5, Totals(), b"")
+            self._hear(name, part, aimed=True)
+
+    def _hear(self, name: str, message: WireMessage | None, *, aimed: bool = False) -> None:
+        draw = self._draw
+        if message is None:
+            self.counts["not a message"] += 1
+            return
+        if isinstance(message, JoinRun) and draw.random() < 0.9:
+            message.outpace = __version__
+        if isinstance(message, CheckpointPart) and (aimed or draw.random() < 0.8):
+            message.saved = self._saved(name)
+        if isinstance(message, WorkerReplaced | CheckpointPart | CheckpointMissed) and not aimed:
+            self._aim(message)
+        listener = self._listener
+        if isinstance(message, AskStore) and self._store is not None and "worker" in name:
+            listener = self._store
+        if name in listener.shut_out:
+            return
+        head: BlockHead | None = getattr(message, "block", None)
+        block: torch.Tensor | None = None
+        if head is not None:
+            if listener.handlers.expect(name, message) != (head.dtype, head.elements):
+                self.counts["refused by the connection"] += 1
+                return
+            if head.dtype == PHANTOM or head.elements > _MOST_BYTES:
+                return
+            low, high = (0, 2) if head.dtype == "uint8" else (-1, 6)
+            values = [draw.randint(low, high) for _ in range(min(head.elements, 64))]
+            block = torch.zeros(head.elements, dtype=DTYPES[head.dtype])
+            block[: len(values)] = torch.tensor(values, dtype=block.dtype)
+        before = self._state()
+        listener.handlers.on_message(name, message, block)
+        if name in listener.shut_out:
+            assert self._state() == before, f"a {type(message).__name__} was refused after changes"
+            self.counts["refused by the coordinator"] += 1
+        else:
+            self.counts["taken by the coordinator"] += 1
+
+    def _saved(self, name: str) -> bytes:
+        """Return what a process says that it has saved, most of it possible."""
+        draw = self._draw
+        number, clock = int(name[-1]), draw.randint(0, 6)
+        marks = [draw.randint(-1, 5) for _ in range(draw.choice((WORKERS, WORKERS, 0, 1)))]
+        kinds = [SavedShard] if self._experiment.peers is None else [SavedWorker, SavedMean]
+        return random_part(
+            draw.choice(kinds),
+            draw,
+            shard=number,
+            worker=number,
+            file=f"{name}.safetensors",
+            watermarks=marks,
+            clock=clock,
+            results=clock,
+            bytes=10,
+        )
+
+    def _aim(self, message: Any) -> None:
+        """Let a message be about what is under way, now and then."""
+        draw, parts = self._draw, self._parts
+        if draw.random() < 0.3:
+            return
+        if isinstance(message, WorkerReplaced):
+            replacements: Any = parts.survival._replacements
+            if replacements is not None:
+                message.worker = draw.randrange(WORKERS)
+                message.generation = replacements._members.generation(message.worker)
+        elif parts.checkpoints is not None and parts.checkpoints._open is not None:
+            message.number = parts.checkpoints._open.number
+
+    def _state(self) -> Any:
+        """Return what a message that is refused must not change."""
+        parts = self._parts
+        checkpoints, replacements = parts.checkpoints, parts.survival._replacements
+        assert checkpoints is not None
+        present = checkpoints._open
+        return (
+            repr(sorted(parts.reports.totals_of.items())),
+            sorted(parts.reports.left),
+            None if replacements is None else repr(replacements._members._workers),
+            repr(vars(checkpoints._planner)),
+            None if present is None else (present.number, sorted(present.parts)),
+        )
+
+
+def _joining(name: str) -> JoinRun:
+    join = JoinRun(__version__, 1, endpoint="tcp://127.0.0.1:2")
+    if name.startswith("worker"):
+        join.layers, join.dtype, join.digest = [ELEMENTS], "float32", "d"
+    return join
+
+
+def _experiment(kind: str) -> Any:
+    return experiment_from(
+        {
+            "task": {"kind": "quadratic", "eigenvalues": [1.0] * ELEMENTS},
+            "workers": WORKERS,
+            "servers": SERVERS,
+            "stop": {"iterations": 100},
+            "checkpoint": {"every_s": 20.0},
+            **SYNCS[kind],
+        },
+        "the test",
+    )
+
+
+_EXPERIMENTS: Final = {kind: _experiment(kind) for kind in SYNCS}
