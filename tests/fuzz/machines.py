@@ -168,6 +168,9 @@ def _packed(serial: int) -> bytes:
 def run(messages: int, seed: int = 0) -> Counter[str]:
     """Give so many messages; return what became of them."""
     fuzzed, coordinator = Fuzzed(random.Random(seed)), FuzzedCoordinator(random.Random(seed))
-    for place in range(messages):
-        (coordinator if place % 4 == 3 else fuzzed).step()
+    try:
+        for place in range(messages):
+            (coordinator if place % 4 == 3 else fuzzed).step()
+    finally:
+        coordinator.close()
     return fuzzed.counts + coordinator.counts
