@@ -71,6 +71,32 @@ def test_an_error_says_what_is_wrong_with_a_failure(faults, message):
         experiment_from({**BASE, "faults": faults}, "the test")
 
 
+def test_all_that_is_wrong_in_a_schedule_is_said_at_once():
+    schedule = [
+        {"at": 1, "worker": 9},
+        {"at_s": -1, "worker": 0, "kind": "slow"},
+        {"at_s": 1, "worker": "one", "kind": "pause"},
+        {"at_s": 1, "kind": "crash", "for_s": 2},
+        {"at_s": 1, "server": 2},
+    ]
+    with pytest.raises(ConfigError) as found:
+        experiment_from({**BASE, "servers": 2, "faults": {"schedule": schedule}}, "the test")
+    assert sorted(str(found.value).split("\n")) == sorted(
+        f"the test: faults.schedule{each}"
+        for each in (
+            "[0].at: unknown key. Did you mean 'at_s'?",
+            "[0].worker must be from 0 to 1, not 9",
+            "[1].at_s must be from 0 to 1e9, not -1.0",
+            "[1]: needs for_s with kind: slow, the seconds that it lasts",
+            "[1]: needs a factor with kind: slow, and only there",
+            "[2].worker must be a whole number, not 'one'",
+            "[3]: needs exactly one of worker and server",
+            "[3].for_s is not for a crash: faults.recovery says how long repairs take",
+            "[4].server must be from 0 to 1, not 2",
+        )
+    )
+
+
 def test_a_strategy_without_servers_has_none_that_fail():
     faults = {"servers": {"mtbf_s": 1}, "schedule": [{"kind": "crash", "at_s": 1, "server": 0}]}
     with pytest.raises(ConfigError) as found:

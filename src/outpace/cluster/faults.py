@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.support.checks import not_negative, positive, require
+from outpace.support.checks import not_negative, positive, reject, require
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 
@@ -51,6 +51,8 @@ class Fault:
         ValueError: if the values contradict each other.
     """
 
+    checked_in_part: ClassVar = True  # see `config.reading`
+
     at_s: float
     kind: FaultKind = "crash"
     worker: int | None = None
@@ -59,10 +61,11 @@ class Fault:
     factor: float | None = None
 
     def __post_init__(self) -> None:
-        require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
         if (self.worker is None) == (self.server is None):
-            raise ValueError("needs exactly one of worker and server")
-        _check(self.kind, self.for_s, self.factor, of_worker=self.worker is not None)
+            reject("needs exactly one of worker and server")
+        _check(self.kind, self.for_s, self.factor, of_worker=self.server is None)
+        # Last: it may be missing, while the others are checked.
+        require(not_negative(self.at_s), "at_s", "from 0 to 1e9", self.at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class RandomFaults:
     def __post_init__(self) -> None:
         require(positive(self.mtbf_s), "mtbf_s", "above 0, at most 1e9", self.mtbf_s)
         if (self.distribution == "weibull") != (self.shape is not None):
-            raise ValueError("needs a shape with distribution: weibull, and only there")
+            reject("needs a shape with distribution: weibull, and only there")
         if self.shape is not None:
             require(0.1 <= self.shape <= 100, "shape", "from 0.1 to 100", self.shape)
         _check(self.kind, self.for_s, self.factor, of_worker=True)
@@ -158,6 +161,8 @@ class Faults:
         recovery: how long repairs take.
     """
 
+    checked_in_part: ClassVar = True  # see `config.reading`
+
     workers: RandomFaults | None = None
     servers: RandomFaults | None = None
     schedule: tuple[Fault, ...] = ()
@@ -165,7 +170,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         if self.servers is not None and self.servers.kind == "slow":
-            raise ValueError("servers.kind: slow is for workers; servers have push_time and others")
+            reject("servers.kind: slow is for workers; servers have push_time and others")
 
     def contradictions(self, workers: int, servers: int) -> Iterator[str]:
         """Yield why these failures do not fit a run with so many workers and servers."""
@@ -190,12 +195,12 @@ def _check(kind: str, for_s: float | None, factor: float | None, *, of_worker: b
     if for_s is not None:
         require(positive(for_s), "for_s", "above 0, at most 1e9", for_s)
     if kind in LASTING and for_s is None:
-        raise ValueError(f"needs for_s with kind: {kind}, the seconds that it lasts")
+        reject(f"needs for_s with kind: {kind}, the seconds that it lasts")
     if kind == "crash" and for_s is not None:
-        raise ValueError("for_s is not for a crash: faults.recovery says how long repairs take")
+        reject("for_s is not for a crash: faults.recovery says how long repairs take")
     if (kind == "slow") != (factor is not None):
-        raise ValueError("needs a factor with kind: slow, and only there")
+        reject("needs a factor with kind: slow, and only there")
     if factor is not None:
         require(1 <= factor <= 1e6, "factor", "from 1 to 1e6", factor)
     if kind == "slow" and not of_worker:
-        raise ValueError("kind: slow is for workers; servers have push_time and others")
+        reject("kind: slow is for workers; servers have push_time and others")

@@ -117,9 +117,19 @@ def _with_absolute_paths(experiment: Experiment, folder: Path) -> Experiment:
 
 
 # -- reading -------------------------------------------------------------------------
-# These functions append errors to `problems` and return _UNREADABLE for unreadable data.
+# These functions append errors to `problems` and return _UNREADABLE for unreadable data, or a _Part
+# of a dataclass that is `checked_in_part`: the checks of what contains it still run on the rest.
 
 _UNREADABLE: Final = object()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """An instance of a dataclass whose checks have not passed, or a tuple with some of these."""
+
+    value: Any
+
+
 _WORDS: Final = {
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -154,7 +164,10 @@ def _read(
             _read(arguments[0], entry, f"{path}[{place}]", problems)
             for place, entry in enumerate(data)
         ]
-        return _UNREADABLE if _UNREADABLE in entries else tuple(entries)
+        if _UNREADABLE in entries:
+            return _UNREADABLE
+        values = tuple(each.value if isinstance(each, _Part) else each for each in entries)
+        return _Part(values) if any(isinstance(each, _Part) for each in entries) else values
     if isinstance(data, dict) and arguments and _options(arguments[-1]):
         named = {
             key: _read(arguments[-1], entry, f"{path}.{key}", problems)
@@ -233,23 +246,28 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
             if entry.name not in suggested:  # else the error of the mistyped key names it
                 problems.append(f"{prefix}{entry.name} is missing")
             values[entry.name] = _UNREADABLE
-    whole = _UNREADABLE not in values.values()
+    known = _UNREADABLE not in values.values()
+    whole = known and not any(isinstance(value, _Part) for value in values.values())
     made: Any = _UNREADABLE
+    part: Any = object.__new__(option)
     with noted() as complaints:
         try:
             if whole:
                 made = option(**values)
             else:
-                _check_what_there_is(option, values)
+                _check_what_there_is(part, values)
         except ValueError as error:  # for a partial value, a missing key may be the cause
-            complaints += str(error).split("\n") if whole else ()
+            complaints += str(error).split("\n") if known else ()
         except Exception:
             if whole and not complaints:  # otherwise a reported problem may be the cause
                 raise
+    if any(values.get(key) is _UNREADABLE for key in data):  # perhaps these are what is needed
+        complaints = [each for each in complaints if not each.startswith("needs")]
     for complaint in complaints:
         separator = "" if not path else ": " if complaint.startswith("needs") else "."
         problems.append(f"{path}{separator}{complaint}")
-    return made
+    is_part = not whole and getattr(option, "checked_in_part", False)
+    return _Part(part) if is_part else made
 
 
 def _in_a_section(key: str, hints: Mapping[str, Any], data: Mapping[str, Any]) -> str:
@@ -272,11 +290,15 @@ def _in_a_section(key: str, hints: Mapping[str, Any], data: Mapping[str, Any]) -
     return f" Did you mean {names}?" if 0 < len(found) <= 3 else ""
 
 
-def _check_what_there_is(option: type, values: dict[str, Any]) -> None:
-    """Run `__post_init__` on the readable values, with defaults for unreadable ones."""
-    partial: Any = object.__new__(option)
-    for entry in dataclasses.fields(option):
+def _check_what_there_is(partial: Any, values: dict[str, Any]) -> None:
+    """Run `__post_init__` on the readable values, with defaults for unreadable ones.
+
+    Args:
+        partial: an instance of the dataclass, which gets the values.
+    """
+    for entry in dataclasses.fields(partial):
         value = values.get(entry.name, _UNREADABLE)
+        value = value.value if isinstance(value, _Part) else value
         value = _default(entry) if value is _UNREADABLE else value
         if value is not _UNREADABLE:
             object.__setattr__(partial, entry.name, value)

@@ -29,9 +29,12 @@ def noted() -> Iterator[list[str]]:
 
 def require(condition: bool, key: str, must: str, value: object) -> None:
     """Raise ValueError with the key unless the condition holds; within `noted`, note it."""
-    if condition:
-        return
-    problem = f"{key} must be {must}, not {value}"
+    if not condition:
+        reject(f"{key} must be {must}, not {value}")
+
+
+def reject(problem: str) -> None:
+    """Raise ValueError with this problem; within `noted`, note it, so that others are found."""
     problems = _problems.get()
     if problems is None:
         raise ValueError(problem)
