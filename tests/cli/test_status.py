@@ -203,7 +203,7 @@ def test_the_log_says_what_happened(tmp_path):
     ]
     assert {line["run"] for line in logged} == {"run"}
     assert {line["role"] for line in logged} == {"launcher", "coordinator"}
-    assert logged[0]["message"] == "the run begins: 2 workers, 1 servers"
+    assert logged[0]["message"] == "the run begins: 2 workers, 1 server"
     assert logged[4]["message"] == "the run has ended: failed"
     assert logged[4]["level"] == "error"
     assert logged[4]["fields"]["error"] == "the power is off"

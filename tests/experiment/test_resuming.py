@@ -206,6 +206,12 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
         return refused(capsys, "simulate", "--resume", *arguments)
 
     assert "not the folder of a run: it has no config.yaml" in problem("nothing")
+    for of, made in (("compare", "all/BSP/config.yaml"), ("sweep", "many/study.journal")):
+        (tmp_path / made).parent.mkdir(parents=True)
+        (tmp_path / made).touch()
+        folder = made.partition("/")[0]
+        told = f"{folder} is of outpace {of}: use outpace {of} CONFIG --out {folder} --resume"
+        assert told in problem(folder)
     assert "takes the configuration from DIR: leave my.yaml out" in problem("run", "my.yaml")
     assert "leave --out out" in problem("run", "--out", "other")
     assert "sync.kind cannot change (bsp in run, asp given)" in problem("run", "sync.kind=asp")

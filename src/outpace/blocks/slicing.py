@@ -29,7 +29,8 @@ def slices_of(slicing: Slicing, layers: Sequence[int], servers: int) -> list[sli
         return even_slices(sum(layers), servers)
     if servers > len(layers):
         raise ConfigError(
-            f"servers: {servers} servers cannot share {len(layers)} parameter tensors; "
+            f"servers: {servers} servers cannot share {len(layers)} parameter "
+            f"tensor{'s' * (len(layers) > 1)}; "
             f"use at most {len(layers)}, or slicing: even"
         )
     places = [0, *accumulate(layers)]
@@ -44,7 +45,8 @@ def even_slices(parameters: int, servers: int) -> list[slice]:
     """
     if servers > parameters:
         raise ConfigError(
-            f"servers: {servers} servers cannot share {parameters} parameters; "
+            f"servers: {servers} servers cannot share {parameters} "
+            f"parameter{'s' * (parameters > 1)}; "
             f"use at most {parameters}"
         )
     return _between(_even(parameters, servers))

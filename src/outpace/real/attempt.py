@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule, with_history
@@ -31,6 +32,7 @@ from outpace.real.training import Training
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 from outpace.support.place import CONNECT
+from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Script
 
@@ -128,7 +130,7 @@ class Attempt:
         if setting.outside is None and not is_lost:
             coordinator.processes.start = self._start_again
         self._places: dict[str, str] = {}  # addresses of the workers
-        self._wrote_connect = False
+        self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:
         """Return what decides when iterations are cut off; None if none are."""
@@ -165,13 +167,15 @@ class Attempt:
                 self._start_worker(index, self._links[name])
             return
         connect, link = outside.connect, self._links[COORDINATOR]
-        write_rendezvous(connect, link, worker_keys, setting.experiment, setting.files)
-        self._wrote_connect = True
+        self._connect = write_rendezvous(
+            connect, link, worker_keys, setting.experiment, setting.files
+        )
         if setting.experiment.peers is not None:
             setting.log("messages between workers are neither encrypted nor authenticated")
         setting.log(
-            f"waiting for {len(self.workers)} workers: start them with {CONNECT}={connect}; their "
-            "script calls outpace.attach, or is started by `outpace worker SCRIPT`"
+            f"waiting for {plural(len(self.workers), 'worker')}, to be started with "
+            f"{CONNECT}={connect}; the script calls outpace.attach, or is started by "
+            "`outpace worker SCRIPT`"
         )
 
     def _start_again(self, worker: int, generation: int) -> None:
@@ -198,6 +202,7 @@ class Attempt:
         """Close the connections, after `stop`."""
         if self.fitting is not None:
             self.fitting.close()
-        if self._setting.outside is not None and self._wrote_connect:
+        if self._setting.outside is not None and self._connect is not None:
             self._setting.outside.connect.unlink(missing_ok=True)  # no worker can join any more
+            self._connect.close()
         self.coordinator.close()

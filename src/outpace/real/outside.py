@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from outpace.errors import ConfigError
+
+_KEYS: Final = {"endpoint", "key", "session", "workers"}  # of a connect file, among others
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,7 @@ class Outside:
 
     def require_reachable(self, *, insecure: bool) -> None:
         """Raise ConfigError if the address or the connect file cannot be used."""
-        if self.connect.exists():
+        if self.connect.exists() and not self._is_left_over:
             raise ConfigError(
                 f"--connect {self.connect}: the file exists, and another run may be using it; "
                 "remove it if no run is, or name another file"
@@ -44,3 +50,26 @@ class Outside:
                 f"--insecure is not possible with --host {self.host}, only on the loopback "
                 "interface; leave it out, and the connections are encrypted"
             )
+
+    def remove_left_over(self) -> bool:
+        """Remove the connect file of a run that was killed; False if there is none.
+
+        Workers that find it would wait for that run.
+        """
+        if not self._is_left_over:
+            return False
+        self.connect.unlink(missing_ok=True)
+        return True
+
+    @property
+    def _is_left_over(self) -> bool:
+        """True if a process has written the connect file that holds its lock no more."""
+        try:
+            with self.connect.open("r+b") as file:
+                content = msgspec.json.decode(file.read())
+                if not isinstance(content, dict) or not content.keys() >= _KEYS:
+                    return False  # another program's
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+        except (OSError, msgspec.DecodeError):
+            return False

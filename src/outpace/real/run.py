@@ -98,6 +98,8 @@ class RealRun:
     ) -> None:
         if outside is not None:
             outside.require_reachable(insecure=insecure)
+            if outside.remove_left_over():
+                log(f"--connect {outside.connect}: was of a run that was killed; it is replaced")
         elsewhere = 0 if outside is None else experiment.workers
         here = experiment.servers_in_run + experiment.workers - elsewhere
         has_store = experiment.peers is not None or isinstance(experiment.task, Script)

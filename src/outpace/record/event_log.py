@@ -28,6 +28,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from outpace.support.words import plural
+
 LOG: Final = "log.jsonl"
 LAUNCHER: Final = "launcher"
 COORDINATOR: Final = "coordinator"
@@ -35,9 +37,9 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 
 
 _MESSAGES: Final = {
-    "start": "the run begins: {workers} workers, {servers} servers",
-    "resume": "the run goes on from checkpoint {number}: {workers} workers, {servers} servers",
-    "launched": "{processes} processes are started",
+    "start": "the run begins: {workers:worker}, {servers:server}",
+    "resume": "the run goes on from checkpoint {number}: {workers:worker}, {servers:server}",
+    "launched": "{processes:process is|processes are} started",
     "joined": "{role} has joined, process {process}",
     "training": "the training begins at {time_s:.3f} s of the run",
     "checkpoint": "checkpoint {number}, of {time_s:.3f} s of the run, is complete",
@@ -52,6 +54,14 @@ _MESSAGES: Final = {
     "end": "the run has ended: {status}",
 }
 _NAME: Final = re.compile(r"(?:worker|server)-(\d+)\b")
+
+
+class _Count(int):
+    """A number that is formatted with the noun in its place, such as {workers:worker}."""
+
+    def __format__(self, nouns: str) -> str:
+        noun, _, several = nouns.partition("|")
+        return plural(int(self), noun, several) if noun else str(int(self))
 
 
 class LastCheckpoint(NamedTuple):
@@ -97,6 +107,7 @@ class EventLog:
         """Append an event. event: one of those above. fields: what plain JSON can hold."""
         if self._path is None:
             return
+        words = {key: _Count(v) if type(v) is int else v for key, v in fields.items()}
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "level": level,
@@ -105,7 +116,7 @@ class EventLog:
             "number": None if (found := _NAME.fullmatch(role)) is None else int(found[1]),
             "generation": generation,
             "event": event,
-            "message": _MESSAGES[event].format(role=role, generation=generation, **fields),
+            "message": _MESSAGES[event].format(role=role, generation=generation, **words),
             "fields": fields,
         }
         text = json.dumps(line, allow_nan=False) + "\n"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from outpace.support.estimates import Estimate
+from outpace.support.words import plural as plural
 
 SPACE: Final = "\N{NO-BREAK SPACE}"  # between a number and its unit
 _LABEL: Final = 18  # characters
@@ -87,10 +88,6 @@ def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     return f"{show(estimate.low).partition(SPACE)[0]} to {show(estimate.high)}"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def listed(items: Sequence[str]) -> str:

@@ -72,16 +72,19 @@ class Served:
 
     def resume(self) -> None:
         """Go on with the run, which was killed."""
-        self.connect.unlink()
         self._begin("serve", "--resume", self.folder / "run", "--connect", self.connect)
 
     def _begin(self, *command: object, stdout: int | None = None) -> None:
+        before = self._content()
         self.process = self._warm.outpace(*command, cwd=self.folder, stdout=stdout)
         deadline = time.monotonic() + 60
-        while not self.connect.exists():
+        while self._content() in ("", before):
             assert self.process.poll() is None, self.process.stderr.read()
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+    def _content(self) -> str:
+        return self.connect.read_text() if self.connect.exists() else ""
 
     def start(
         self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None
@@ -384,7 +387,7 @@ def test_a_place_that_is_not_in_the_run_is_refused(tmp_path, monkeypatch, enviro
     session = Session(1, 0, 10.0, None)
     write_rendezvous(
         path, CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment
-    )
+    ).close()
     for key, value in {"OUTPACE_CONNECT": str(path), **environment}.items():
         monkeypatch.setenv(key, value)
     with pytest.raises(ConfigError, match=re.escape(words)):
@@ -412,7 +415,7 @@ def test_a_worker_that_starts_before_serve_waits_for_the_file_and_says_so(
 ):
     path = tmp_path / "connect.json"
     link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
-    clock = Clock(lambda: write_rendezvous(path, link, {}, experiment_from(CONFIG, "test")))
+    clock = Clock(lambda: write_rendezvous(path, link, {}, experiment_from(CONFIG, "test")).close())
     monkeypatch.setattr(rendezvous, "time", clock)
     for key, value in (("CONNECT", path), ("RANK", 0), ("WORLD_SIZE", 1)):
         monkeypatch.setenv(f"OUTPACE_{key}", str(value))
@@ -440,7 +443,7 @@ def test_the_place_in_a_run_is_that_of_the_launcher(tmp_path, monkeypatch):
     session = Session(1, 0, 10.0, None)
     write_rendezvous(
         path, CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", session), {}, experiment
-    )
+    ).close()
     for key, value in (("OUTPACE_CONNECT", path), ("SLURM_PROCID", 1), ("SLURM_NTASKS", 2)):
         monkeypatch.setenv(key, str(value))
     assert (outpace.rank(), outpace.world_size()) == (1, 2)
@@ -460,6 +463,19 @@ def test_a_file_that_is_there_already_is_neither_overwritten_nor_removed(tmp_pat
     with pytest.raises(ConfigError, match="the file exists"):
         run(CONFIG, outside=outside(tmp_path))
     assert there.read_text() == "mine"
+
+
+def test_the_file_of_a_run_that_was_killed_is_replaced_and_of_one_that_goes_on_is_not(tmp_path):
+    link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
+    chosen = outside(tmp_path)
+    assert not chosen.remove_left_over()
+    with write_rendezvous(chosen.connect, link, {}, experiment_from(CONFIG, "test")):
+        with pytest.raises(ConfigError, match="another run may be using it"):
+            chosen.require_reachable(insecure=False)
+        assert not chosen.remove_left_over()
+    chosen.require_reachable(insecure=False)
+    assert chosen.remove_left_over()
+    assert not chosen.connect.exists()
 
 
 def test_a_connect_file_in_a_folder_that_is_not_there_is_refused_before_servers_start(
@@ -493,7 +509,7 @@ def test_keys_are_never_in_a_file_that_somebody_may_have_open(tmp_path):
     guess.write_text("")
     guess.chmod(0o666)
     link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", "", Session(1, 0, 10.0, None))
-    write_rendezvous(path, link, {"worker-0": new_keys()}, experiment_from(CONFIG, "test"))
+    write_rendezvous(path, link, {"worker-0": new_keys()}, experiment_from(CONFIG, "test")).close()
     assert guess.read_text() == ""
     assert path.stat().st_mode & 0o077 == 0
 

@@ -228,7 +228,7 @@ def test_a_trace_that_names_more_workers_than_there_are_is_not_used(tmp_path):
     folder = make_run(tmp_path / "a")
     write_waiting_trace(folder)
     with pytest.raises(
-        Unreadable, match=r"trace\.parquet: it names worker 1, but the run has 1 worker\(s\)"
+        Unreadable, match=r"trace\.parquet: it names worker 1, but the run has 1 worker$"
     ):
         read_totals(folder / files.TRACE, 1, 10.0)
     assert read_totals(folder / files.TRACE, 2, 10.0) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -99,7 +100,7 @@ def resumption(
             going on.
     """
     if not (folder / files.CONFIG).exists():
-        raise ConfigError(f"{folder} is not the folder of a run: it has no {files.CONFIG}")
+        raise ConfigError(_not_of_a_run(folder))
     _require_resumable(folder, command)
     experiment = _experiment(folder, task, changes)
     lock = RunLock(folder)
@@ -125,6 +126,17 @@ def resumption(
     except BaseException:
         lock.release()
         raise
+
+
+def _not_of_a_run(folder: Path) -> str:
+    """Return the error for a folder without a configuration, which may hold several runs."""
+    where = shlex.quote(str(folder))
+    if (folder / files.JOURNAL).exists():
+        return f"{folder} is of outpace sweep: use outpace sweep CONFIG --out {where} --resume"
+    runs = [*folder.glob(f"*/{files.CONFIG}"), *folder.glob(f"*/seed-*/{files.CONFIG}")]
+    if (folder / files.COMPARISON).exists() or (runs and not (folder / files.ADVICE).exists()):
+        return f"{folder} is of outpace compare: use outpace compare CONFIG --out {where} --resume"
+    return f"{folder} is not the folder of a run: it has no {files.CONFIG}"
 
 
 def _require_resumable(folder: Path, command: str) -> None:

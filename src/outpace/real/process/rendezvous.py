@@ -8,6 +8,8 @@ process in their own variables which worker it is.
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import os
 import sys
 import tempfile
@@ -15,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
 import msgspec
 import torch
@@ -27,6 +29,7 @@ from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import Attached, attached
 from outpace.support.place import CONNECT, HERE
+from outpace.support.words import plural
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
@@ -54,7 +57,7 @@ def write_rendezvous(
     keys: dict[str, Keys],
     plan: Experiment,
     files: Path | None = None,
-) -> None:
+) -> IO[bytes]:
     """Write the file for the workers of a run.
 
     Args:
@@ -62,6 +65,9 @@ def write_rendezvous(
         keys: keys of each worker, by name.
         plan: the experiment of the run.
         files: the folder for files of scripts.
+
+    Returns:
+        The open file, which is locked: while it is open the run is going on (`Outside`).
 
     Raises:
         ConfigError: the file cannot be written.
@@ -73,11 +79,16 @@ def write_rendezvous(
     try:
         # A new file with mode 0600: a process that has the old one open sees no keys.
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        file = os.fdopen(handle, "wb")
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(content))
+            file.write(msgspec.json.encode(content))
+            file.flush()
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.replace(partial, path)
+            return file
         except BaseException:
+            file.close()
             os.unlink(partial)
             raise
     except OSError as error:
@@ -148,8 +159,9 @@ def _joining(path: str, place: Place | None) -> tuple[Rendezvous, Experiment, Co
     number, total = place
     if total != experiment.workers or not 0 <= number < total:
         raise ConfigError(
-            f"this is process {number} of {total}, but the run has {experiment.workers} workers: "
-            f"start {experiment.workers} processes"
+            f"this is process {number} of {total}, but the run has "
+            f"{plural(experiment.workers, 'worker')}: "
+            f"start {plural(experiment.workers, 'process', 'processes')}"
         )
     name = worker_name(number)
     session = replace(found.session, keys=found.workers.get(name))

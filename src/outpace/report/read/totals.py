@@ -17,6 +17,7 @@ from outpace.record.reading import Columns, Ints, Unreadable, batches, columns_o
 from outpace.record.trace import NONE
 from outpace.report.read.medians import Medians
 from outpace.report.read.runs import Run
+from outpace.support.words import plural
 
 Floats = NDArray[np.float64]
 
@@ -163,7 +164,9 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
 def _by_worker(workers: int, worker: Ints, weights: Ints | None = None) -> NDArray[Any]:
     """Return how often each worker occurs, or the sum of its weights."""
     if len(worker) and not 0 <= worker.min() <= worker.max() < workers:
-        raise ValueError(f"it names worker {worker.max()}, but the run has {workers} worker(s)")
+        raise ValueError(
+            f"it names worker {worker.max()}, but the run has {plural(workers, 'worker')}"
+        )
     return np.bincount(worker, weights, workers)
 
 
