@@ -288,6 +288,19 @@ def test_without_the_number_of_an_insecure_run_nobody_comes_in(stranger):
         assert post.got == [("worker-1", Ready())]
 
 
+def test_a_process_that_is_killed_as_it_takes_a_place_is_said_to_have_ended(post, stranger):
+    said = "a process that was starting in place of worker-1 ended before it had joined"
+    post.listener.replace("worker-1", GENERATION + 1)
+    with tcp(post.listener.endpoint) as connection:
+        connection.sendall(b"\xff" + bytes(7))  # a part of the greeting
+    post.until_logged(said)
+    assert post.log == [said]
+    post.listener.replace("worker-1", GENERATION + 2, returns=False)
+    with tcp(post.listener.endpoint) as connection:
+        connection.sendall(b"\xff" + bytes(7))
+    post.until_logged("refused a connection that does not use the protocol of this run")
+
+
 @both_modes
 def test_no_message_of_a_stranger_is_collected(post, insecure):
     """ZeroMQ would keep all frames of a message, without bound, until the last of them comes."""

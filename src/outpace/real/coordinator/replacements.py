@@ -219,7 +219,8 @@ class Replacements:
         if order.server != SCHEDULER:
             self._listener.send(order.server, message)
             return
-        self._listener.replace(worker_name(order.worker), order.generation)
+        name = worker_name(order.worker)
+        self._listener.replace(name, order.generation, returns=order.stays)
         self._kernel.spawn(self._replace_here(message), "a replacement", daemon=True)
 
     async def _replace_here(self, order: ReplaceWorker) -> None:

@@ -100,11 +100,14 @@ class Listener(Protocol):
     def refused(self, name: str) -> bool:
         """True if this peer was refused. Earlier messages of the peer may still be queued."""
 
-    def replace(self, name: str, generation: int) -> None:
+    def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         """Give the name of a peer to a new process, and hear only that one from now on.
 
         The process that has it is told (`Fenced`), and so is every other one of an old generation
         that connects. `on_lost` is not called.
+
+        Args:
+            returns: False if no new process will come.
 
         Raises:
             ValueError: the generation is not above that of the peer.

@@ -187,7 +187,7 @@ class Server(Member):
         await kernel.sleep(_LOOK_S)
         while self.listener.unread and kernel.now < limit:  # perhaps of the old process
             await kernel.sleep(_LOOK_S)
-        self.listener.replace(name, order.generation)
+        self.listener.replace(name, order.generation, returns=order.stays)
         self._want_initial.discard(name)
         self._want_final.discard(name)
         await self._inbox.settled()

@@ -68,6 +68,7 @@ class ZeroMQListener(MonitoredSocket):
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._generations: dict[str, int] = {}  # of peers that were replaced
+        self._coming: set[str] = set()  # those whose new processes have sent nothing yet
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         if session.keys is None:
             self._socket.plain_server = True
@@ -122,11 +123,12 @@ class ZeroMQListener(MonitoredSocket):
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
 
-    def replace(self, name: str, generation: int) -> None:
+    def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         known = self._generations.get(name, FIRST)
         if generation <= known:
             raise ValueError(f"{name} has generation {known}: {generation} cannot follow")
         self._generations[name] = generation
+        (self._coming.add if returns else self._coming.discard)(name)
         peer = self._named.pop(name, None)
         if peer is not None:
             if not peer.refused and peer.connection != _CLOSED:
@@ -149,6 +151,7 @@ class ZeroMQListener(MonitoredSocket):
                 if name in self._named:
                     raise _NameTaken("it has been here already, over another connection")
                 peer = self._peers[identity] = self._named[name] = newcomer
+                self._coming.discard(name)
                 if is_gone := peer.connection in self._ended:
                     self._ended.remove(peer.connection)
                     peer.connection = _CLOSED
@@ -223,7 +226,7 @@ class ZeroMQListener(MonitoredSocket):
         """Log each connection that has ended without a message, once all messages are read."""
         if self._ended and not self._socket.closed and not self.unread:
             for _ in self._ended:
-                self._log.note("a connection ended that had brought no message of this run")
+                self._note_end()
             self._ended.clear()
 
     def _accepted(self, connection: int) -> None:
@@ -244,7 +247,16 @@ class ZeroMQListener(MonitoredSocket):
         self._ended.add(connection)
 
     def _handshake_failed(self, *, unclear: bool) -> None:
-        self._log.note("refused a connection that does not use the protocol of this run")
+        if not (unclear and self._coming):  # else the end of the connection says it
+            self._log.note("refused a connection that does not use the protocol of this run")
+
+    def _note_end(self) -> None:
+        """Log the end of a connection that has brought no message."""
+        line = "a connection ended that had brought no message of this run"
+        if self._coming:
+            names = " or ".join(sorted(self._coming))
+            line = f"a process that was starting in place of {names} ended before it had joined"
+        self._log.note(line)
 
 
 def _require_own_key(name: str, frame: zmq.Frame) -> None:
