@@ -140,6 +140,11 @@ def kept_in(worker: int) -> str:
     return f"{worker_name(worker)}.safetensors"
 
 
+def model_of(worker: int) -> str:
+    """Return the name, without suffix, of the file with the model of a worker with a script."""
+    return f"{worker_name(worker)}-model"
+
+
 def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> ShardState:
     """Return the state with which a server begins, in whatever process; see `ResumePoint.state`."""
     slices = experiment.slices(checkpoint.index.layers)

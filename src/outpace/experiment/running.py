@@ -175,11 +175,6 @@ def _run(
             "put it into a file, and name it: "
             "task={'kind': 'python', 'target': 'my_task.py:make_task'}"
         )
-    if experiment.peers and experiment.checkpoint and options.get("outside") is not None:
-        raise ConfigError(
-            "checkpoint: without servers, workers that are started elsewhere cannot be saved yet: "
-            "leave it out, or use `outpace run`"
-        )
     require_usable(experiment)
     tracking = Tracking.of(tracker, out)
     command: Command = "run" if options.get("outside") is None else "serve"

@@ -83,8 +83,13 @@ class Script:
     arguments: tuple[str, ...] = ()
     kind: Literal["script"] = "script"
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if its workers are not started by Outpace, and may be on other machines."""
+        return self.path == "-"
+
     def absolute(self, folder: Path) -> Script:
-        if self.path == "-":
+        if self.is_elsewhere:
             return self
         return replace(self, path=str((folder / self.path).resolve()))
 

@@ -176,9 +176,11 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve):
+@pytest.mark.parametrize("kind", ["bsp", "psgd"])
+def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve, kind):
     slow = ("compute.kind=constant", "compute.mean_s=0.3")
-    served = serve("--servers", "2", "sync.kind=bsp", "checkpoint.every_updates=2", *slow)
+    servers = ("--servers", "2") if kind == "bsp" else ()
+    served = serve(*servers, f"sync.kind={kind}", "checkpoint.every_updates=2", *slow)
     run, script = served.folder / "run", served.folder / "kept.py"
     kept = (SCRIPTS / "kept.py").read_text()
     script.write_text(f"import torch\ntorch.set_num_threads(1)\n{kept}")  # as in virtual time
@@ -202,7 +204,10 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
     code, text, summary = served.end()
     assert code == 0, text
     task = {"kind": "script", "path": str(script)}
-    whole = simulate({"task": task, "workers": 2, "servers": 2, "sync": {"kind": "bsp"}, **COMPUTE})
+    whole = simulate(
+        {"task": task, "workers": 2, "sync": {"kind": kind}, **COMPUTE}
+        | ({"servers": 2} if kind == "bsp" else {})
+    )
     assert summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert summary["iterations"] == [9, 9]
     assert summary["resumed_from"].startswith("checkpoints/0000")

@@ -18,6 +18,7 @@ from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.saving.base import Checkpoints, Saving
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
+from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts
 from outpace.real.coordinator.saving.writer import BesideWriter
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
@@ -83,8 +84,11 @@ class Making:
         if self.saving is None:
             return architecture, None
         groups, totals_of = architecture.groups, self.totals_of
-        checkpoints = CheckpointsOfWorkers(
-            experiment, kernel, listener, self.saving, totals_of, groups, self.resume
-        )
+        given = experiment, kernel, listener, self.saving, totals_of, groups, self.resume
+        if isinstance(experiment.task, Script) and experiment.task.is_elsewhere:
+            beside = BesideWriter(self.clock).do
+            checkpoints: CheckpointsOfWorkers = CheckpointsOfSentParts(*given, beside=beside)
+        else:
+            checkpoints = CheckpointsOfWorkers(*given)
         architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
         return architecture, checkpoints

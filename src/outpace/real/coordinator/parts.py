@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from outpace.config.experiment import Experiment
@@ -21,6 +22,7 @@ from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
 from outpace.real.coordinator.survival import Survival
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
@@ -92,12 +94,7 @@ class Parts:
             totals_of: dict[str, Totals] = {}
             if resume is not None:
                 totals_of[_BEFORE] = resume.totals
-            self.kept = KeptScripts(
-                experiment,
-                self.listener,
-                resume,
-                lambda: None if saving is None else saving.keeper.folder,
-            )
+            self.kept = self._kept(saving, resume)
             self.architecture, self.checkpoints = Making(
                 experiment=experiment,
                 kernel=self.kernel,
@@ -178,6 +175,17 @@ class Parts:
             resume,
             join_s,
         )
+
+    def _kept(self, saving: Saving | None, resume: ResumePoint | None) -> KeptScripts:
+        """Return what sends scripts what they go on with."""
+        experiment, task = self._experiment, self._experiment.task
+        if experiment.peers is not None and isinstance(task, Script) and task.is_elsewhere:
+            return SentCheckpoint(experiment, self.listener, resume)
+
+        def last() -> Path | None:
+            return None if saving is None else saving.keeper.folder
+
+        return KeptScripts(experiment, self.listener, resume, last)
 
     def close(self) -> None:
         """Close the connections, and what is still open."""

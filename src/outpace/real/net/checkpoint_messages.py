@@ -16,6 +16,14 @@ MOST_CLOCK: Final = 1 << 53
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
 MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
+MOST_COPIES: Final = 16  # of the parameters in the part of a worker without servers: model, state
+
+
+class SentFile(msgspec.Struct, frozen=True):
+    """A file of a checkpoint that is sent. name: in the folder of the checkpoint."""
+
+    name: Text
+    bytes: Count
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
@@ -26,7 +34,8 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     when it begins the iteration `clock`, or the first one after it; None: the next one.
 
     number: of the checkpoint. folder: for the file; empty for a script, whose worker sends
-    ScriptState. common: save the model that all workers have, too.
+    ScriptState, and for a worker without servers that does not see the folder: it sends its files.
+    common: save the model that all workers have, too.
     """
 
     number: Count
@@ -66,16 +75,31 @@ class VersionReached(WireMessage, tag="version reached"):
 
 
 class CheckpointPart(WireMessage, tag="checkpoint saved"):
-    """A server to the coordinator: its shard is on the disk.
+    """A server, or a worker without servers, to the coordinator: its part is on the disk.
 
     now: time of the run at which the state was taken. totals: of the server at that time.
-    saved: what is to be in the index, encoded (`SavedShard`).
+    saved: what is to be in the index, encoded (`SavedShard`, `SavedWorker`). files: of a worker
+    that does not see the folder, whose files one after the other are the block.
     """
 
     number: Count
     now: Count
     totals: Totals
     saved: Encoded
+    files: Annotated[list[SentFile], msgspec.Meta(max_length=3)] = msgspec.field(
+        default_factory=list
+    )
+    block: BlockHead | None = None
+
+
+class CheckpointFiles(WireMessage, tag="checkpoint files"):
+    """The coordinator to a worker without servers that goes on, and does not see the folder.
+
+    files: those of the checkpoint that the worker needs; one after the other they are the block.
+    """
+
+    files: list[SentFile]
+    block: BlockHead
 
 
 class CheckpointMissed(WireMessage, tag="checkpoint missed"):

@@ -210,7 +210,8 @@ class Plan(WireMessage, tag="plan"):
 
     first: the first iteration of each worker, where a run goes on; empty: all begin with 0. late:
     the others train already, and the worker takes the place of one that was lost. kept: for each
-    worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
+    worker, the bytes of the ScriptState that follows, without servers of the CheckpointFiles; empty
+    if none does. ended: workers whose
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
     the workers go on; empty: they begin.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
+from outpace.errors import RunError
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PendingExchange
@@ -17,6 +19,7 @@ from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import PendingReduction
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import CheckpointFiles
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -35,6 +38,7 @@ from outpace.real.node.averages import JoinedAverages
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_groups import PeerGroups
 from outpace.real.node.peer_models import PeerModels
+from outpace.real.node.saving.files import contents
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
@@ -77,6 +81,10 @@ class PeerWorker(WorkerProcess):
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
+        self._checkpoint_bytes = 0  # that the coordinator sends
+        self._checkpoint = Mailbox[tuple[CheckpointFiles, torch.Tensor]](
+            self.kernel, "the files of the checkpoint"
+        )
         self._averages = JoinedAverages(
             worker,
             self.clock,
@@ -113,7 +121,7 @@ class PeerWorker(WorkerProcess):
             models.start_from(parameters)
         await self.agree_on_buffers()
         models.prepare()
-        self._go_on(plan)
+        await self._go_on(plan)
         self.common, self.own = models.common, models.own
         await groups.connect_pairs(models, self._averages.exchanged)
         self._is_in_run = True
@@ -126,15 +134,28 @@ class PeerWorker(WorkerProcess):
             self.coordinator.send(TrainingDone())
             await Future[None](self.kernel, "the end of the run")
 
-    def _go_on(self, plan: Plan) -> None:
+    async def _go_on(self, plan: Plan) -> None:
         """Go on from a checkpoint, if the run does."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
-        if self.saver is not None:
-            before = self._before = self.saver.restore(
-                self.first_iteration, Path(plan.resume) if plan.resume else None
-            )
-            self.version = before.updates
-            self._groups.reductions.go_on_after(before.averages)
+        if self.saver is None:
+            return
+        with TemporaryDirectory(prefix="outpace-") as folder:
+            resume = Path(plan.resume) if plan.resume else None
+            if plan.kept:
+                resume = Path(folder)
+                await self._receive_checkpoint(resume)
+            before = self._before = self.saver.restore(self.first_iteration, resume)
+        self.version = before.updates
+        self._groups.reductions.go_on_after(before.averages)
+
+    async def _receive_checkpoint(self, folder: Path) -> None:
+        """Put the files that the coordinator sends into a folder. Raises RunError."""
+        message, block = await self._checkpoint.get()
+        try:
+            for file, content in zip(message.files, contents(message.files, block), strict=True):
+                (folder / Path(file.name).name).write_bytes(content.numpy().data)
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.name} cannot receive its checkpoint: {error}") from error
 
     @property
     def view(self) -> WorkerView:
@@ -280,12 +301,20 @@ class PeerWorker(WorkerProcess):
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):
             return message.block.dtype, self._groups.elements
+        if isinstance(message, CheckpointFiles) and self._checkpoint_bytes:
+            return "uint8", self._checkpoint_bytes
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, Plan) and message.kept:
+            self._checkpoint_bytes = message.kept[self.worker]
         if isinstance(message, Regroup | StartAverage | CancelAverage | NoPartnerLeft):
             if self._is_in_run:
                 self._groups.take(message)
+        elif isinstance(message, CheckpointFiles):
+            data = None if block is None else whole(block)
+            assert isinstance(data, torch.Tensor)
+            self._checkpoint.put((message, data))
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
         elif self.saver is not None and self.saver.take(message):

@@ -109,6 +109,17 @@ def write_shard(
         OSError: if the file cannot be written.
         ConfigError: if the optimizer keeps something that is no number, text or tensor.
     """
+    record, tensors = shard_file(state, script, name)
+    return record, write_tensors(folder / record.file, tensors)
+
+
+def shard_file(
+    state: ShardState, script: ScriptOptimizer | None = None, name: str = ""
+) -> tuple[ShardRecord, dict[str, torch.Tensor]]:
+    """Return the record of a shard for the index, and the tensors in its file.
+
+    As `write_shard`, which writes them. Raises ConfigError.
+    """
     entries, is_phantom = _entries(state.optimizer), isinstance(state.parameters, Phantom)
     record = ShardRecord(
         shard=state.shard,
@@ -136,7 +147,7 @@ def write_shard(
         ],
         script=script,
     )
-    return record, write_tensors(folder / record.file, _tensors(state, record))
+    return record, _tensors(state, record)
 
 
 def read_shard(folder: Path, record: ShardRecord) -> ShardState:

@@ -201,9 +201,12 @@ class CheckpointsOfWorkers(Checkpoints):
             return
         if process != self._here[0]:
             raise ProtocolError("it has saved its part before")
-        saved = msgspec.msgpack.decode(message.saved, type=SavedMean)
-        require_record(saved.mean)
-        self._mean = message, saved
+        mean = msgspec.msgpack.decode(message.saved, type=SavedMean)
+        require_record(mean.mean)
+        self._take_mean(present, message, mean)
+
+    def _take_mean(self, present: Open, message: CheckpointPart, mean: SavedMean) -> None:
+        self._mean = message, mean
         super()._has_all_parts(present)
 
     def _lacks_mean(self, present: Open) -> bool:
@@ -217,9 +220,13 @@ class CheckpointsOfWorkers(Checkpoints):
             return
         found = (saved.own for _, (_, saved) in sorted(present.parts.items()))
         files = [record.file for record in found if record is not None]
-        self._tell(self._here[0], WriteMean(present.number, str(present.folder), files))
+        self._write_mean(present, files)
         due = self._kernel.now + nanoseconds(LONGEST_S)
         self._kernel.call_at(due, self._require_mean, present)
+
+    def _write_mean(self, present: Open, files: list[str]) -> None:
+        """Have the mean of the models in these files written."""
+        self._tell(self._here[0], WriteMean(present.number, str(present.folder), files))
 
     def _require_mean(self, present: Open) -> None:
         if self._open is present and self._lacks_mean(present):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 
@@ -17,7 +17,8 @@ from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.tensors import checked, write_bytes
 
 Done: TypeAlias = Callable[[Part | OSError], None]
-_Job: TypeAlias = tuple[Path, torch.Tensor, Done]
+_Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
+T = TypeVar("T")
 
 
 class Write(Protocol):
@@ -28,7 +29,18 @@ class Write(Protocol):
 
 def write_now(path: Path, data: torch.Tensor, done: Done) -> None:
     """Write in this thread."""
-    done(_written(path, data))
+    done(written_to(path, data))
+
+
+class Beside(Protocol):
+    """Does a job, and then calls `done` with what it returns."""
+
+    def __call__(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+def do_now(job: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Do it in this thread."""
+    done(job())
 
 
 class BesideWriter:
@@ -43,7 +55,11 @@ class BesideWriter:
         self._waker: Waker | None = None
 
     def __call__(self, path: Path, data: torch.Tensor, done: Done) -> None:
-        self._jobs.put((path, data, done))
+        self.do(partial(written_to, path, data), done)
+
+    def do(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do a job after the earlier ones. See `Beside`."""
+        self._jobs.put((job, done))
         if self._waker is None:
             self._waker = Waker(self._clock)
             work = partial(self._work, self._waker)
@@ -51,11 +67,13 @@ class BesideWriter:
 
     def _work(self, waker: Waker) -> None:
         while True:
-            path, data, done = self._jobs.get()
-            waker.call(partial(done, _written(path, data)))
+            job, done = self._jobs.get()
+            waker.call(partial(done, job()))
+            del job  # frees what the job refers to
 
 
-def _written(path: Path, data: torch.Tensor) -> Part | OSError:
+def written_to(path: Path, data: torch.Tensor) -> Part | OSError:
+    """Write bytes, a uint8 tensor, to a file; return the file, or why it cannot be written."""
     try:
         write_bytes(path, data.numpy().data)
         return checked(path)

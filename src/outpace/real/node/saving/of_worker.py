@@ -10,14 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
+import torch
 
 from outpace.blocks.block import Phantom, Value
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
 from outpace.errors import OutpaceError, RunError
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
@@ -29,8 +31,9 @@ from outpace.real.net.checkpoint_messages import (
     WriteMean,
 )
 from outpace.real.net.clock import RealClock
+from outpace.real.node.saving.files import PartFiles
 from outpace.real.node.saving.thread import WritingThread
-from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
+from outpace.record.checkpoints import Checkpoint, Part, ShardRecord
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.checkpoints.shards import mean_parameters
 from outpace.record.totals import Totals
@@ -49,6 +52,8 @@ from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.peers.context import Unsent
 from outpace.sync.peers.parameters import SharedModel
 
+# A message, and the files that are sent with it.
+_Answer: TypeAlias = tuple[CheckpointPart | CheckpointFailed, torch.Tensor | None]
 _LONGEST: Final = 1000  # characters of an error
 NOTHING: Final = Unsent(0, 0)
 COMMON: Final = "common"  # name of the file of the model that all workers have
@@ -118,7 +123,8 @@ class Restored:
 class WorkerView:
     """The requests of a `WorkerSaver` to its worker.
 
-    results: of all-reduces so far. updates: versions of the model that it evaluates.
+    results: of all-reduces so far. updates: versions of the model that it evaluates. send: sends a
+    message to the coordinator, and a block with it.
     """
 
     worker: int
@@ -126,7 +132,7 @@ class WorkerView:
     totals: Callable[[], Totals]
     results: Callable[[], int]
     updates: Callable[[], int]
-    send: Callable[[WireMessage], None]
+    send: Callable[..., None]
 
 
 class WorkerSaver:
@@ -146,7 +152,7 @@ class WorkerSaver:
         self._first = self._begins = 0  # iterations: the first one, the present one
         self._pending: Callable[[], PendingIteration | None] = lambda: None
         self._has_unsent = False  # its own model has steps that no other worker has
-        self._thread = WritingThread(view.clock, view.send)
+        self._thread = WritingThread[_Answer](view.clock, lambda answer: view.send(*answer))
 
     def restore(self, first: int, resume: Path | None) -> Restored:
         """Put what a checkpoint has into the models, if the run goes on from one.
@@ -231,15 +237,22 @@ class WorkerSaver:
         order = self._asked.pop(number)
         common = self._common_state() if order.common else None
         own = None if order.clock == 0 else self._own_state()  # 0: the run begins
-        self._write(number, partial(_write, Path(order.folder), self._saved(), common, own))
+        write = partial(_write, saved=self._saved(), common=common, own=own)
+        self._write(order, self._now(), self._totals(), write)
 
     def _saved(self) -> SavedWorker:
         view = self._view
         return SavedWorker(view.worker, self._begins, view.results(), view.updates(), [])
 
-    def _write(self, number: int, write: Callable[[], SavedWorker]) -> None:
-        """Have the state that was taken now written."""
-        self._thread.do(partial(answer, number, self._now(), self._totals(), write))
+    def _write(
+        self,
+        order: TakeCheckpoint | WriteMean,
+        now: Time,
+        totals: Totals,
+        write: Callable[[PartFiles], SavedWorker | SavedMean],
+    ) -> None:
+        """Have the state that was taken at this time written, or sent."""
+        self._thread.do(partial(_answered, order, now, totals, write))
 
     def _now(self) -> Time:
         return max(0, self._view.clock.now)
@@ -282,36 +295,42 @@ class WorkerSaver:
     def _write_mean(self, order: WriteMean) -> None:
         own, view = self._models.own_block, self._view
 
-        def write() -> SavedMean:
+        def write(files: PartFiles) -> SavedMean:
             folder = Path(order.folder)
             mean: Value | None = None if own is None else own.read()
             if not isinstance(mean, Phantom):
                 mean = mean_parameters(folder, order.files)
             state = common_state({view.worker: 0}, 0, 0, mean, {})
-            return SavedMean(*write_shard(folder, state, name=COMMON))
+            record = files.add_shard(state, COMMON)
+            return SavedMean(record, *files.parts)
 
-        self._thread.do(partial(answer, order.number, self._now(), Totals(), write))
+        self._write(order, self._now(), Totals(), write)
 
 
 def _write(
-    folder: Path, saved: SavedWorker, common: ShardState | None, own: ShardState | None
+    files: PartFiles, saved: SavedWorker, common: ShardState | None, own: ShardState | None
 ) -> SavedWorker:
     """Write what there is of a worker; return `saved` with the records."""
     if common is not None:
-        saved.common, part = write_shard(folder, common, name=COMMON)
-        saved.parts.append(part)
+        saved.common = files.add_shard(common, COMMON)
     if own is not None:
-        saved.own, part = write_shard(folder, own, name=worker_name(own.shard))
-        saved.parts.append(part)
+        saved.own = files.add_shard(own, worker_name(own.shard))
+    saved.parts = files.parts
     return saved
 
 
-def answer(
-    number: int, now: Time, totals: Totals, write: Callable[[], SavedWorker | SavedMean]
-) -> CheckpointPart | CheckpointFailed:
+def _answered(
+    order: TakeCheckpoint | WriteMean,
+    now: Time,
+    totals: Totals,
+    write: Callable[[PartFiles], SavedWorker | SavedMean],
+) -> _Answer:
     """Write files; return what to tell the coordinator."""
+    files = PartFiles(order.folder)
     try:
-        saved = write()
+        saved = write(files)
     except (OSError, OutpaceError) as error:
-        return CheckpointFailed(number, str(error)[:_LONGEST])
-    return CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved))
+        return CheckpointFailed(order.number, str(error)[:_LONGEST]), None
+    encoded, block = msgspec.msgpack.encode(saved), files.block
+    head = None if block is None else head_of(block)
+    return CheckpointPart(order.number, now, totals, encoded, files.sent, head), block

@@ -6,29 +6,28 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import Generic, TypeVar
 
 import torch
 
 from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.clock import RealClock
-from outpace.sync.messages import WireMessage
 
-Job: TypeAlias = Callable[[], WireMessage]
+AnswerT = TypeVar("AnswerT")
 
 
-class WritingThread:
+class WritingThread(Generic[AnswerT]):
     """Runs one job after another; what each returns is sent in the thread of the clock.
 
-    send: sends a message to the coordinator.
+    send: sends it to the coordinator.
     """
 
-    def __init__(self, clock: RealClock, send: Callable[[WireMessage], None]) -> None:
+    def __init__(self, clock: RealClock, send: Callable[[AnswerT], None]) -> None:
         self._clock, self._send = clock, send
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], AnswerT]] = queue.SimpleQueue()
         self._waker: Waker | None = None
 
-    def do(self, job: Job) -> None:
+    def do(self, job: Callable[[], AnswerT]) -> None:
         """Run a job after the earlier ones. The first one starts the thread."""
         self._jobs.put(job)
         if self._waker is None:

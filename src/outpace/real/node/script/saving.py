@@ -21,22 +21,22 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import kept_in, state_of
+from outpace.engine.resuming import kept_in, model_of, state_of
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import RunError
 from outpace.real.net.checkpoint_messages import CheckpointFailed, TakeCheckpoint
+from outpace.real.node.saving.files import PartFiles
 from outpace.real.node.saving.of_worker import (
     COMMON,
     Restored,
     SavedWorker,
     WorkerSaver,
     WorkerView,
-    answer,
 )
 from outpace.real.node.script.parameters import Changes
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.record.checkpoints import Checkpoint, write_shard, write_tensors
+from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
 from outpace.record.totals import Totals
@@ -210,8 +210,7 @@ class ScriptSaver(WorkerSaver):
             view.send(CheckpointFailed(order.number, str(error)))
             return
         due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
-        write = partial(_write, Path(order.folder), due, copy)
-        self._thread.do(partial(answer, order.number, due.now, due.totals, write))
+        self._write(order, due.now, due.totals, partial(_write, due=due, copy=copy))
 
     def _common_state(self) -> ShardState:
         """Return the state of the model that all workers have now."""
@@ -221,15 +220,13 @@ class ScriptSaver(WorkerSaver):
         return common_state(iterations, view.results(), gradients, parameters, optimizer)
 
 
-def _write(folder: Path, due: _Due, copy: dict[str, torch.Tensor]) -> SavedWorker:
+def _write(files: PartFiles, due: _Due, copy: dict[str, torch.Tensor]) -> SavedWorker:
     """Write what there is of a worker; return its part of the checkpoint."""
     saved = due.saved
     if due.common is not None:
-        saved.common, part = write_shard(folder, due.common, name=COMMON)
-        saved.parts.append(part)
+        saved.common = files.add_shard(due.common, COMMON)
     if due.own is not None:
-        name = f"{worker_name(saved.worker)}-model"
-        saved.own, part = write_shard(folder, due.own, name=name)
-        saved.parts.append(part)
-    saved.parts.append(write_tensors(folder / kept_in(saved.worker), copy))
+        saved.own = files.add_shard(due.own, model_of(saved.worker))
+    files.add(kept_in(saved.worker), copy)
+    saved.parts = files.parts
     return saved

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 from outpace.blocks.block import Value
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper, kept_in
+from outpace.engine.resuming import CheckpointKeeper, kept_in, model_of
 from outpace.record.checkpoints import Part
 from outpace.simulation.awaited_scripts import AwaitedScripts
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
@@ -153,4 +152,4 @@ class ScriptPeerSaving(PeerSaving):
         self._stop_asking(range(len(self._processes)))
 
     def _name_of(self, worker: int) -> str:
-        return f"{worker_name(worker)}-model"
+        return model_of(worker)
