@@ -149,8 +149,10 @@ def test_a_worker_that_goes_on_gets_the_files_that_it_needs(run):
         (["../../config.yaml", "worker-0.safetensors"], [3, 3], "it sent the files"),
         (["worker-1.safetensors", "worker-0.safetensors"], [3, 3], "it sent the files"),
         (["worker-0.safetensors", "worker-0.safetensors"], [3, 3], "it sent the files"),
-        (["common.safetensors"], [6], "it sent the files"),
-        (["common.safetensors", "worker-0.safetensors"], [3, 4], "it sends 6 bytes"),
+        (["worker-0-model.safetensors"], [6], "it sent the files"),
+        # The common model is the mean of all, which the coordinator writes.
+        (["common.safetensors", "worker-0.safetensors"], [3, 3], "it sent the files"),
+        (["worker-0-model.safetensors", "worker-0.safetensors"], [3, 4], "it sends 6 bytes"),
     ],
 )
 def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names, sizes, why):

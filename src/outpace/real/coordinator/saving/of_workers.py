@@ -58,7 +58,7 @@ class Groups(Protocol):
 
 
 @dataclass(eq=False)
-class _Open(Open):
+class OpenOfWorkers(Open):
     """A checkpoint that is being taken. common: the worker that saves the common model, if any."""
 
     common: int | None = None
@@ -163,22 +163,27 @@ class CheckpointsOfWorkers(Checkpoints):
             super()._begin_if_due(clock)
 
     def _new(self, number: int, folder: Path) -> Open:
-        return _Open(number, folder, at_start=not self._has_begun)
+        return OpenOfWorkers(number, folder, at_start=not self._has_begun)
 
     def _ask(self, order: Order, folder: Path) -> None:
         is_first = order.shard == self._here[0]
         common = is_first and (not self._apart or not self._has_begun)
         clock = order.clock if self._has_begun else 0
         if common:
-            assert isinstance(self._open, _Open)
+            assert isinstance(self._open, OpenOfWorkers)
             self._open.common = order.shard
-        self._tell(order.shard, TakeCheckpoint(order.number, clock, str(folder), common))
+        where = self._named(folder)
+        self._tell(order.shard, TakeCheckpoint(order.number, clock, where, common))
+
+    def _named(self, folder: Path) -> str:
+        """Return what a worker is told of the folder of a checkpoint."""
+        return str(folder)
 
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
         if saved.own is not None and saved.own.shard != number:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
-        assert isinstance(self._open, _Open)
+        assert isinstance(self._open, OpenOfWorkers)
         if (saved.common is not None) != (self._open.common == number):
             raise ProtocolError("it saved the common model unasked, or did not save it")
         for record in (saved.common, saved.own):

@@ -21,7 +21,7 @@ from outpace.errors import OutpaceError, ProtocolError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.base import Open, Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers, Groups
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers, Groups, OpenOfWorkers
 from outpace.real.coordinator.saving.writer import Beside, do_now, written_to
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
@@ -30,7 +30,6 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     SentFile,
-    TakeCheckpoint,
 )
 from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
@@ -40,7 +39,6 @@ from outpace.record.checkpoints import Part, write_shard
 from outpace.record.checkpoints.index import INDEX
 from outpace.record.checkpoints.shards import mean_parameters
 from outpace.record.totals import Totals
-from outpace.sync.checkpoint.planner import Order
 from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import WireMessage, worker_name
 
@@ -81,11 +79,8 @@ class CheckpointsOfSentParts(CheckpointsOfWorkers):
         size = message.block.elements
         return ("uint8", size) if name in self._names and size <= most else None
 
-    def _ask(self, order: Order, folder: Path) -> None:
-        is_first = order.shard == self._here[0]
-        common = is_first and (not self._apart or not self._has_begun)
-        clock = order.clock if self._has_begun else 0
-        self._tell(order.shard, TakeCheckpoint(order.number, clock, "", common))
+    def _named(self, folder: Path) -> str:
+        return ""
 
     def _new(self, number: int, folder: Path) -> Open:
         self._written, self._coming = {}, set()
@@ -109,7 +104,10 @@ class CheckpointsOfSentParts(CheckpointsOfWorkers):
         self, present: Open, worker: int, message: CheckpointPart, block: Block | None
     ) -> None:
         """Write the files of a worker, and go on when they are on the disk."""
-        allowed = {_COMMON, model_file(worker), kept_in(worker)}
+        allowed = {model_file(worker), kept_in(worker)}
+        assert isinstance(present, OpenOfWorkers)
+        if worker == present.common:
+            allowed.add(_COMMON)
         names = {file.name for file in message.files}
         if not names <= allowed or len(names) < len(message.files) or kept_in(worker) not in names:
             raise ProtocolError(f"it sent the files {sorted(names)} for a checkpoint")
