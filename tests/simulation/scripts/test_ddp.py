@@ -11,7 +11,7 @@ import torch
 from tests.support.gloo import run_with_gloo
 from tests.support.paths import SCRIPTS
 
-from outpace.errors import OutpaceWarning, RunError
+from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.experiment.results import Result
 from outpace.experiment.running import simulate
 from outpace.report.page import write_report
@@ -28,6 +28,19 @@ def simulated(script: str, *arguments: object, out: Path | None = None, **change
     law = {"kind": "constant", "mean_s": 0.6}
     base = {"task": task, "workers": 2, "sync": {"kind": "ssgd"}, "compute": law}
     return simulate({**base, **changes}, out)
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "local-sgd"])
+def test_a_script_that_says_nothing_of_what_it_keeps_is_not_saved(kind, tmp_path):
+    sync = {"kind": kind, **({"every": 2} if kind == "local-sgd" else {})}
+    with pytest.raises(ConfigError, match="a script for DistributedDataParallel cannot be saved"):
+        simulated(
+            "ddp_trains.py",
+            tmp_path,
+            sync=sync,
+            checkpoint={"every_updates": 2},
+            out=tmp_path / "run",
+        )
 
 
 def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:

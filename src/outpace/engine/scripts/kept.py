@@ -25,8 +25,9 @@ from outpace.record.checkpoints.trees import packed_tree
 from outpace.support.place import HERE
 
 NO_DISTRIBUTED: Final = (
-    "checkpoint: a script for DistributedDataParallel cannot be saved yet: leave it out, or use "
-    "outpace.attach and outpace.sampler in place of it"
+    "checkpoint: a script for DistributedDataParallel cannot be saved, because it does not say "
+    "what it keeps before its training begins: leave checkpoint out, and let the script save "
+    "itself, or use outpace.attach and outpace.sampler in place of DistributedDataParallel"
 )
 
 

@@ -12,6 +12,8 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
+from outpace.engine.scripts.kept import NO_DISTRIBUTED
+from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.simulation.collective.routes import Formula, Messages, Route
@@ -33,6 +35,8 @@ class FollowedSimulation(ScriptRun):
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         require_followable(experiment)
+        if experiment.checkpoint is not None:
+            raise ConfigError(NO_DISTRIBUTED)
         self._steps = [0] * experiment.workers
         self._control = SimulationControl(self, [], [])
         self.workers = [FollowedWorker(self, process) for process in self._processes]
