@@ -27,6 +27,7 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.outside import Outside
 from outpace.real.process import rendezvous
 from outpace.real.process.rendezvous import write_rendezvous
+from outpace.record.checkpoints import Checkpoints
 from outpace.support import place
 
 SCRIPT = """
@@ -186,7 +187,9 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
     script.write_text(f"import torch\ntorch.set_num_threads(1)\n{kept}")  # as in virtual time
     before = [served.start_script(script, rank) for rank in range(2)]
     deadline = time.monotonic() + 60
-    while not (run / "checkpoints" / "000002").exists():
+    saved = Checkpoints(run)
+    while max(saved.numbers(), default=0) < 2:
+        assert served.process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
     served.process.kill()

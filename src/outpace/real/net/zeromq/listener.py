@@ -163,12 +163,13 @@ class ZeroMQListener(MonitoredSocket):
             self._log.note(f"passed over a message of {name!r} that had come before")
             return False
         except WireError as error:
-            if peer is None:
+            if isinstance(error, OldGeneration) and peer is None:
+                self._log.note(f"told an earlier process of {name!r} that another has its place")
+                self._tell(self._outgoing(), identity, Fenced(self._generations[name]))
+            elif peer is None:
                 self._log.note(f"refused a message of {name[:64]!r}: {error}")
                 if isinstance(error, _NameTaken):
                     self._tell(self._outgoing(), identity, Refused(str(error)))
-                elif isinstance(error, OldGeneration):
-                    self._tell(self._outgoing(), identity, Fenced(self._generations[name]))
             else:
                 self.refuse(name, str(error))
             return False
