@@ -18,6 +18,7 @@ from outpace.sync.membership import (
     EndRun,
     Fence,
     Kill,
+    Lacks,
     Membership,
     Reconnect,
     Removed,
@@ -143,7 +144,7 @@ class Coordinator:
                 return
             self._down.add(process.name)
             self._returning.discard(process.name)
-            self._members.server_lost(process.name)
+            self._members.server_lost(process.name, self._kernel.now)
             self.result.pop(process.shard.index, None)
             self._send(self._planner.abandon())
             self._after(START_S, partial(self._restart_server, process.shard.index))
@@ -194,6 +195,8 @@ class Coordinator:
                     if worker not in self._finished:
                         oracle.gone(worker, self._arrived(worker))
                         self._removed(worker)
+                case Lacks(lost=lost):
+                    oracle.updates_lost += lost
                 case Reconnect(server):
                     self._reconnect(server)
                 case EndRun(reason):
@@ -281,7 +284,7 @@ class Coordinator:
             assert isinstance(present, WorkerProcess)
             last = max(present.computed, oracle.computed.get(worker, -1))
             oracle.came_back(worker, state.watermarks[worker] + 1, last)
-        self._do(self._members.server_back(server_name(server)))
+        self._do(self._members.server_back(server_name(server), self._kernel.now))
 
     def _reconnect(self, name: str) -> None:
         """The workers may talk to a server that has come back."""
@@ -293,12 +296,19 @@ class Coordinator:
         self._cluster.tell_restarted(shard, self._stored.states[shard].version)
         self._end_if_over()
 
+    def has_to_rejoin(self, worker: int) -> bool:
+        return self._members.has_to_rejoin(worker)
+
+    def rejoined(self, server: ServerProcess, worker: int, first: int) -> None:
+        """A worker goes on with a server."""
+        self._do(self._members.rejoined(server.name, worker, first))
+
     # -- the end -------------------------------------------------------------------
 
     def finished(self, process: WorkerProcess) -> None:
         """A worker has done all its iterations, and said so to the servers."""
         if self._cluster.processes.get(process.name) is process:
-            self._do(self._members.finished(process.worker))
+            self._do(self._members.finished(process.worker, process.computed))
             self._finished.add(process.worker)
             self._done.add(process.worker)
             process.may_end = True
@@ -340,7 +350,7 @@ class Coordinator:
             self._kernel.now + nanoseconds(self._scenario.checkpoint_s),
             lambda _: self._checkpoint_is_due(),
         )
-        if not (self._is_starting or self._down or self._returning):
+        if not self._is_starting and self._members.has_all_servers:
             self._send(self._planner.begin())
 
     def _send(self, orders: Sequence[Order | GiveUp]) -> None:

@@ -76,9 +76,7 @@ class Oracle:
     def came_back(self, worker: int, first: int, last: int) -> None:
         """A server has come back without these iterations of a worker."""
         self.is_strict = False  # the next loss of this worker may cost more than its last push
-        known = len(self.may_miss)
         self.note(worker, first, last)
-        self.updates_lost += len(self.may_miss) - known
 
     def leaves(self, worker: int) -> None:
         """The run goes on without a worker from now on."""

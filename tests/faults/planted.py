@@ -130,7 +130,7 @@ def _starts_after_one_answer(confirmed: Any) -> Any:
 
 def _hears_dead_servers(confirmed: Any) -> Any:
     def wrong(self: Membership, *args: Any) -> Any:
-        with patch.object(self, "_down", set()):
+        with patch.object(self._returning, "down", set()):
             return confirmed(self, *args)
 
     return wrong
@@ -146,9 +146,9 @@ def _lowest_of_servers(started: Any) -> Any:
 
 
 def _reconnects_at_once(back: Any) -> Any:
-    def wrong(self: Membership, server: str) -> Any:
-        orders = back(self, server)
-        self._returning.discard(server)
+    def wrong(self: Membership, server: str, now: int) -> Any:
+        orders = back(self, server, now)
+        self._returning.reconnects(server, {})
         return [Reconnect(server), *orders]
 
     return wrong
@@ -307,7 +307,7 @@ PLANTED: Final[dict[str, Planted]] = {
         "lost", lambda self, worker: self._workers[worker].phase is _Phase.FINISHED
     ),
     "the loss of a worker is forgotten while a server is away": _unless(
-        "lost", lambda self, worker: bool(self._down)
+        "lost", lambda self, worker: bool(self._returning.down)
     ),
     "a process begins when one server has answered": _instead(
         Membership, "confirmed", _starts_after_one_answer
@@ -325,6 +325,9 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "gradients that are lost are not counted": lambda: patch.object(
         Membership, "_lost_of", lambda *_: 0
+    ),
+    "what a server lacks that came back alone is not counted": lambda: patch.object(
+        Membership, "_lacking", lambda *_: []
     ),
     "an answer of a server that was lost since counts": _instead(
         Membership, "confirmed", _hears_dead_servers

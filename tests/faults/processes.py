@@ -17,7 +17,7 @@ from outpace.kernel import Future, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.membership import Fence
-from outpace.sync.messages import Leave, Push, Reply, Restarted, server_name, worker_name
+from outpace.sync.messages import Leave, Push, Rejoin, Reply, Restarted, server_name, worker_name
 from outpace.sync.programs.context import Stopped
 from outpace.sync.shard import Shard
 
@@ -201,6 +201,19 @@ class ServerProcess(Judge):
 
     def progress(self, worker: int) -> tuple[int, int]:
         return self.shard.watermark(worker), self.shard.clock
+
+    async def recv(self) -> Any:
+        return self._noted(await super().recv())
+
+    async def recv_within(self, timeout_s: float) -> Any:
+        return self._noted(await super().recv_within(timeout_s))
+
+    def _noted(self, message: Any) -> Any:
+        coordinator = self.cluster.coordinator
+        if isinstance(message, Rejoin) and coordinator.has_to_rejoin(message.worker):
+            tell = partial(coordinator.rejoined, self, message.worker, message.first)
+            coordinator.hears(self, tell)
+        return message
 
     def _saved(self, number: int, state: Any) -> None:
         self.cluster.oracle.state(state)

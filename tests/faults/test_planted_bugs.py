@@ -1,6 +1,6 @@
 """The search finds bugs: each of these is planted, and found within 200 seeds.
 
-The two of `RARE` need a server that dies within milliseconds of another event, and more seeds.
+Those of `RARE` need a server that dies within milliseconds of another event, and more seeds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from tests.faults.scenario import Scenario
 from tests.faults.search import problem_of
 
 RARE = {
+    "the first iteration is the lowest over the shards": 400,
     "pulls of a lost worker are forgotten only when it is back": 400,
     "an answer of a server that was lost since counts": 400,
 }

@@ -19,6 +19,7 @@ from outpace.support.units import SECOND
 from outpace.sync.membership import (
     EndRun,
     Kill,
+    Lacks,
     Membership,
     Order,
     Reconnect,
@@ -180,34 +181,121 @@ def test_a_server_that_comes_back_is_told_of_every_worker_before_the_workers_con
     members.lost(0, KILLED, 0, has_ended=True)
     for server in SERVERS:
         members.confirmed(server, 0, 1, 3, 3, now=1)
-    members.server_lost("server-1")
+    members.server_lost("server-1", 0)
     assert members.confirmed("server-1", 2, 0, 5, 5, now=2) == []  # of its old process
-    back = members.server_back("server-1")
+    back = members.server_back("server-1", 0)
     assert [(order.server, order.worker, order.generation, order.stays) for order in back] == [
         ("server-1", 0, 1, False),
         ("server-1", 1, 0, False),
         ("server-1", 2, 0, True),
     ]
-    assert members.confirmed("server-1", 0, 1, 1, 1, now=3) == []
+    assert members.confirmed("server-1", 0, 1, 1, 1, now=3) == [Lacks("server-1", 0, 2, lost=2)]
     assert members.confirmed("server-1", 1, 0, 1, 1, now=3) == []
     assert members.confirmed("server-1", 2, 0, 1, 1, now=3) == [Reconnect("server-1")]
 
 
 def test_a_server_that_is_just_coming_back_is_told_of_a_worker_that_finishes_meanwhile():
     members = Membership(1, SERVERS, RULES)
-    members.server_lost("server-0")
-    assert members.server_back("server-0") == [Replace("server-0", 0, 0, stays=True)]
+    members.server_lost("server-0", 0)
+    assert members.server_back("server-0", 0) == [Replace("server-0", 0, 0, stays=True)]
     assert members.finished(0) == [Replace("server-0", 0, 1, stays=False)]
     assert members.confirmed("server-0", 0, 0, 2, 2, now=1) == []
     assert members.confirmed("server-0", 0, 1, 2, 2, now=2) == [Reconnect("server-0")]
 
 
+def back_alone(members: Membership, server: str, reached: int, now: int) -> list[Order]:
+    """Let a server die, and come back with the iterations up to `reached` of each worker."""
+    members.server_lost(server, now)
+    orders = []
+    for order in members.server_back(server, now):
+        assert isinstance(order, Replace)
+        confirmed = order.worker, order.generation, reached, reached + 1
+        orders += members.confirmed(server, *confirmed, now=now)
+    assert len([order for order in orders if isinstance(order, Reconnect)]) == 1
+    return [order for order in orders if not isinstance(order, Reconnect)]
+
+
+def test_what_a_server_lacks_that_came_back_is_counted_when_the_workers_rejoin_it():
+    members = Membership(2, SERVERS, RULES)
+    assert members.has_all_servers
+    assert back_alone(members, "server-0", 3, now=0) == []
+    assert not members.has_all_servers
+    assert members.rejoined("server-0", 0, first=9) == [Lacks("server-0", 0, 4, lost=5)]
+    assert members.rejoined("server-0", 0, first=12) == []  # it says so once
+    assert members.has_to_rejoin(1)
+    assert members.rejoined("server-0", 1, first=4) == []  # nothing is missing
+    assert members.has_all_servers
+
+
+def test_an_iteration_that_two_servers_lack_is_lost_once():
+    members = Membership(1, SERVERS, RULES)
+    back_alone(members, "server-0", 3, now=0)
+    members.rejoined("server-0", 0, first=9)
+    back_alone(members, "server-1", 3, now=1)
+    assert members.rejoined("server-1", 0, first=11) == [Lacks("server-1", 0, 4, lost=2)]
+    # The worker dies, and server 1 has its iteration 11, which server 0 lacks.
+    members.lost(0, KILLED, 2, has_ended=True)
+    members.confirmed("server-0", 0, 1, 10, 10, now=2)
+    assert members.confirmed("server-1", 0, 1, 11, 10, now=2) == [Start(0, 1, 12, lost=1)]
+
+
+def test_what_is_lost_of_a_worker_that_has_finished_is_known_from_its_last_push():
+    members = Membership(2, SERVERS, RULES)
+    members.finished(0, pushed=19)
+    assert back_alone(members, "server-0", 15, now=0) == [Lacks("server-0", 0, 16, lost=4)]
+    assert back_alone(members, "server-1", 14, now=0) == [Lacks("server-1", 0, 15, lost=1)]
+
+
+def test_a_worker_that_finishes_without_rejoining_a_server_is_counted_when_the_server_is_told():
+    members = Membership(1, SERVERS, RULES)
+    back_alone(members, "server-0", 3, now=0)
+    assert members.finished(0, pushed=7) == [Replace("server-0", 0, 1, stays=False)]
+    assert members.confirmed("server-0", 0, 1, 3, 4, now=1) == [Lacks("server-0", 0, 4, lost=4)]
+    assert members.has_all_servers
+
+
+def test_a_worker_that_dies_before_it_rejoins_is_counted_with_its_death():
+    members = Membership(1, SERVERS, RULES)
+    back_alone(members, "server-0", 3, now=0)
+    members.lost(0, KILLED, 1, has_ended=True)
+    members.confirmed("server-0", 0, 1, 3, 4, now=1)
+    assert members.rejoined("server-0", 0, first=9) == []  # of another process
+    assert members.confirmed("server-1", 0, 1, 8, 8, now=1) == [Start(0, 1, 9, lost=5)]
+    assert members.has_all_servers
+
+
+def test_a_server_that_does_not_come_back_ends_the_run():
+    members = Membership(1, SERVERS, RULES)
+    members.server_lost("server-0", now=5 * SECOND)
+    assert members.next_deadline == 125 * SECOND
+    why = "server-0 was lost, and the process that takes its place was not ready within 120 s"
+    assert members.on_time(125 * SECOND) == [EndRun(why)]
+    members.server_back("server-0", now=130 * SECOND)
+    assert members.on_time(189 * SECOND) == []
+    why = "server-0 was lost, and its new process did not take up the workers within 60 s"
+    assert members.on_time(190 * SECOND) == [EndRun(why)]
+
+
+def test_a_worker_that_is_lost_meanwhile_has_the_time_that_the_server_needs():
+    members = Membership(1, SERVERS, RULES)
+    members.lost(0, KILLED, 0, has_ended=True)
+    members.server_lost("server-0", now=SECOND)
+    members.confirmed("server-1", 0, 1, 3, 3, now=2 * SECOND)
+    assert members.on_time(120 * SECOND) == []
+    members.server_back("server-0", now=120 * SECOND)
+    assert members.on_time(179 * SECOND) == []
+    assert members.confirmed("server-0", 0, 1, 3, 3, now=179 * SECOND) == [
+        Reconnect("server-0"),
+        Start(0, 1, 4, 0),
+    ]
+
+
 def test_no_process_starts_while_a_server_is_away():
     members = Membership(2, SERVERS, RULES)
-    members.server_lost("server-0")
+    members.server_lost("server-0", 0)
     assert members.lost(1, KILLED, 0, has_ended=True) == [Replace("server-1", 1, 1, stays=True)]
     assert members.confirmed("server-1", 1, 1, 6, 6, now=1) == []
-    assert members.server_back("server-0") == [
+    assert members.server_back("server-0", 0) == [
         Replace("server-0", 0, 0, stays=True),
         Replace("server-0", 1, 1, stays=True),
     ]
@@ -325,6 +413,8 @@ class AnyOrder(RuleBasedStateMachine):
                 assert not self.restarts or order.worker in self.finished
                 if order.worker not in self.finished:
                     self.away.add(order.worker)
+            elif isinstance(order, Lacks):
+                assert order.lost > 0
             elif isinstance(order, Reconnect):
                 assert not any(
                     asked.server == order.server
@@ -370,7 +460,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(server=st.sampled_from(SERVERS))
     def lose_server(self, server):
         if not self.down:
-            self.members.server_lost(server)
+            self.members.server_lost(server, self.now)
             self.down.add(server)
             self.asked = [order for order in self.asked if order.server != server]
 
@@ -378,7 +468,7 @@ class AnyOrder(RuleBasedStateMachine):
     def bring_server_back(self):
         if self.down:
             server = self.down.pop()
-            self.do(self.members.server_back(server))
+            self.do(self.members.server_back(server, self.now))
 
     @rule(data=st.data())
     def end_an_old_process(self, data):

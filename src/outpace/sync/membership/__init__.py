@@ -4,6 +4,7 @@ from outpace.sync.membership.fence import Fence
 from outpace.sync.membership.machine import (
     EndRun,
     Kill,
+    Lacks,
     Membership,
     OnLoss,
     Order,
@@ -18,6 +19,7 @@ __all__ = [
     "EndRun",
     "Fence",
     "Kill",
+    "Lacks",
     "Membership",
     "OnLoss",
     "Order",

@@ -12,6 +12,7 @@ message may not have reached all of them, so the servers are told as if it had l
 
 Where a server comes back from its last checkpoint while the workers go on, it does not know what
 has happened since: it is told of every worker. Nothing is started until it has confirmed that, too.
+What it lacks is known when the workers have rejoined it, and is counted once (`Lacks`).
 
 The machine is told what has happened, at non-decreasing times, and returns what is to be done.
 """
@@ -25,6 +26,7 @@ from typing import Final, Literal, TypeAlias
 
 from outpace.errors import ProtocolError
 from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.membership.returning import Returning
 from outpace.sync.messages import worker_name
 
 OnLoss: TypeAlias = Literal["restart", "continue", "stop"]
@@ -99,13 +101,26 @@ class Reconnect:
 
 
 @dataclass(frozen=True, slots=True)
+class Lacks:
+    """A server that has come back lacks what a worker has pushed from this iteration on.
+
+    lost: how many iterations that is, without those that were counted before.
+    """
+
+    server: str
+    worker: int
+    first: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndRun:
     """End the run with this error."""
 
     reason: str
 
 
-Order: TypeAlias = Replace | Kill | Start | Removed | Reconnect | EndRun
+Order: TypeAlias = Replace | Kill | Start | Removed | Reconnect | Lacks | EndRun
 
 
 class _Phase(Enum):
@@ -121,6 +136,7 @@ class _Phase(Enum):
 
 _AWAY: Final = (_Phase.LEAVING, _Phase.GONE)
 _DONE: Final = (_Phase.FINISHED, _Phase.ENDED, _Phase.TOLD)
+_OUT: Final = (_Phase.GONE, _Phase.FINISHED, _Phase.TOLD)  # and the losses so far are counted
 
 
 @dataclass(slots=True)
@@ -137,10 +153,23 @@ class _Worker:
     deadline: Time | None = None
     deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
     how: str = ""  # its process was lost
+    pushed: int = -1  # last iteration of one that takes no more part, as far as it is known
+    lost: set[int] = field(default_factory=set)  # iterations that some server lacks
 
     @property
     def name(self) -> str:
         return worker_name(self.number)
+
+    def has_at(self, server: str) -> int:
+        """Return the last iteration that a server has, or has finished without this worker."""
+        watermark, clock = self.reached[server]
+        return max(watermark, clock - 1)
+
+    def loses(self, after: int, last: int) -> int:
+        """Count the iterations after one until another as lost; return how many are new."""
+        known = len(self.lost)
+        self.lost.update(range(after + 1, last + 1))
+        return len(self.lost) - known
 
 
 class Membership:
@@ -158,8 +187,7 @@ class Membership:
         self._workers = [_Worker(number) for number in range(workers)]
         self._servers, self._schedulers, self._rules = tuple(servers), tuple(schedulers), rules
         self._generation = 0  # the newest
-        self._down: set[str] = set()  # servers that are lost and will come back
-        self._returning: set[str] = set()  # servers that are back, and are told of every worker
+        self._returning = Returning(rules.start_s, rules.fence_s)
 
     # -- what others ask -------------------------------------------------------------
 
@@ -187,8 +215,18 @@ class Membership:
         return self._restarts or any(other.phase not in _AWAY for other in others)
 
     @property
+    def has_all_servers(self) -> bool:
+        """True if no server is away, and the workers go on with all that came back."""
+        return self._returning.is_over
+
+    def has_to_rejoin(self, worker: int) -> bool:
+        """True if a server has come back, and the worker does not go on with it yet."""
+        return bool(self._returning.awaits(worker))
+
+    @property
     def next_deadline(self) -> Time | None:
-        return min((w.deadline for w in self._workers if w.deadline is not None), default=None)
+        due = [known.deadline for known in self._workers] + [self._returning.next_deadline]
+        return min((each for each in due if each is not None), default=None)
 
     # -- what has happened ---------------------------------------------------------------
 
@@ -257,7 +295,8 @@ class Membership:
         if not 0 <= worker < len(self._workers):
             raise ProtocolError(f"{server} confirms worker {worker}, which does not exist")
         known = self._workers[worker]
-        if generation < known.generation or server in self._down:
+        returning = self._returning
+        if generation < known.generation or server in returning.down:
             return []  # the worker has been lost again, or the server has since
         if generation > known.generation or server not in known.unconfirmed:
             raise ProtocolError(
@@ -266,9 +305,15 @@ class Membership:
             )
         known.unconfirmed.remove(server)
         known.reached[server] = watermark, clock
+        was_awaited = (
+            returning.rejoined(server, worker) is not None
+        )  # another process does, or none
         orders: list[Order] = []
-        if server in self._returning and not self._is_untold(server):
-            self._returning.remove(server)
+        if known.phase in _OUT and (was_awaited or server in returning.told):
+            orders += self._lacking(server, known, known.has_at(server), known.pushed)
+        if server in returning.told and not self._is_untold(server):
+            here = [each for each in self._workers if each.phase in (_Phase.HERE, _Phase.STARTING)]
+            returning.reconnects(server, {each.number: each.has_at(server) for each in here})
             orders.append(Reconnect(server))
         if known.unconfirmed:
             return orders
@@ -277,6 +322,7 @@ class Membership:
             if untold:
                 return [*orders, *self._replace(known, untold, stays=False)]
             known.phase = _Phase.GONE if known.phase is _Phase.LEAVING else _Phase.TOLD
+            known.pushed = max(known.pushed, self._highest(known))
             return [*orders, Removed(worker, self._lost_of(known))]
         return [*orders, *self._started_if_fenced(known, now)]
 
@@ -291,37 +337,48 @@ class Membership:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
         known.phase, known.deadline = _Phase.HERE, None
 
-    def finished(self, worker: int) -> list[Order]:
+    def finished(self, worker: int, pushed: int = -1) -> list[Order]:
         """The worker is done, so that its end is no loss.
 
         It has told the servers that it leaves, but not one that is just coming back.
+
+        Args:
+            pushed: the last iteration that it has pushed to any server; -1: none, or not known.
         """
-        known = self._workers[worker]
+        known, returning = self._workers[worker], self._returning
         if known.phase is not _Phase.HERE:
             return []
-        known.phase = _Phase.FINISHED
-        return (
-            self._replaced(known, sorted(self._returning), stays=False) if self._returning else []
-        )
+        known.phase, known.pushed = _Phase.FINISHED, pushed
+        untold = returning.told.union(returning.awaits(worker))
+        return self._replaced(known, sorted(untold), stays=False) if untold else []
 
-    def server_lost(self, server: str) -> None:
+    def server_lost(self, server: str, now: Time) -> None:
         """A server is lost, and will come back alone (`server_back`)."""
-        self._returning.discard(server)
-        self._down.add(server)
+        returning = self._returning
+        returning.lost(server, now)
         for known in self._workers:
             known.unconfirmed.add(server)
+            if known.phase is _Phase.FENCING:
+                self._fence(known, now)
 
-    def server_back(self, server: str) -> list[Order]:
+    def server_back(self, server: str, now: Time) -> list[Order]:
         """A lost server has come back from its last checkpoint: tell it of every worker."""
-        self._down.remove(server)
-        self._returning.add(server)
+        self._returning.back(server, now)
         return [
             Replace(server, known.number, known.generation, known.phase not in _AWAY + _DONE)
             for known in self._workers
         ]
 
+    def rejoined(self, server: str, worker: int, first: int) -> list[Order]:
+        """A worker goes on with a server that has come back: `first` is its next push there."""
+        has = self._returning.rejoined(server, worker)
+        known = self._workers[worker]
+        return [] if has is None else self._lacking(server, known, has, first - 1)
+
     def on_time(self, now: Time) -> list[Order]:
         """End the run if a deadline has passed."""
+        if (overdue := self._returning.too_late(now)) is not None:
+            return [EndRun(overdue)]
         for known in self._workers:
             if known.deadline is not None and known.deadline <= now:
                 known.deadline = None
@@ -339,8 +396,9 @@ class Membership:
 
     def _replace(self, known: _Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
         """Have these hear only the worker's present generation, and expect their confirmations."""
-        known.unconfirmed = {*names, *self._down}
-        told = (name for name in names if name not in self._down)  # those will be told of all
+        down = self._returning.down
+        known.unconfirmed = {*names, *down}
+        told = (name for name in names if name not in down)  # those will be told of all
         return [Replace(name, known.number, known.generation, stays) for name in told]
 
     def _is_untold(self, server: str) -> bool:
@@ -349,7 +407,8 @@ class Membership:
 
     def _fence(self, known: _Worker, now: Time) -> None:
         known.phase = _Phase.FENCING
-        known.deadline = now + nanoseconds(self._rules.fence_s)
+        begin = max(now, self._returning.latest)  # a server that is away confirms when it is back
+        known.deadline = begin + nanoseconds(self._rules.fence_s)
 
     @property
     def _restarts(self) -> bool:
@@ -358,9 +417,7 @@ class Membership:
     def _started_if_fenced(self, known: _Worker, now: Time) -> list[Order]:
         if known.phase is not _Phase.FENCING or known.unconfirmed or not known.has_ended:
             return []
-        shards = [known.reached[server] for server in self._servers]
-        highest = max(watermark for watermark, _ in shards)
-        if highest >= known.first:  # the lost process has pushed something
+        if self._highest(known) >= known.first:  # the lost process has pushed something
             del known.deaths[:-1]
         if (hopeless := self._hopeless(known, now)) is not None:
             known.deadline = None
@@ -372,11 +429,19 @@ class Membership:
         lost = 0 if known.joins else self._lost_of(known)
         return [Start(known.number, known.generation, known.first, lost)]
 
+    def _highest(self, known: _Worker) -> int:
+        """Return the last iteration of a worker that any server has."""
+        return max(known.reached[server][0] for server in self._servers)
+
     def _lost_of(self, known: _Worker) -> int:
-        """Return how many iterations of a worker some servers have and others lack."""
-        shards = [known.reached[server] for server in self._servers]
-        highest = max(watermark for watermark, _ in shards)
-        return max(0, highest - min(max(watermark, clock - 1) for watermark, clock in shards))
+        """Return how many iterations of a worker some servers have and others lack, if new."""
+        lowest = min(known.has_at(server) for server in self._servers)
+        return known.loses(lowest, self._highest(known))
+
+    def _lacking(self, server: str, known: _Worker, has: int, last: int) -> list[Order]:
+        if last <= has:
+            return []
+        return [Lacks(server, known.number, has + 1, known.loses(has, last))]
 
     def _hopeless(self, known: _Worker, now: Time) -> EndRun | None:
         deaths = known.deaths

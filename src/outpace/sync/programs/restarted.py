@@ -46,6 +46,11 @@ class RestartedServers(ForwardingContext):
         self._servers = {name: _Server() for name in me.servers}
         self.execute = me.execute
 
+    @property
+    def pushed(self) -> int:
+        """The last iteration pushed to any server; -1: none."""
+        return max(server.pushed for server in self._servers.values())
+
     def send(self, to: str, *messages: Message) -> None:
         server = self._servers.get(to)
         for message in messages if server is not None else ():
