@@ -45,7 +45,14 @@ def test_the_parts_of_the_time_are_what_happened(folder):
     assert summary["faults"]["goodput"] == pytest.approx(40 / 50.5)
     lost = summary["faults"]["lost_s"]  # per worker, of two
     assert lost == pytest.approx(
-        {"detection": 0.5, "restart": 3.5, "repeated": 0.25, "standing": 1.0, "checkpoints": 0.0}
+        {
+            "detection": 0.5,
+            "restart": 3.5,
+            "repeated": 0.25,
+            "lost": 0.0,
+            "standing": 1.0,
+            "checkpoints": 0.0,
+        }
     )
     parts = parts_of(read_run(folder / "BSP", "BSP"))
     # Each worker waits for the other while that one is away: half of 10.5 s.

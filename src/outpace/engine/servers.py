@@ -73,6 +73,16 @@ def is_exact(experiment: Experiment) -> bool:
     return all((policy.scheduler or policy).lockstep for policy in followed)
 
 
+def returns_alone(experiment: Experiment) -> bool:
+    """True if a server that is lost comes back alone, while the workers go on.
+
+    Where all workers wait for each iteration, or a scheduler decides for all servers at once, all
+    processes begin again instead: the workers would wait for the server anyway, and so nothing is
+    lost.
+    """
+    return not (is_exact(experiment) or has_scheduler(experiment))
+
+
 def pushes_in_a_row(experiment: Experiment) -> int:
     """Return the number of pushes that a worker may send to a server without a pull in between."""
     skipped = 0 if experiment.skip is None else experiment.skip.pulls_in_a_row

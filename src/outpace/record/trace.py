@@ -24,8 +24,12 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `restart`: `worker` or `shard` was lost at start_ns, and its successor began at end_ns with this
   iteration. If all processes began again, they did so from the checkpoint with the number
   `version`, and what had taken held_ns was repeated, but for the work of `clock` scripts that began
-  anew (null: none). Without worker and shard: the run was ended, and resumed from that checkpoint.
+  anew (null: none). A server that came back alone has that `version` without held_ns: its workers
+  had gone on. Without worker and shard: the run was ended, and resumed from that checkpoint.
 - `loss`: `worker` was lost at start_ns, which is also end_ns, and the run went on without it.
+- `gap`: it was known at start_ns, which is also end_ns, that `shard`, which had come back alone,
+  lacks what `worker` had pushed from this iteration on: the gradients of `clock` iterations,
+  without those of earlier gaps.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
@@ -62,8 +66,9 @@ EVENTS: Final = (
     "checkpoint",
     "restart",
     "loss",
+    "gap",
 )
-ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS = range(9)
+ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS, GAP = range(10)
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())

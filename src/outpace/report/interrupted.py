@@ -14,7 +14,8 @@ from outpace.report.words import escaped, plural, seconds
 _MOST: Final = 30  # rows of each run
 _LEAD: Final = (
     "A process that was lost is back when its successor begins with its work. Where all processes "
-    "began again, the work since the checkpoint was done again."
+    "began again, the work since the checkpoint was done again. A server that came back alone "
+    "lacks what was applied since its checkpoint: these updates are lost."
 )
 _ANEW: Final = (
     " A script that keeps nothing began anew: its work since the checkpoint is lost, and counts in "
@@ -47,7 +48,9 @@ def _row(run: Run, each: Interruption, *, named: bool) -> list[str]:
     back = NOTHING
     if each.who:
         back = "never" if each.away_s is None else seconds(each.away_s)
-    number = NOTHING if each.checkpoint is None else f"{each.checkpoint}, all processes"
+    number = NOTHING
+    if each.checkpoint is not None:
+        number = f"{each.checkpoint}, {'alone' if each.is_alone else 'all processes'}"
     again = seconds(each.repeated_s) if each.repeated_s else NOTHING
     if each.anew:
         again = f"none: {plural(each.anew, 'script')} began anew"

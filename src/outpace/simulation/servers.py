@@ -40,7 +40,6 @@ from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import nanoseconds
-from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
@@ -76,11 +75,13 @@ class Simulation(VirtualRun):
 
     def _new_shards(self, policies: Sequence[Policy], initial: Sequence[Block]) -> list[Shard]:
         """Return the shards of all servers with their initial parameters."""
-        workers = self.experiment.workers
         return [
-            Shard(server, self._block(server, block), workers, policies[server], self.recorder)
-            for server, block in enumerate(initial)
+            self._new_shard(server, policies[server], block) for server, block in enumerate(initial)
         ]
+
+    def _new_shard(self, server: int, policy: Policy, initial: Block) -> Shard:
+        block = self._block(server, initial)
+        return Shard(server, block, self.experiment.workers, policy, self.recorder)
 
     def _new_saving(
         self, settings: Checkpoint, workload: Workload, *, exact: bool
@@ -173,19 +174,23 @@ class Simulation(VirtualRun):
 
     def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
         """Return the contexts of the servers' programs."""
-        timed = any(getattr(self.experiment, key) is not None for key in SERVICE_TIMES)
-        return [
-            TimedServerNode(self, name, shard, size) if timed else ServerNode(self, name, shard)
-            for name, shard, size in zip(servers, self._shards, self._sizes, strict=True)
-        ]
+        return [self._server_node(name, server) for server, name in enumerate(servers)]
+
+    def _server_node(self, name: str, server: int) -> ServerNode:
+        """Return the context of the program of a server."""
+        shard = self._shards[server]
+        if any(getattr(self.experiment, key) is not None for key in SERVICE_TIMES):
+            return TimedServerNode(self, name, shard, self._sizes[server])
+        return ServerNode(self, name, shard)
 
     def _spawn_servers(self, nodes: Sequence[ServerNode]) -> None:
-        cuts: Sequence[Cuts | None] = [None] * len(nodes)
-        if self._saving is not None:
-            cuts = self._saving.cuts
-        for node, saves in zip(nodes, cuts, strict=True):
-            program = server_program(self.experiment, saves)(node)
-            self._spawn_program(node.name, program, daemon=True)
+        for node in nodes:
+            self._spawn_server(node)
+
+    def _spawn_server(self, node: ServerNode) -> None:
+        cuts = None if self._saving is None else self._saving.cuts[node.shard.index]
+        program = server_program(self.experiment, cuts)(node)
+        self._spawn_program(node.name, program, daemon=True)
 
     def _spawn_scheduler(self, rule: Rule | None) -> None:
         """Start the scheduler, if there is one. rule: which cuts iterations off."""

@@ -58,17 +58,18 @@ PEERS: dict[str, dict[str, Any]] = {
     "gossip": {"kind": "gossip"},
     "psgd": {"kind": "psgd"},
 }
+RELAXED = ("ssp", "asp", "pssp", "dsps", "ssptable", "half of the servers", "skipped pulls")
 LOSES = ("drop-stragglers", "partial-push", "cutoff")  # gradients of its own accord
 
 
 class Ledger:
-    """Implements `Workload`."""
+    """Implements `Workload`. copies: so many times each gradient is in the parameters, in a row."""
 
     has_accuracy, samples, model, layout = False, None, None, ""
 
-    def __init__(self, workers: int, iterations: int) -> None:
-        self._shape = workers, iterations
-        self.size = workers * iterations
+    def __init__(self, workers: int, iterations: int, copies: int = 1) -> None:
+        self._shape, self._copies = (workers, iterations), copies
+        self.size = workers * iterations * copies
         self.layers = (self.size,)
         self._slices = [slice(0, self.size)]
 
@@ -81,7 +82,8 @@ class Ledger:
     def gradient(self, parameters, worker, iteration):
         gradient = torch.zeros(self._shape)
         gradient[worker, iteration] = 1.0
-        return 1.0, [gradient.flatten()[part].clone() for part in self._slices]
+        flat = gradient.flatten().repeat(self._copies)
+        return 1.0, [flat[part].clone() for part in self._slices]
 
     def evaluate(self, parameters, samples=None):
         return Evaluation(train_loss=float(sum(block.sum() for block in parameters)))
@@ -118,12 +120,14 @@ def experiment(
 class Ran:
     """A run that has ended.
 
-    counts: for each worker and iteration, how often its gradient is in the parameters.
+    counts: for each worker and iteration, how often its gradient is in the parameters. With
+        `copies`, one for each server, the counts of each.
     """
 
-    def __init__(self, given: Experiment, tie_seed: int | None = None) -> None:
+    def __init__(self, given: Experiment, tie_seed: int | None = None, copies: int = 1) -> None:
         assert given.stop.iterations is not None
-        workload, sink = Ledger(given.workers, given.stop.iterations), MemorySink()
+        shape, sink = (given.workers, given.stop.iterations), MemorySink()
+        workload = Ledger(*shape, copies)
         kind: Any = Simulation if given.faults is None else FailingSimulation
         if given.peers is not None:
             kind = PeerSimulation if given.faults is None else FailingPeerSimulation
@@ -134,7 +138,8 @@ class Ran:
             finally:
                 self.run.close()
             state = self.run.state_dict()
-        self.counts: Tensor = -state["w"].reshape(given.workers, given.stop.iterations)
+        counts = -state["w"].reshape(copies, *shape)
+        self.counts: Tensor = counts if copies > 1 else counts[0]
         if given.peers is not None:
             self.counts = (self.counts * given.workers).round(decimals=3)
         self.recovery, self.totals = self.run.recovery(), self.run.totals

@@ -68,7 +68,14 @@ def test_goodput_and_lost_time_are_those_of_the_death():
     # Saved after iteration 10, at 1.0 s; 0.25 s are repeated, and 0.21 s pass until all go on.
     assert found.time_s == pytest.approx(2.0 + 0.25 + 0.01 + 0.2)
     assert found.costs["lost_s"] == pytest.approx(
-        {"detection": 0.01, "restart": 0.2, "repeated": 0.25, "standing": 0, "checkpoints": 0}
+        {
+            "detection": 0.01,
+            "restart": 0.2,
+            "repeated": 0.25,
+            "lost": 0,
+            "standing": 0,
+            "checkpoints": 0,
+        }
     )
     assert found.costs["goodput"] == pytest.approx(2.0 / 2.46)
 

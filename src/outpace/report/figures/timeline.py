@@ -93,14 +93,16 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
 
 
 def _absences(lost: Sequence[Interruption], span: tuple[int, int], workers: int) -> list[Absence]:
-    """Return when workers were lost in a span of time (ns); with a server all of them are."""
+    """Return when workers were lost in a span of time (ns): all of them, if all began again."""
     found = []
     for each in lost:
         start = round(each.at_s * 1e9)
         end = span[1] if each.away_s is None else start + round(each.away_s * 1e9)
         if not each.who or end <= span[0] or start >= span[1]:
             continue
-        alone = each.worker is not None and each.checkpoint is None
+        if each.is_alone and each.worker is None:
+            continue  # the workers went on without that server
+        alone = each.worker is not None and each.is_alone
         for worker in [each.worker or 0] if alone else range(workers):
             found.append(Absence(worker, start, end, each.who))
     return found

@@ -63,6 +63,7 @@ def _write(trace: Path, path: Path, scheduler: int | None) -> None:
             "checkpoint": drawing.checkpoint,
             "restart": drawing.restart,
             "loss": drawing.restart,
+            "gap": drawing.gap,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -232,6 +233,12 @@ class _Drawing:
         else:
             did = "resumed" if who == "run" else "lost"
             self._packets.mark(self._run(), row["start_ns"], f"{who} {did}", args)
+
+    def gap(self, row: Row) -> None:
+        """Mark when it is known what a server lacks that came back alone."""
+        what = f"{self._name(row['shard'])} lacks {row['clock']} of worker-{row['worker']}"
+        args: dict[str, int | str] = {"from iteration": row["iteration"]}
+        self._packets.mark(self._run(), row["start_ns"], what, args)
 
     def _run(self) -> int:
         return self._packets.track(self._servers, "run", (1 << 16) + 1)  # after the scheduler

@@ -276,7 +276,8 @@ class FailingRun(VirtualRun):
         """Return the gradients per second, over those of the same run without failures."""
         rate = undisturbed_rate(self.experiment, self._workload, self.kernel.now)
         now_s = seconds(self.kernel.now)
-        return self.totals.applied / now_s / rate if rate and now_s else None
+        in_result = self.totals.applied - self._costs.gradients_lost
+        return max(0, in_result) / now_s / rate if rate and now_s else None
 
     def times(self, host_s: float) -> dict[str, Any]:
         return {**super().times(host_s), "faults": self._costs.summary()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +12,7 @@ from outpace.kernel import Kernel, Walker
 from outpace.simulation.nodes import VirtualNode, WorkerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
-from outpace.sync.messages import Lost, Message
+from outpace.sync.messages import Lost, Message, Rejoin, Restarted
 from outpace.sync.programs.context import Stopped
 
 T = TypeVar("T")
@@ -28,6 +29,8 @@ class Process:
         self.until: Time = 0  # it stands still until then
         self.stood: Time = 0  # for so long in all, including what is still to come
         self.computing: tuple[int, Time] | None = None  # its last iteration, and when it began it
+        self.unreachable: set[str] = set()  # servers that are away
+        self.unread: Counter[str] = Counter()  # servers that are back, which it does not know yet
         self._kernel = kernel
         self._slow_until: Time = 0
         self._factor = 1.0
@@ -70,9 +73,18 @@ class Obedient:
     """Makes the context of a server or of the scheduler one of a process that may fail.
 
     It takes orders of the coordinator, which wait in the mailbox behind what has arrived before.
+
+    rejoined: called with a worker that sends Rejoin, and its first iteration.
     """
 
-    def __init__(self, kernel: Kernel, node: VirtualNode, process: Process) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        node: VirtualNode,
+        process: Process,
+        rejoined: Callable[[int, int], None],
+    ) -> None:
+        self._rejoined = rejoined
         self._kernel, self._node, self._process = kernel, node, process
         self._recv, self._recv_within, self._send = node.recv, node.recv_within, node.send
         self._obeyed: Callable[[], None] | None = None
@@ -107,6 +119,8 @@ class Obedient:
     def _opened(self, message: Any) -> Message:
         if not isinstance(message, _Order):
             read: Message = message
+            if isinstance(read, Rejoin):
+                self._rejoined(read.worker, read.first)
             return read
         self._obeyed = message.obeyed
         return message.message
@@ -131,7 +145,11 @@ async def computed(kernel: Kernel, process: Process, duration: Time) -> None:
 
 
 class FailingWorker(WorkerNode):
-    """The context of a worker's program, whose process may stand still or be slow."""
+    """The context of a worker's program, whose process may stand still or be slow.
+
+    reconnected: called with a server that has come back alone, from when on the worker knows it,
+    and since when (ns) it has waited for a message.
+    """
 
     def __init__(
         self,
@@ -140,19 +158,37 @@ class FailingWorker(WorkerNode):
         servers: Sequence[str],
         first: int | None,
         process: Process,
+        reconnected: Callable[[int, Time], None],
     ) -> None:
         super().__init__(run, worker, servers, first)
-        self._process = process
+        self._process, self._reconnected = process, reconnected
         mailbox = self.mailbox
         self.recv = partial(self._awake_after, mailbox.get)
         self.recv_within = partial(self._awake_after, mailbox.get_within)
+        self.recv_nowait = self._take_next
 
     async def _awake_after(
         self, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
     ) -> T:
+        began = self._kernel.now
         message = await received(*arguments)
         await self._process.awake()
+        self._look_at(message, began)
         return message
+
+    def _take_next(self) -> Message | None:
+        message: Message | None = self.mailbox.get_nowait()
+        self._look_at(message, self._kernel.now)
+        return message
+
+    def _look_at(self, message: object, began: Time) -> None:
+        if isinstance(message, Restarted):
+            self._process.unread[self.servers[message.shard]] -= 1
+            self._reconnected(message.shard, began)
+
+    def send(self, to: str, *messages: Message) -> None:
+        if to not in self._process.unreachable and not self._process.unread[to]:
+            super().send(to, *messages)
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         gradient = await self._compute(parameters, iteration, None)

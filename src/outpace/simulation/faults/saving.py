@@ -109,17 +109,23 @@ class KeptSaving(Saving):
 
     def begin_again(self) -> None:
         """Go on with the shards of the last checkpoint; the one under way is given up."""
-        self._follow(self._planner.abandon())
-        self._states.clear()
-        self._writing = 0
-        self.close()
+        self.abandon()
         self._planner = CutPlanner(len(self._shards), self._is_exact, self._planner.number)
         self._is_due = False
         self._clock = self._shards[0].clock
 
+    def abandon(self) -> None:
+        """Give up the checkpoint under way."""
+        self._follow(self._planner.abandon())
+        self._states.clear()
+        self._writing = 0
+        self.close()
+
     @property
     def _is_taking(self) -> bool:
-        return self._coming is not None or super()._is_taking
+        # While a server is away, or lacks what its workers do not repeat, none is begun.
+        is_taking = self._coming is not None or super()._is_taking
+        return is_taking or not self._failing.has_all_servers
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
         self._writing += self._failing.stand_still_to_write(server, size_of(state))

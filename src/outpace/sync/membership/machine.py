@@ -417,7 +417,8 @@ class Membership:
     def _started_if_fenced(self, known: _Worker, now: Time) -> list[Order]:
         if known.phase is not _Phase.FENCING or known.unconfirmed or not known.has_ended:
             return []
-        if self._highest(known) >= known.first:  # the lost process has pushed something
+        highest = self._highest(known)
+        if highest >= known.first:  # the lost process has pushed something
             del known.deaths[:-1]
         if (hopeless := self._hopeless(known, now)) is not None:
             known.deadline = None
