@@ -9,8 +9,8 @@ from tests.support.checkpoints import METRICS, Keeper, shard_state
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.checkpoints import CheckpointsOfServers
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.base import SavedRun, Saving
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
@@ -47,11 +47,13 @@ class Run:
         self.told, self.refused = [], []
         self.totals = {"worker-0": Totals(), "worker-1": Totals(), "server-0": Totals()}
         self.checkpoints = CheckpointsOfServers(
-            experiment,
-            self.kernel,
-            self,
-            Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-            self.totals,
+            SavedRun(
+                experiment,
+                self.kernel,
+                self,
+                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
+                self.totals,
+            )
         )
 
     def send(self, name, message):

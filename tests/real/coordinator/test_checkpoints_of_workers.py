@@ -9,7 +9,7 @@ from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.net.checkpoint_messages import (
     CheckpointMissed,
@@ -49,11 +49,13 @@ class Run:
         self.keeper, self.kernel = Keeper(run), Kernel()
         self.told, self.refused, self.waiting, self.is_idle = [], [], [], True
         self.checkpoints = CheckpointsOfWorkers(
-            experiment,
-            self.kernel,
-            self,
-            Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-            {worker_name(worker): Totals() for worker in range(workers)},
+            SavedRun(
+                experiment,
+                self.kernel,
+                self,
+                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
+                {worker_name(worker): Totals() for worker in range(workers)},
+            ),
             self,
         )
         self.checkpoints.prepare(PLAN, first=True)

@@ -9,7 +9,7 @@ from tests.real.coordinator.test_checkpoints import PLAN, Run
 from tests.support.checkpoints import METRICS
 
 from outpace.config.reading import experiment_from
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.coordinator.saving.writer import write_now
@@ -39,11 +39,13 @@ class ScriptRun(Run):
         self.times, self.taken, self.writes = {}, [], []
         self.writes_at_once = True
         self.checkpoints = CheckpointsOfScripts(
-            self.experiment,
-            self.kernel,
-            self,
-            Saving(self.keeper, self.complete),
-            self.totals,
+            SavedRun(
+                self.experiment,
+                self.kernel,
+                self,
+                Saving(self.keeper, self.complete),
+                self.totals,
+            ),
             write=self.write,
         )
 
@@ -282,11 +284,7 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp
     run = ScriptRun(tmp_path)
     kept = KeptScripts(run.experiment, run, None, lambda: run.keeper.folder)
     run.checkpoints = CheckpointsOfScripts(
-        run.experiment,
-        run.kernel,
-        run,
-        Saving(run.keeper, run.complete),
-        run.totals,
+        SavedRun(run.experiment, run.kernel, run, Saving(run.keeper, run.complete), run.totals),
         sent=kept.sent,
     )
     data = sent_between(run, 1, 7)  # before there is a checkpoint

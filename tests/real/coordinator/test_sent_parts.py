@@ -9,7 +9,7 @@ from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts, SentCheckpoint
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointPart, SentFile, TakeCheckpoint
@@ -42,11 +42,13 @@ class Run:
         self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
         self.told, self.refused = [], []
         self.checkpoints = CheckpointsOfSentParts(
-            self.experiment,
-            self.kernel,
-            self,
-            Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
-            {worker_name(worker): Totals() for worker in range(2)},
+            SavedRun(
+                self.experiment,
+                self.kernel,
+                self,
+                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
+                {worker_name(worker): Totals() for worker in range(2)},
+            ),
             self,
         )
         self.checkpoints.prepare(PLAN, first=True)

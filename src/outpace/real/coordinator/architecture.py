@@ -13,9 +13,9 @@ from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.redividing import require_same_workers
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule
-from outpace.real.coordinator.checkpoints import CheckpointsOfServers
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
-from outpace.real.coordinator.saving.base import Checkpoints, Saving
+from outpace.real.coordinator.saving.base import Checkpoints, SavedRun, Saving
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts
@@ -68,11 +68,16 @@ class Making:
         architecture = WithServers(resources, self.totals_of, self.evaluate, self.rule, self.resume)
         if self.saving is None:
             return architecture, None
-        given = experiment, kernel, listener, self.saving, self.totals_of, self.resume
+        run = self._saved_run(self.saving)
         if isinstance(experiment.task, Script):
             write = BesideWriter(self.clock)
-            return architecture, CheckpointsOfScripts(*given, write=write, sent=self.sent)
-        return architecture, CheckpointsOfServers(*given)
+            return architecture, CheckpointsOfScripts(run, write=write, sent=self.sent)
+        return architecture, CheckpointsOfServers(run)
+
+    def _saved_run(self, saving: Saving) -> SavedRun:
+        return SavedRun(
+            self.experiment, self.kernel, self.listener, saving, self.totals_of, self.resume
+        )
 
     def _without_servers(self) -> tuple[WithoutServers, Checkpoints | None]:
         experiment, kernel, listener = self.experiment, self.kernel, self.listener
@@ -83,8 +88,7 @@ class Making:
         )
         if self.saving is None:
             return architecture, None
-        groups, totals_of = architecture.groups, self.totals_of
-        given = experiment, kernel, listener, self.saving, totals_of, groups, self.resume
+        given = self._saved_run(self.saving), architecture.groups
         if isinstance(experiment.task, Script) and experiment.task.is_elsewhere:
             beside = BesideWriter(self.clock).do
             checkpoints: CheckpointsOfWorkers = CheckpointsOfSentParts(*given, beside=beside)

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from outpace.blocks.block import Block
-from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.net.checkpoint_messages import (
@@ -32,6 +32,7 @@ from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
 from outpace.real.node.member import REPORT_EVERY_S
 from outpace.record.checkpoints import ShardRecord, Taken
+from outpace.record.totals import Totals
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
@@ -54,6 +55,22 @@ class Saving:
 
     keeper: CheckpointKeeper
     complete: Callable[[Taken, Path, Mapping[int, Time]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """A run whose checkpoints are taken. `experiment.checkpoint` says when they are due.
+
+    totals_of: the sums that each process has reported. resume: where the run goes on; None: it
+    begins.
+    """
+
+    experiment: Experiment
+    kernel: Kernel
+    listener: Listener
+    saving: Saving
+    totals_of: Mapping[str, Totals]
+    resume: ResumePoint | None = None
 
 
 @dataclass(eq=False)
@@ -88,7 +105,7 @@ def require_record(record: ShardRecord, workers: int | None = None) -> None:
 
 
 class Checkpoints(ABC):
-    """The checkpoints of a run. `settings` say when they are due.
+    """The checkpoints of a run.
 
     Args:
         names: the processes that save the parts; their numbers.
@@ -101,16 +118,15 @@ class Checkpoints(ABC):
 
     def __init__(
         self,
-        settings: Checkpoint,
-        kernel: Kernel,
-        listener: Listener,
-        saving: Saving,
+        run: SavedRun,
         names: Mapping[str, int],
         planner: CutPlanner,
         who: str,
     ) -> None:
-        self._settings, self._kernel, self._listener = settings, kernel, listener
-        self._keeper, self._complete = saving.keeper, saving.complete
+        assert run.experiment.checkpoint is not None
+        self._settings, self._totals_of = run.experiment.checkpoint, run.totals_of
+        self._kernel, self._listener = run.kernel, run.listener
+        self._keeper, self._complete = run.saving.keeper, run.saving.complete
         self._names, self._planner, self._who = names, planner, who
         self.unrepeatable: set[int] = set()
         self._plan: Plan | None = None

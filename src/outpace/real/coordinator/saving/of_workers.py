@@ -16,15 +16,12 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.errors import ProtocolError
-from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.base import (
     LONGEST_S,
     Checkpoints,
     Open,
-    Saving,
+    SavedRun,
     require_record,
 )
 from outpace.real.net.checkpoint_messages import (
@@ -33,7 +30,6 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
     WriteMean,
 )
-from outpace.real.net.transport import Listener
 from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
 from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.record.totals import Totals
@@ -73,32 +69,17 @@ class OpenOfWorkers(Open):
 
 
 class CheckpointsOfWorkers(Checkpoints):
-    """The checkpoints of a run without servers. `experiment.checkpoint` says when they are due.
+    """The checkpoints of a run without servers."""
 
-    Args:
-        totals_of: the sums that each process has reported.
-        resume: where the run goes on; None: it begins.
-    """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        kernel: Kernel,
-        listener: Listener,
-        saving: Saving,
-        totals_of: Mapping[str, Totals],
-        groups: Groups,
-        resume: ResumePoint | None = None,
-    ) -> None:
-        settings, strategy = experiment.checkpoint, experiment.peers
-        assert settings is not None
+    def __init__(self, run: SavedRun, groups: Groups) -> None:
+        experiment, strategy = run.experiment, run.experiment.peers
         assert strategy is not None
         self._workers = experiment.workers
         names = {worker_name(worker): worker for worker in range(self._workers)}
         self._apart, self._has_common = strategy.saved_apart, strategy.has_common
-        planner = CutPlanner(self._workers, not self._apart, saving.keeper.last, math.inf)
-        super().__init__(settings, kernel, listener, saving, names, planner, "workers")
-        self._totals_of, self._groups = totals_of, groups
+        planner = CutPlanner(self._workers, not self._apart, run.saving.keeper.last, math.inf)
+        super().__init__(run, names, planner, "workers")
+        self._groups = groups
         self._here = list(range(self._workers))
         self._last = experiment.stop.iterations
         self._finished: set[int] = set()  # workers that have done all their iterations
@@ -106,8 +87,8 @@ class CheckpointsOfWorkers(Checkpoints):
         # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
         self._waits = self._apart and not self._is_script
         self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
-        if resume is not None:
-            self._version = resume.updates
+        if run.resume is not None:
+            self._version = run.resume.updates
 
     def leave(self, name: str, *, lost: bool) -> None:
         """Save this worker no more. The open checkpoint is given up, and begun again.

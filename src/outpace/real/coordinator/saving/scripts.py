@@ -19,12 +19,10 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.engine.resuming import kept_in
 from outpace.errors import ProtocolError
-from outpace.kernel import Kernel
-from outpace.real.coordinator.checkpoints import CheckpointsOfServers
-from outpace.real.coordinator.saving.base import Open, Saving
+from outpace.real.coordinator.saving.base import Open, SavedRun
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.writer import Write, write_now
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
@@ -36,7 +34,6 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.net.transport import Listener
 from outpace.record.checkpoints import Part, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -70,26 +67,20 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     """The checkpoints of a script with servers; see the head of the file.
 
     Args:
-        totals_of, resume: as for `CheckpointsOfServers`.
         write: writes what scripts keep.
         sent: called with a worker and what its script keeps, as often as it is sent.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
-        kernel: Kernel,
-        listener: Listener,
-        saving: Saving,
-        totals_of: Mapping[str, Totals],
-        resume: ResumePoint | None = None,
+        run: SavedRun,
         write: Write = write_now,
         sent: Callable[[int, torch.Tensor], None] = lambda worker, data: None,
     ) -> None:
-        super().__init__(experiment, kernel, listener, saving, totals_of, resume)
+        super().__init__(run)
         # For the planner the scripts are shards behind those of the servers.
         first = len(self._servers)
-        self._workers = {worker_name(worker): worker for worker in range(experiment.workers)}
+        self._workers = {worker_name(worker): worker for worker in range(run.experiment.workers)}
         scripts = {name: first + worker for name, worker in self._workers.items()}
         self._parties = {**self._servers, **scripts}
         self._planner.join(scripts.values())

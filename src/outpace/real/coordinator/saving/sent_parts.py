@@ -5,7 +5,7 @@ The workers send their files, which are written here, and get those that they go
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,8 +18,7 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint, kept_in, model_of
 from outpace.errors import OutpaceError, ProtocolError, RunError
-from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import Open, Saving
+from outpace.real.coordinator.saving.base import Open, SavedRun
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers, Groups, OpenOfWorkers
 from outpace.real.coordinator.saving.writer import Beside, do_now, written_to
@@ -58,16 +57,11 @@ class CheckpointsOfSentParts(CheckpointsOfWorkers):
 
     def __init__(
         self,
-        experiment: Experiment,
-        kernel: Kernel,
-        listener: Listener,
-        saving: Saving,
-        totals_of: Mapping[str, Totals],
+        run: SavedRun,
         groups: Groups,
-        resume: ResumePoint | None = None,
         beside: Beside = do_now,
     ) -> None:
-        super().__init__(experiment, kernel, listener, saving, totals_of, groups, resume)
+        super().__init__(run, groups)
         self._beside = beside
         self._written: dict[int, list[Part]] = {}  # by worker; of the open checkpoint
         self._coming: set[int] = set()  # workers whose files are being written

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
-from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import Checkpoints, Open, Saving, require_record
+from outpace.real.coordinator.saving.base import Checkpoints, Open, SavedRun, require_record
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
-from outpace.real.net.transport import Listener
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.record.checkpoints import Taken
 from outpace.record.totals import Totals
@@ -26,28 +21,13 @@ _AHEAD: Final = 2  # clocks, so that no server is past the chosen one
 
 
 class CheckpointsOfServers(Checkpoints):
-    """The checkpoints of a run with servers. `experiment.checkpoint` says when they are due.
+    """The checkpoints of a run with servers."""
 
-    Args:
-        totals_of: the sums that each process has reported.
-        resume: where the run goes on; None: it begins.
-    """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        kernel: Kernel,
-        listener: Listener,
-        saving: Saving,
-        totals_of: Mapping[str, Totals],
-        resume: ResumePoint | None = None,
-    ) -> None:
-        settings = experiment.checkpoint
-        assert settings is not None
+    def __init__(self, run: SavedRun) -> None:
+        experiment, resume = run.experiment, run.resume
         self._servers = {server_name(n): n for n in range(experiment.servers)}
-        planner = CutPlanner(len(self._servers), is_exact(experiment), saving.keeper.last)
-        super().__init__(settings, kernel, listener, saving, self._servers, planner, "servers")
-        self._totals_of = totals_of
+        planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
+        super().__init__(run, self._servers, planner, "servers")
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:
