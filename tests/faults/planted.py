@@ -19,7 +19,7 @@ from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.membership import Fence, Kill, Membership, Reconnect, Start
-from outpace.sync.membership.machine import _Phase
+from outpace.sync.membership.worker import Phase
 from outpace.sync.messages import Lost, Rejoin, Restarted
 from outpace.sync.programs.cutoff import _Scheduler
 from outpace.sync.programs.partial_pull import Puller
@@ -117,7 +117,7 @@ def _starts_after_one_answer(confirmed: Any) -> Any:
         self: Membership, server: str, worker: int, generation: int, mark: int, clock: int, now: int
     ) -> Any:
         known = self._workers[worker]
-        if known.phase is not _Phase.FENCING:
+        if known.phase is not Phase.FENCING:
             if server not in known.unconfirmed:
                 return []
         elif server in self._servers and generation == known.generation:
@@ -304,7 +304,7 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "a scheduler ignores that a worker is back": _instead(_Scheduler, "_take", _ignores_comeback),
     "the loss of a worker that has finished is told to nobody": _unless(
-        "lost", lambda self, worker: self._workers[worker].phase is _Phase.FINISHED
+        "lost", lambda self, worker: self._workers[worker].phase is Phase.FINISHED
     ),
     "the loss of a worker is forgotten while a server is away": _unless(
         "lost", lambda self, worker: bool(self._returning.down)

@@ -17,7 +17,7 @@ from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.messages import TrainingDone
 from outpace.real.net.sparse_log import Log
-from outpace.sync.membership.machine import Removed
+from outpace.sync.membership.orders import Removed
 from outpace.sync.messages import WireMessage
 
 

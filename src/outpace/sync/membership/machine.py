@@ -20,156 +20,23 @@ The machine is told what has happened, at non-decreasing times, and returns what
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Final, Literal, TypeAlias
 
 from outpace.errors import ProtocolError
 from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.membership.orders import (
+    DEATHS,
+    EndRun,
+    Kill,
+    Lacks,
+    Order,
+    Reconnect,
+    Removed,
+    Replace,
+    Rules,
+    Start,
+)
 from outpace.sync.membership.returning import Returning
-from outpace.sync.messages import worker_name
-
-OnLoss: TypeAlias = Literal["restart", "continue", "stop"]
-
-DEATHS: Final = 5  # of a worker that finishes nothing, before the run may end
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules about a lost worker.
-
-    on_loss: start another process, go on without the worker, or end the run. can_start: False if
-    processes cannot be started; `restart` is then `continue`. fence_s: seconds for the servers to
-    confirm, and for the old process to end. start_s: for the new process to be ready.
-    hopeless_s: a worker that dies DEATHS times or more, for so many seconds, and finishes no
-    iteration meanwhile, ends the run.
-    """
-
-    on_loss: OnLoss = "restart"
-    can_start: bool = True
-    fence_s: float = 60.0
-    start_s: float = 120.0
-    hopeless_s: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """Have a server hear only this generation of a worker; see `sync.messages.Lost` for `stays`."""
-
-    server: str
-    worker: int
-    generation: int
-    stays: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End the old process of a worker, which may stand still."""
-
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start a process of this generation for a worker, which begins with iteration `first`.
-
-    lost: gradients that some servers have of this worker and others lack.
-    """
-
-    worker: int
-    generation: int
-    first: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """The run goes on without a worker, or one that has finished was lost: all servers know it.
-
-    lost: see `Start`.
-    """
-
-    worker: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reconnect:
-    """Tell the workers to connect to a server that has come back (`sync.messages.Restarted`)."""
-
-    server: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lacks:
-    """A server that has come back lacks what a worker has pushed from this iteration on.
-
-    lost: how many iterations that is, without those that were counted before.
-    """
-
-    server: str
-    worker: int
-    first: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndRun:
-    """End the run with this error."""
-
-    reason: str
-
-
-Order: TypeAlias = Replace | Kill | Start | Removed | Reconnect | Lacks | EndRun
-
-
-class _Phase(Enum):
-    HERE = auto()
-    FENCING = auto()  # lost; the servers are told, or the old process has not ended
-    STARTING = auto()
-    LEAVING = auto()  # the run goes on without it; the servers are told
-    GONE = auto()  # all servers know that the run goes on without it
-    FINISHED = auto()
-    ENDED = auto()  # as FINISHED; its process was lost, and the servers are told
-    TOLD = auto()  # as ENDED, and all servers know it
-
-
-_AWAY: Final = (_Phase.LEAVING, _Phase.GONE)
-_DONE: Final = (_Phase.FINISHED, _Phase.ENDED, _Phase.TOLD)
-_OUT: Final = (_Phase.GONE, _Phase.FINISHED, _Phase.TOLD)  # and the losses so far are counted
-
-
-@dataclass(slots=True)
-class _Worker:
-    number: int
-    phase: _Phase = _Phase.HERE
-    generation: int = 0
-    first: int = 0  # iteration of the present process
-    done: int = 0  # iterations that some server has of the processes before
-    has_ended: bool = False  # the process that was lost
-    joins: bool = False  # True if it had left the run, and its losses are counted
-    unconfirmed: set[str] = field(default_factory=set)
-    reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
-    deadline: Time | None = None
-    deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
-    how: str = ""  # its process was lost
-    pushed: int = -1  # last iteration of one that takes no more part, as far as it is known
-    lost: set[int] = field(default_factory=set)  # iterations that some server lacks
-
-    @property
-    def name(self) -> str:
-        return worker_name(self.number)
-
-    def has_at(self, server: str) -> int:
-        """Return the last iteration that a server has, or has finished without this worker."""
-        watermark, clock = self.reached[server]
-        return max(watermark, clock - 1)
-
-    def loses(self, after: int, last: int) -> int:
-        """Count the iterations after one until another as lost; return how many are new."""
-        known = len(self.lost)
-        self.lost.update(range(after + 1, last + 1))
-        return len(self.lost) - known
+from outpace.sync.membership.worker import AWAY, DONE, OUT, Phase, Worker
 
 
 class Membership:
@@ -184,7 +51,7 @@ class Membership:
     def __init__(
         self, workers: int, servers: Sequence[str], rules: Rules, schedulers: Sequence[str] = ()
     ) -> None:
-        self._workers = [_Worker(number) for number in range(workers)]
+        self._workers = [Worker(number) for number in range(workers)]
         self._servers, self._schedulers, self._rules = tuple(servers), tuple(schedulers), rules
         self._generation = 0  # the newest
         self._returning = Returning(rules.start_s, rules.fence_s)
@@ -201,18 +68,18 @@ class Membership:
 
     def is_starting(self, worker: int) -> bool:
         """True if a new process of this worker is expected, or not ready yet."""
-        return self._workers[worker].phase is _Phase.STARTING
+        return self._workers[worker].phase is Phase.STARTING
 
     def is_coming_back(self, worker: int) -> bool:
         """True if the worker's process is lost, and another one will take its place."""
-        return self._workers[worker].phase in (_Phase.FENCING, _Phase.STARTING)
+        return self._workers[worker].phase in (Phase.FENCING, Phase.STARTING)
 
     def can_spare(self, worker: int) -> bool:
         """True if the run can go on when this worker is lost."""
         others = (known for known in self._workers if known.number != worker)
         if self._rules.on_loss == "stop":
             return False
-        return self._restarts or any(other.phase not in _AWAY for other in others)
+        return self._restarts or any(other.phase not in AWAY for other in others)
 
     @property
     def has_all_servers(self) -> bool:
@@ -236,12 +103,12 @@ class Membership:
         how: in words, for an error. has_ended: False if it may still be alive.
         """
         known = self._workers[worker]
-        if known.phase is _Phase.FENCING:
+        if known.phase is Phase.FENCING:
             return self.process_ended(worker, now) if has_ended else []
-        if known.phase in (*_AWAY, _Phase.ENDED, _Phase.TOLD):
+        if known.phase in (*AWAY, Phase.ENDED, Phase.TOLD):
             return []
-        if known.phase is _Phase.FINISHED:
-            known.phase = _Phase.ENDED
+        if known.phase is Phase.FINISHED:
+            known.phase = Phase.ENDED
             return self._replaced(known, self._servers, stays=False)
         if not self.can_spare(worker):
             return [EndRun(f"{known.name} {how}")]
@@ -254,7 +121,7 @@ class Membership:
         if not has_ended:
             orders.append(Kill(worker))
         if not stays:
-            known.phase, known.deadline = _Phase.LEAVING, None
+            known.phase, known.deadline = Phase.LEAVING, None
             return orders
         self._fence(known, now)
         known.deaths.append(now)
@@ -268,7 +135,7 @@ class Membership:
                 has left.
         """
         known = self._workers[worker]
-        if known.phase is not _Phase.GONE:
+        if known.phase is not Phase.GONE:
             raise ProtocolError(f"a process joins as {known.name}, which has not left the run")
         known.how, known.has_ended, known.joins = "had left the run", True, True
         self._fence(known, now)
@@ -309,19 +176,19 @@ class Membership:
             returning.rejoined(server, worker) is not None
         )  # another process does, or none
         orders: list[Order] = []
-        if known.phase in _OUT and (was_awaited or server in returning.told):
+        if known.phase in OUT and (was_awaited or server in returning.told):
             orders += self._lacking(server, known, known.has_at(server), known.pushed)
         if server in returning.told and not self._is_untold(server):
-            here = [each for each in self._workers if each.phase in (_Phase.HERE, _Phase.STARTING)]
+            here = [each for each in self._workers if each.phase in (Phase.HERE, Phase.STARTING)]
             returning.reconnects(server, {each.number: each.has_at(server) for each in here})
             orders.append(Reconnect(server))
         if known.unconfirmed:
             return orders
-        if known.phase in (_Phase.LEAVING, _Phase.ENDED):
+        if known.phase in (Phase.LEAVING, Phase.ENDED):
             untold = [name for name in self._schedulers if name not in known.reached]
             if untold:
                 return [*orders, *self._replace(known, untold, stays=False)]
-            known.phase = _Phase.GONE if known.phase is _Phase.LEAVING else _Phase.TOLD
+            known.phase = Phase.GONE if known.phase is Phase.LEAVING else Phase.TOLD
             known.pushed = max(known.pushed, self._highest(known))
             return [*orders, Removed(worker, self._lost_of(known))]
         return [*orders, *self._started_if_fenced(known, now)]
@@ -333,9 +200,9 @@ class Membership:
             ProtocolError: none is expected.
         """
         known = self._workers[worker]
-        if known.phase is not _Phase.STARTING:
+        if known.phase is not Phase.STARTING:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
-        known.phase, known.deadline = _Phase.HERE, None
+        known.phase, known.deadline = Phase.HERE, None
 
     def finished(self, worker: int, pushed: int = -1) -> list[Order]:
         """The worker is done, so that its end is no loss.
@@ -346,9 +213,9 @@ class Membership:
             pushed: the last iteration that it has pushed to any server; -1: none, or not known.
         """
         known, returning = self._workers[worker], self._returning
-        if known.phase is not _Phase.HERE:
+        if known.phase is not Phase.HERE:
             return []
-        known.phase, known.pushed = _Phase.FINISHED, pushed
+        known.phase, known.pushed = Phase.FINISHED, pushed
         untold = returning.told.union(returning.awaits(worker))
         return self._replaced(known, sorted(untold), stays=False) if untold else []
 
@@ -358,14 +225,14 @@ class Membership:
         returning.lost(server, now)
         for known in self._workers:
             known.unconfirmed.add(server)
-            if known.phase is _Phase.FENCING:
+            if known.phase is Phase.FENCING:
                 self._fence(known, now)
 
     def server_back(self, server: str, now: Time) -> list[Order]:
         """A lost server has come back from its last checkpoint: tell it of every worker."""
         self._returning.back(server, now)
         return [
-            Replace(server, known.number, known.generation, known.phase not in _AWAY + _DONE)
+            Replace(server, known.number, known.generation, known.phase not in AWAY + DONE)
             for known in self._workers
         ]
 
@@ -387,14 +254,14 @@ class Membership:
 
     # ------------------------------------------------------------------------------------
 
-    def _replaced(self, known: _Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
+    def _replaced(self, known: Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
         """Give a worker a new generation, and have these hear only that."""
         self._generation += 1
         known.generation = self._generation
         known.reached.clear()
         return self._replace(known, names, stays=stays)
 
-    def _replace(self, known: _Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
+    def _replace(self, known: Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
         """Have these hear only the worker's present generation, and expect their confirmations."""
         down = self._returning.down
         known.unconfirmed = {*names, *down}
@@ -405,8 +272,8 @@ class Membership:
         """True if a server has not confirmed all workers that it was told of."""
         return any(server in known.unconfirmed for known in self._workers)
 
-    def _fence(self, known: _Worker, now: Time) -> None:
-        known.phase = _Phase.FENCING
+    def _fence(self, known: Worker, now: Time) -> None:
+        known.phase = Phase.FENCING
         begin = max(now, self._returning.latest)  # a server that is away confirms when it is back
         known.deadline = begin + nanoseconds(self._rules.fence_s)
 
@@ -414,8 +281,8 @@ class Membership:
     def _restarts(self) -> bool:
         return self._rules.on_loss == "restart" and self._rules.can_start
 
-    def _started_if_fenced(self, known: _Worker, now: Time) -> list[Order]:
-        if known.phase is not _Phase.FENCING or known.unconfirmed or not known.has_ended:
+    def _started_if_fenced(self, known: Worker, now: Time) -> list[Order]:
+        if known.phase is not Phase.FENCING or known.unconfirmed or not known.has_ended:
             return []
         highest = self._highest(known)
         if highest >= known.first:  # the lost process has pushed something
@@ -425,26 +292,26 @@ class Membership:
             return [hopeless]
         reached, known.done = known.reached.values(), 1 + highest
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
-        known.phase = _Phase.STARTING
+        known.phase = Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
         lost = 0 if known.joins else self._lost_of(known)
         return [Start(known.number, known.generation, known.first, lost)]
 
-    def _highest(self, known: _Worker) -> int:
+    def _highest(self, known: Worker) -> int:
         """Return the last iteration of a worker that any server has."""
         return max(known.reached[server][0] for server in self._servers)
 
-    def _lost_of(self, known: _Worker) -> int:
+    def _lost_of(self, known: Worker) -> int:
         """Return how many iterations of a worker some servers have and others lack, if new."""
         lowest = min(known.has_at(server) for server in self._servers)
         return known.loses(lowest, self._highest(known))
 
-    def _lacking(self, server: str, known: _Worker, has: int, last: int) -> list[Order]:
+    def _lacking(self, server: str, known: Worker, has: int, last: int) -> list[Order]:
         if last <= has:
             return []
         return [Lacks(server, known.number, has + 1, known.loses(has, last))]
 
-    def _hopeless(self, known: _Worker, now: Time) -> EndRun | None:
+    def _hopeless(self, known: Worker, now: Time) -> EndRun | None:
         deaths = known.deaths
         since = now - deaths[0]
         if len(deaths) < DEATHS or since < nanoseconds(self._rules.hopeless_s):
@@ -454,9 +321,9 @@ class Membership:
             f"iteration in this time; the last time it {known.how}"
         )
 
-    def _too_late(self, known: _Worker) -> str:
+    def _too_late(self, known: Worker) -> str:
         before = f"{known.name} {known.how}, and "
-        if known.phase is _Phase.STARTING:
+        if known.phase is Phase.STARTING:
             start_s = self._rules.start_s
             return f"{before}the process that takes its place was not ready within {start_s:.0f} s"
         limit = f"within {self._rules.fence_s:.0f} s"

@@ -1,0 +1,63 @@
+"""The state of one worker in the machine of `sync.membership.machine`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from outpace.support.units import Time
+from outpace.sync.messages import worker_name
+
+
+class Phase(Enum):
+    """Where a worker is on its way out of the run, or back."""
+
+    HERE = auto()
+    FENCING = auto()  # lost; the servers are told, or the old process has not ended
+    STARTING = auto()
+    LEAVING = auto()  # the run goes on without it; the servers are told
+    GONE = auto()  # all servers know that the run goes on without it
+    FINISHED = auto()
+    ENDED = auto()  # as FINISHED; its process was lost, and the servers are told
+    TOLD = auto()  # as ENDED, and all servers know it
+
+
+AWAY: Final = (Phase.LEAVING, Phase.GONE)
+DONE: Final = (Phase.FINISHED, Phase.ENDED, Phase.TOLD)
+OUT: Final = (Phase.GONE, Phase.FINISHED, Phase.TOLD)  # and the losses so far are counted
+
+
+@dataclass(slots=True)
+class Worker:
+    """What the machine knows of one worker."""
+
+    number: int
+    phase: Phase = Phase.HERE
+    generation: int = 0
+    first: int = 0  # iteration of the present process
+    done: int = 0  # iterations that some server has of the processes before
+    has_ended: bool = False  # the process that was lost
+    joins: bool = False  # True if it had left the run, and its losses are counted
+    unconfirmed: set[str] = field(default_factory=set)
+    reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
+    deadline: Time | None = None
+    deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
+    how: str = ""  # its process was lost
+    pushed: int = -1  # last iteration of one that takes no more part, as far as it is known
+    lost: set[int] = field(default_factory=set)  # iterations that some server lacks
+
+    @property
+    def name(self) -> str:
+        return worker_name(self.number)
+
+    def has_at(self, server: str) -> int:
+        """Return the last iteration that a server has, or has finished without this worker."""
+        watermark, clock = self.reached[server]
+        return max(watermark, clock - 1)
+
+    def loses(self, after: int, last: int) -> int:
+        """Count the iterations after one until another as lost; return how many are new."""
+        known = len(self.lost)
+        self.lost.update(range(after + 1, last + 1))
+        return len(self.lost) - known
