@@ -4,6 +4,8 @@
     python -m benchmarks.failures overhead resume --record
 
 goodput: useful gradients under kills of workers and of servers, against the same run without.
+goodput-hpsgd: the same without servers.
+failure-free: what membership and checkpoints together cost a run without failures.
 overhead: the throughput that a checkpoint of a 100 MB model takes, and its size.
 recovery: seconds from the kill of a worker or a server until the run has it back.
 resume: seconds by which a resume takes longer than a start.
@@ -24,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.failures.failure_free import failure_free
 from benchmarks.failures.goodput import goodput
 from benchmarks.failures.overhead import overhead
 from benchmarks.failures.recovery import recovery, resuming
@@ -39,7 +42,15 @@ RESULTS = Path(__file__).parent / "results.json"
 README = Path(__file__).parent.parent / "README.md"
 BEGIN = "<!-- python -m benchmarks.failures --record -->"
 END = "<!-- end of what benchmarks.failures recorded -->"
-PARTS: Final = ("goodput", "overhead", "recovery", "resume", "virtual")
+PARTS: Final = (
+    "goodput",
+    "goodput-hpsgd",
+    "failure-free",
+    "overhead",
+    "recovery",
+    "resume",
+    "virtual",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,6 +88,11 @@ def _measured(part: str, *, quick: bool) -> list[Row]:
     with free_folder(RUNS, part) as out:
         if part == "goodput":
             return goodput(out, say, *((1, 4.0, ["worker"]) if quick else (3, 60.0)))
+        if part == "goodput-hpsgd":
+            lengths = (1, 8.0) if quick else (3, 60.0)
+            return goodput(out, say, *lengths, ["worker"], "HPSGD")
+        if part == "failure-free":
+            return failure_free(out, say, *((2, 1.0) if quick else (8, 20.0)))
         if part == "overhead":
             return overhead(out, say, *((1.0, 4, 0.5, [0.0]) if quick else (100.0, 32, 5.0)))
         if part == "recovery":

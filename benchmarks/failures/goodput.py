@@ -12,6 +12,10 @@ from benchmarks.failures.running import run
 EVERY_S = 15.0
 GOAL = 0.95
 _WORKERS, _SERVERS = 4, 2
+_SYNCS: dict[str, dict[str, Any]] = {
+    "SSP": {"sync": {"kind": "ssp", "staleness": 3}, "servers": _SERVERS},
+    "HPSGD": {"sync": {"kind": "hpsgd"}},
+}
 
 
 def goodput(
@@ -20,8 +24,11 @@ def goodput(
     pairs: int,
     length_s: float,
     roles: Sequence[str] = ("worker", "server"),
+    sync: str = "SSP",
 ) -> list[Row]:
     """Return the shares of gradients that were applied once, and not lost, under kills.
+
+    sync: the strategy.
 
     Steps sleep until 50 ms have passed, so that the other load of the machine matters little. Each
     pair of runs is one after the other, in turn with and without kills first.
@@ -38,24 +45,23 @@ def goodput(
             for killed in (True, False) if pair % 2 else (False, True):
                 folder = out / f"{role}-{pair}-{'killed' if killed else 'undisturbed'}"
                 say(f"{folder.name}: {length_s:.0f} s")
-                result = run(_config(length_s), folder, kills if killed else ())
+                result = run(_config(length_s, sync), folder, kills if killed else ())
                 if killed and result.summary["restarts"] != len(kills):
                     raise RuntimeError(f"{folder}: not every kill was a restart")
                 found[killed] = result.summary["gradients_applied"]
             shares.append(found[True] / found[False])
-        name = f"goodput with one kill of a {role} each {every_s:.0f} s, SSP, 4 workers"
+        name = f"goodput with one kill of a {role} each {every_s:.0f} s, {sync}, 4 workers"
         rows.append(row(name, shares, unit="%", goal=GOAL, at_least=True))
     return rows
 
 
-def _config(length_s: float) -> dict[str, Any]:
+def _config(length_s: float, sync: str) -> dict[str, Any]:
     return {
         "task": {"kind": "digits-mlp"},
         "workers": _WORKERS,
-        "servers": _SERVERS,
-        "sync": {"kind": "ssp", "staleness": 3},
         "compute": {"kind": "constant", "mean_s": 0.05},
         "stop": {"virtual_time_s": length_s},
         "checkpoint": {"every_s": 1},
         "probe": False,
+        **_SYNCS[sync],
     }

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from benchmarks.failures.rows import Row, row
-from benchmarks.failures.running import Floats, ends_s, large, run
+from benchmarks.failures.running import Floats, ends_s, large, processor_s, run
 
 import outpace
 from outpace.engine.control import Control
@@ -28,7 +28,6 @@ from outpace.real.run import RealRun
 GOAL = 0.03
 EVERY_S = 10.0  # of the goal
 _NEVER_S = 1e6
-_TICKS: Final = os.sysconf("SC_CLK_TCK")  # per second, in /proc/PID/stat
 
 
 def overhead(
@@ -114,7 +113,7 @@ class _Windows:
         launcher = self._run.launcher
         assert isinstance(launcher, LocalLauncher)
         now_s = self._run.coordinator.clock.now / 1e9
-        spent_s = time.process_time() + sum(map(_processor_s, launcher.pids.values()))
+        spent_s = time.process_time() + sum(map(processor_s, launcher.pids.values()))
         self._edges.append((now_s, spent_s))
 
     def measured(self, result: outpace.Result) -> tuple[Floats, Floats]:
@@ -122,8 +121,3 @@ class _Windows:
         at_s, spent_s = np.array(self._edges).T
         done = sum(np.interp(at_s, ends, np.arange(1, len(ends) + 1)) for ends in ends_s(result, 2))
         return np.diff(done) / np.diff(at_s), np.diff(spent_s) / np.diff(at_s)
-
-
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -18,6 +18,7 @@ from outpace.engine.control import Control
 from outpace.real.process.local import LocalLauncher
 from outpace.real.run import RealRun
 
+_TICKS: Final = os.sysconf("SC_CLK_TCK")  # per second, in /proc/PID/stat
 Floats = NDArray[np.float64]
 LARGE: Final = {"kind": "python", "target": f"{Path(__file__).parent / 'large.py'}:make_task"}
 
@@ -97,3 +98,9 @@ def ends_s(result: outpace.Result, workers: int) -> list[Floats]:
     rows = trace.filter(pc.equal(trace["event"].cast("string"), "iteration"))
     by, ends = (np.asarray(rows[name].fill_null(-1)) for name in ("worker", "end_ns"))
     return [np.sort(ends[by == worker]) / 1e9 for worker in range(workers)]
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
