@@ -25,6 +25,7 @@ FaultKind: TypeAlias = Literal[
     "crash", "pause", "slow", "partition", "loss", "duplicate", "reorder"
 ]
 KINDS: Final = ("crash", "pause", "slow", "partition", "loss", "duplicate", "reorder")
+_SILENT: Final = ("pause", "partition")
 OF_ONE_MESSAGE: Final = ("loss", "duplicate", "reorder")
 LASTING: Final = ("pause", "slow", "partition")  # the kinds that need `for_s`
 RESENT_S: Final = 0.2  # after which TCP sends a lost packet again (RFC 6298, as Linux has it)
@@ -171,6 +172,29 @@ class Faults:
     def __post_init__(self) -> None:
         if self.servers is not None and self.servers.kind == "slow":
             reject("servers.kind: slow is for workers; servers have push_time and others")
+
+    def losses_of_processes(self) -> Iterator[str]:
+        """Yield which of these failures end a process; those of scripts cannot come back."""
+        laws: dict[str, RandomFaults | Fault | None] = {
+            "workers": self.workers,
+            "servers": self.servers,
+        }
+        laws |= {f"schedule[{n}]": fault for n, fault in enumerate(self.schedule)}
+        for key, law in laws.items():
+            if law is None:
+                continue
+            if law.kind == "crash":
+                yield (
+                    f"faults.{key}: the processes of scripts cannot be started again in virtual "
+                    "time yet: choose a kind that is no crash, or use a task with layers of the "
+                    "same sizes, such as task={kind: timing, layers: [...]}"
+                )
+            elif law.kind in _SILENT and (law.for_s or 0) > self.recovery.lease_s:
+                yield (
+                    f"faults.{key}.for_s: after {self.recovery.lease_s:g} s (faults.recovery."
+                    "lease_s) a process counts as lost, and those of scripts cannot be started "
+                    "again in virtual time yet: choose at most so long"
+                )
 
     def contradictions(self, workers: int, servers: int) -> Iterator[str]:
         """Yield why these failures do not fit a run with so many workers and servers."""

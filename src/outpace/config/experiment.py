@@ -328,11 +328,14 @@ class Experiment:
             yield from self._excluded(load)
         if self.faults is not None and is_known:
             yield from self.faults.contradictions(self.workers, self.servers_in_run)
-            if isinstance(self.task, Script):
+            if isinstance(self.task, Script) and self.peers is not None:
                 yield (
-                    "faults: failures of scripts cannot be simulated yet: leave it out, or use a "
-                    "task with layers of the same sizes, such as task={kind: timing, layers: [...]}"
+                    "faults: failures of scripts without servers cannot be simulated yet: leave it "
+                    "out, or use a task with layers of the same sizes, such as task={kind: timing, "
+                    "layers: [...]}"
                 )
+            elif isinstance(self.task, Script):
+                yield from self.faults.losses_of_processes()
         for key in (*SERVICE_TIMES, "evaluation_time"):
             law = getattr(self, key)
             if law is None:

@@ -126,6 +126,15 @@ def test_silence_beyond_the_lease_is_a_loss(kind):
     assert row["end_ns"] == pytest.approx(ready * 1e9)
 
 
+@pytest.mark.parametrize("kind", ["pause", "partition"])
+def test_silences_that_overlap_are_a_loss_once_they_last_longer_than_the_lease(kind):
+    each = {"kind": kind, "worker": 1, "for_s": 0.4}
+    found = ran("bsp", *({**each, "at_s": at_s} for at_s in (1.03, 1.33, 2.5)))
+    assert found.recovery.restarts == 1
+    (row,) = rows(found, "restart")
+    assert row["start_ns"] == 1_030_000_000
+
+
 def test_messages_of_a_partition_arrive_after_it_in_order():
     found = ran("asp", {"kind": "partition", "at_s": 1.03, "worker": 1, "for_s": 0.4})
     assert found.recovery.restarts == 0

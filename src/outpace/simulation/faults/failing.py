@@ -116,15 +116,16 @@ class FailingRun(VirtualRun):
                 self._end(process)
                 self._call_after(nanoseconds(self._repairs.detected_s), self._lose, process)
             case "pause":
-                stood = process.stood
+                stood, before = process.stood, process.until
                 process.stand_still(duration)
                 if strike.node in self._numbers:
                     self._costs.add("standing", process.stood - stood)
-                self._lose_if_silent(process, lambda: process.until)
+                self._lose_if_silent(process, before, lambda: process.until)
             case "partition":
                 obstacles = self.network.obstacles
+                before = obstacles.until(strike.node)
                 obstacles.partition(strike.node, now + duration)
-                self._lose_if_silent(process, lambda: obstacles.until(strike.node))
+                self._lose_if_silent(process, before, lambda: obstacles.until(strike.node))
             case "loss":
                 self.network.obstacles.lose(strike.node, duration)
             case "duplicate":
@@ -134,9 +135,16 @@ class FailingRun(VirtualRun):
             case "slow":
                 process.slow_down(strike.factor, now + duration)
 
-    def _lose_if_silent(self, process: Process, until: Callable[[], Time]) -> None:
-        """Count a process as lost if it is silent for the lease."""
-        lease, began = nanoseconds(self._repairs.lease_s), self.kernel.now
+    def _lose_if_silent(self, process: Process, before: Time, until: Callable[[], Time]) -> None:
+        """Count a process as lost if it is silent for the lease.
+
+        Args:
+            before: until when it would have been silent anyway.
+        """
+        now = self.kernel.now
+        if before < now:
+            process.silent_since = now
+        lease, began = nanoseconds(self._repairs.lease_s), process.silent_since
 
         def look(_: object) -> None:
             if process.alive and until() > began + lease:
@@ -144,7 +152,7 @@ class FailingRun(VirtualRun):
                 self._lose(process, f"was silent for {self._repairs.lease_s:g} s")
 
         if until() > began + lease:
-            self._call_after(lease, look)
+            self._call_after(max(0, began + lease - now), look)
 
     def _end(self, process: Process, failed: Time | None = None) -> None:
         """End a process. failed: when it failed; None: now."""

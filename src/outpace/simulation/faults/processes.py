@@ -27,6 +27,7 @@ class Process:
         self.alive = True
         self.has_finished = False  # its program has come to its end
         self.until: Time = 0  # it stands still until then
+        self.silent_since: Time = 0  # the last time that it began to be silent
         self.stood: Time = 0  # for so long in all, including what is still to come
         self.computing: tuple[int, Time] | None = None  # its last iteration, and when it began it
         self.unreachable: set[str] = set()  # servers that are away
@@ -144,6 +145,15 @@ async def computed(kernel: Kernel, process: Process, duration: Time) -> None:
         await kernel.sleep(seconds(left))
 
 
+async def awake_after(
+    process: Process, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
+) -> T:
+    """Return what is received, once the process does not stand still."""
+    message = await received(*arguments)
+    await process.awake()
+    return message
+
+
 class FailingWorker(WorkerNode):
     """The context of a worker's program, whose process may stand still or be slow.
 
@@ -171,8 +181,7 @@ class FailingWorker(WorkerNode):
         self, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
     ) -> T:
         began = self._kernel.now
-        message = await received(*arguments)
-        await self._process.awake()
+        message = await awake_after(self._process, received, *arguments)
         self._look_at(message, began)
         return message
 

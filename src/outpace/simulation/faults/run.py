@@ -113,6 +113,10 @@ class FailingSimulation(FailingRun, Simulation):
             while self._losses.has_to_rejoin(worker):  # a server must hear that it has left
                 await context.recv_within(_LOOK_S)
             pushed = context.pushed
+        self._has_finished(worker, process, pushed)
+
+    def _has_finished(self, worker: int, process: Process, pushed: int = -1) -> None:
+        """The program of a worker has come to its end. pushed: its last iteration, if known."""
         process.has_finished = True
         self._finished.add(worker)
         self._losses.finished(worker, pushed)

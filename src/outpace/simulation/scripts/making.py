@@ -11,6 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
 from outpace.errors import ConfigError
 from outpace.record.trace import Trace
+from outpace.simulation.faults.scripts import FailingScriptSimulation
 from outpace.simulation.scripts.collectives.run import FollowedSimulation
 from outpace.simulation.scripts.measuring import with_measured_times
 from outpace.simulation.scripts.runs import ScriptRun, ScriptSimulation
@@ -58,7 +59,7 @@ def simulation_of_script(
         if workers.attached[0].is_followed:
             kind = FollowedSimulation
         elif experiment.peers is None:
-            kind = ScriptSimulation
+            kind = ScriptSimulation if experiment.faults is None else FailingScriptSimulation
         return kind(experiment, ScriptWorkload(workers), trace, **options)
     except BaseException:
         workers.close()

@@ -41,8 +41,16 @@ class ScriptComputing(Computing, ABC):
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         await self._begin(parameters, iteration)
-        await self._kernel.sleep(self._run_time(self.worker, iteration, self._kernel.now))
+        await self._spend(self._duration_s(iteration))
         return await self._end()
+
+    def _duration_s(self, iteration: int) -> float:
+        """Return how long the iteration takes that begins to compute now."""
+        return self._run_time(self.worker, iteration, self._kernel.now)
+
+    async def _spend(self, duration_s: float) -> None:
+        """Let the time of a computation pass."""
+        await self._kernel.sleep(duration_s)
 
     async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
         """Return when the script begins to compute, after an evaluation that takes time."""
@@ -52,7 +60,7 @@ class ScriptComputing(Computing, ABC):
         self.evaluated = next(self.evaluations) if found.evaluated else 0
         if self.evaluated:
             begun = self._kernel.now
-            await self._kernel.sleep(seconds(self.evaluated))
+            await self._spend(seconds(self.evaluated))
             self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 
@@ -92,17 +100,21 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     ) -> Sequence[Block | None] | Stopped:
         begun = await self._begin(parameters, iteration)
         kernel, started = self._kernel, self._kernel.now
-        duration = nanoseconds(self._run_time(self.worker, iteration, started))
+        duration = nanoseconds(self._duration_s(iteration))
         due = started + duration
         if not begun.abortable:
-            await kernel.sleep(seconds(duration))  # as for real: it computes to the end
+            await self._spend(seconds(duration))  # as for real: it computes to the end
             return await self._end()
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
             if ends_it(message):  # the script goes on to its step, which is then discarded
-                self._run.finished_step()
-                layers = self._run.layers  # a real worker stops between two layers
-                return Stopped((kernel.now - started) * layers // max(1, duration) / layers)
+                return self._stopped(kernel.now - started, duration)
         return await self._end()
+
+    def _stopped(self, computed: Time, duration: Time) -> Stopped:
+        """Return how far a step had come that was cut off after so long."""
+        self._run.finished_step()
+        layers = self._run.layers  # a real worker stops between two layers
+        return Stopped(computed * layers // max(1, duration) / layers)
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         self._settings = StepSettings(step.what.settings, step.what.unused)

@@ -67,14 +67,14 @@ class ScriptRun(VirtualRun):
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self._warned: set[str] = set()
         self._first_gradients = SameGradients(names, lambda text: self.warn(text))
-        for process in self._processes:
+        for process in self._script_processes:
             process.host = self
         self.collectives = self._collectives_of(experiment)
         self._waited = [0] * experiment.workers  # in collectives of the present iteration (ns)
         return ScriptGradients(self._workload)  # type: ignore[return-value]
 
     @property
-    def _processes(self) -> Sequence[ScriptProcess]:
+    def _script_processes(self) -> Sequence[ScriptProcess]:
         return self._workload.workers.processes
 
     def run(self) -> None:
@@ -82,20 +82,20 @@ class ScriptRun(VirtualRun):
         why = "stop.target_accuracy is reached" if self._reached_target else ""
         if not why and self.experiment.stop.virtual_time_s is not None:
             why = "stop.virtual_time_s is reached"
-        for process in self._processes:
+        for process in self._script_processes:
             values = self._values(process.worker)
             process.begin_end(values, why, has_buffers=self._finds_buffers)
-        for process in self._processes:
+        for process in self._script_processes:
             process.await_end()
         self._workload.workers.take_output()
         require_trained(self.totals)
 
     def used_by_script(self) -> dict[str, Any]:
-        step = self._processes[0].step
+        step = self._script_processes[0].step
         return with_batch_size(self._workload.first.used, None if step is None else step.batch_size)
 
     def times(self, host_s: float) -> dict[str, Any]:
-        ended = (process.ended for process in self._processes)
+        ended = (process.ended for process in self._script_processes)
         written = {path for each in ended if each is not None for path in each.written}
         own = self._workload.workers.files
         if own is not None:
@@ -112,7 +112,7 @@ class ScriptRun(VirtualRun):
     def _connect(self, context: ScriptComputing) -> None:
         """Give a worker's context its process."""
         worker, experiment = context.worker, self.experiment
-        context.process, context.note = self._processes[worker], self._note_step
+        context.process, context.note = self._script_processes[worker], self._note_step
         context.iteration_finished = partial(self._iteration_finished, context)
         context.evaluations = times_of(
             experiment.evaluation_time, experiment.seed, "evaluation time", worker
@@ -133,7 +133,7 @@ class ScriptRun(VirtualRun):
         """Note that a worker has left the run; end its script if it still trains."""
         self._note_end_of(worker)
         self._first_gradients.has_left(worker_name(worker))
-        self._processes[worker].stop(LIMIT_REACHED)
+        self._script_processes[worker].stop(LIMIT_REACHED)
 
     def _note_end_of(self, worker: int) -> None:
         """Note that a worker joins no more collectives."""
@@ -170,7 +170,7 @@ class ScriptRun(VirtualRun):
         self.collectives.join(worker, call, memory)
 
     def scripts_anew(self) -> Sequence[int]:
-        return [process.worker for process in self._processes if process.begins_anew]
+        return [process.worker for process in self._script_processes if process.begins_anew]
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """See `Host`; without servers there are no checkpoints."""
@@ -291,11 +291,11 @@ class ScriptSimulation(ScriptRun, Simulation):
     def _restore_scripts(self, point: ResumePoint) -> None:
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
         files, others = script_files(point), redivided(point)
-        for process in self._processes:
+        for process in self._script_processes:
             process.kept, process.redivided = files.get(process.worker), others
 
     def save_scripts(self, folder: Path) -> set[int]:
-        training = [process for process in self._processes if not process.has_left]
+        training = [process for process in self._script_processes if not process.has_left]
         for process in training:
             process.save = (folder / kept_in(process.worker)).absolute()
         return {process.worker for process in training}
@@ -312,7 +312,11 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         first = None if self.resume is None else self.resume.first[worker]
-        node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers, first)
+        await self._run_script(train, ScriptWorkerNode(self, worker, servers, first))
+
+    async def _run_script(self, train: AbortableProgram, node: ScriptWorkerNode) -> None:
+        worker = node.worker
+        self._nodes[worker] = node
         self._connect(node)
         node.slices = self._workload.slices
         try:

@@ -39,7 +39,7 @@ class FollowedSimulation(ScriptRun):
             raise ConfigError(NO_DISTRIBUTED)
         self._steps = [0] * experiment.workers
         self._control = SimulationControl(self, [], [])
-        self.workers = [FollowedWorker(self, process) for process in self._processes]
+        self.workers = [FollowedWorker(self, process) for process in self._script_processes]
         for worker in self.workers:
             self.kernel.spawn(worker.run(), worker_name(worker.number))
 
@@ -59,7 +59,7 @@ class FollowedSimulation(ScriptRun):
             super()._ended(part)
 
     def parameters(self) -> list[Block]:
-        found = self._processes[0].parameters
+        found = self._script_processes[0].parameters
         return self._workload.initial_parameters() if found is None else [found]
 
     @property

@@ -66,7 +66,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
         require_same_workers(point)
         files = script_files(point)
-        for process in self._processes:
+        for process in self._script_processes:
             process.kept = files[process.worker]
         try:
             workers = self.experiment.workers
@@ -80,7 +80,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         if self._keeper is None:
             return None
         return ScriptPeerSaving(
-            self, workload, self._keeper, settings, self._processes, self._first_value
+            self, workload, self._keeper, settings, self._script_processes, self._first_value
         )
 
     def may_save(
@@ -128,12 +128,12 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         return torch.cat([first.parameters, first.averaged])
 
     def _settings_of(self, worker: int) -> Settings:
-        step = self._processes[worker].step
+        step = self._script_processes[worker].step
         return self._workload.first.settings if step is None else step.settings
 
     def _common_settings(self) -> Settings:
         """Return the settings of the first worker that still trains."""
-        training = (process.worker for process in self._processes if not process.has_left)
+        training = (process.worker for process in self._script_processes if not process.has_left)
         return self._settings_of(next(training, 0))
 
     def _new_script_block(self, worker: int, settings: Callable[[], Settings]) -> ScriptBlock:
@@ -141,7 +141,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         first, size = self._workload.first, self._workload.size
         initial = self._first_value
         if first.takes_steps:
-            own = OwnStepsBlock(initial[:size], self._processes[worker])
+            own = OwnStepsBlock(initial[:size], self._script_processes[worker])
             return ScriptBlock(own, initial[size:], self._tail, settings)
         parameters = TensorBlock(initial[:size], optimizer_of(first, slice(0, size)))
         block = ScriptBlock(parameters, initial[size:], self._tail, settings)
@@ -158,7 +158,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     @cached_property
     def _models(self) -> CommonModels | None:
         """The models that the workers' own optimizers change alike; None if they do not."""
-        strategy, processes = self._strategy, self._processes
+        strategy, processes = self._strategy, self._script_processes
         if not strategy.has_common or strategy.has_own or strategy.uses_replica:
             return None
 
