@@ -37,9 +37,7 @@ def test_a_script_meets_failures_and_trains_the_same():
 
 
 def test_a_script_whose_process_counts_as_lost_ends_with_an_error():
-    schedule = [
-        {"at_s": at_s, "kind": "pause", "worker": 1, "for_s": 0.4} for at_s in (0.25, 0.55)
-    ]
+    schedule = [{"at_s": at_s, "kind": "pause", "worker": 1, "for_s": 0.4} for at_s in (0.25, 0.55)]
     faults = {"schedule": schedule, "recovery": {"lease_s": 0.5}}
     with pytest.raises(RunError, match=r"worker-1 was silent for 0.5 s .* \(after 0.75"):
         outpace.simulate({**CONFIG, "faults": faults})
