@@ -124,7 +124,7 @@ class SilentListener:
     def refused(self, name: str) -> bool:
         return name in self.shut_out
 
-    def replace(self, name: str, generation: int) -> None:
+    def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         if generation <= self.generations.get(name, FIRST):
             raise ValueError(f"generation {generation}")
         self.generations[name] = generation
