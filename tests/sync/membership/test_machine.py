@@ -239,6 +239,16 @@ def test_an_iteration_that_two_servers_lack_is_lost_once():
     assert members.confirmed("server-1", 0, 1, 11, 10, now=2) == [Start(0, 1, 12, lost=1)]
 
 
+def test_any_number_of_iterations_can_be_lost_and_ranges_that_overlap_count_once():
+    members = Membership(1, SERVERS, RULES)
+    lost = []
+    for reached, first in [(3, 10), (19, 30), (5, 25), (0, 2**60)]:
+        back_alone(members, "server-0", reached, now=0)
+        lost += [order.lost for order in members.rejoined("server-0", 0, first)]
+    # 4 to 9; 20 to 29; of 6 to 24 those from 10 to 19; of all others 1 to 3, and from 30 on.
+    assert lost == [6, 10, 10, 3 + 2**60 - 30]
+
+
 def test_what_is_lost_of_a_worker_that_has_finished_is_known_from_its_last_push():
     members = Membership(2, SERVERS, RULES)
     members.finished(0, pushed=19)

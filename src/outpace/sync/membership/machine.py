@@ -239,8 +239,7 @@ class Membership:
     def rejoined(self, server: str, worker: int, first: int) -> list[Order]:
         """A worker goes on with a server that has come back: `first` is its next push there."""
         has = self._returning.rejoined(server, worker)
-        known = self._workers[worker]
-        return [] if has is None else self._lacking(server, known, has, first - 1)
+        return [] if has is None else self._lacking(server, self._workers[worker], has, first - 1)
 
     def on_time(self, now: Time) -> list[Order]:
         """End the run if a deadline has passed."""

@@ -45,7 +45,8 @@ class Worker:
     deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
     how: str = ""  # its process was lost
     pushed: int = -1  # last iteration of one that takes no more part, as far as it is known
-    lost: set[int] = field(default_factory=set)  # iterations that some server lacks
+    # Iterations that some server lacks: disjoint ranges of the first and the one after the last.
+    lost: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -58,6 +59,11 @@ class Worker:
 
     def loses(self, after: int, last: int) -> int:
         """Count the iterations after one until another as lost; return how many are new."""
-        known = len(self.lost)
-        self.lost.update(range(after + 1, last + 1))
-        return len(self.lost) - known
+        low, high = after + 1, last + 1
+        if high <= low:
+            return 0
+        new = high - low - sum(max(0, min(high, b) - max(low, a)) for a, b in self.lost)
+        joined = [(a, b) for a, b in self.lost if a <= high and b >= low]
+        whole = min([low, *(a for a, _ in joined)]), max([high, *(b for _, b in joined)])
+        self.lost = [each for each in self.lost if each not in joined] + [whole]
+        return new
