@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.support.reports.perfetto import read
 from tests.support.reports.run_folders import (
+    MS,
     Page,
     make_run,
     write_interrupted_trace,
     write_waiting_trace,
 )
 
+from outpace.engine.interruptions import Interruptions
 from outpace.record import folder as files
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import NONE, RESTART, Trace
 from outpace.report import write_report
 from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted
+from outpace.report.perfetto.export import write_perfetto
 from outpace.report.read.runs import read_runs
 
 FAILED = {"restarts": 2, "updates_lost": 3, "resumed_from": "checkpoints/000004"}
@@ -84,6 +88,35 @@ def test_work_that_scripts_do_not_do_again_is_said_to_be_lost(tmp_path):
     assert section.content[0].count("none: 2 scripts began anew") == 2
     assert "its work since the checkpoint is lost" in section.lead
     assert "after 0.500 s, 2 scripts anew; resumed" in _interrupted(run).replace("\xa0", " ")
+
+
+def test_a_server_that_came_back_alone_did_not_stop_the_workers(tmp_path):
+    folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
+    write_waiting_trace(folder)
+    waiting = files.read_table(folder / files.TRACE)
+    sink = ParquetSink(folder / files.TRACE)
+    trace = Trace(sink)
+    rows = Interruptions(trace)
+    rows.server_lost(0, 120_000_000, number=2, clock=7)
+    rows.server_back(0, 280_000_000)
+    rows.lacks(0, 1, first=8, lost=3, now=290_000_000)
+    trace.flush()
+    sink.close()
+    whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])
+    files.write_table(folder / files.TRACE, whole)
+    (run,) = read_runs([folder])
+    section = interrupted([run])
+    assert section is not None
+    assert "2, alone" in section.content[0]
+    said = _interrupted(run).replace("\xa0", " ")
+    assert "server 0 was lost at 0.120 s and back after 0.160 s, from checkpoint 2." in said
+    write_report([folder], tmp_path / "report.html")
+    assert lanes(Page(tmp_path / "report.html"), "process lost") == []
+    write_perfetto(folder, tmp_path / "out.gz")
+    drawn = read(tmp_path / "out.gz")
+    assert drawn.spans("servers/run") == [("server-0 is restarted", 120 * MS, 280 * MS)]
+    (mark,) = drawn.instants["servers/run"]
+    assert (mark.name, mark.start) == ("server-0 lacks 3 of worker-1", 290 * MS)
 
 
 def test_the_progress_over_time_has_a_line_at_each_interruption(run, tmp_path):
