@@ -50,6 +50,9 @@ def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, O
         kept: what else the script keeps and a checkpoint saves, such as `scheduler=scheduler`:
             objects with the methods `state_dict` and `load_state_dict`.
 
+    A script for `DistributedDataParallel` needs this call for checkpoints only. It gives the model
+    that is wrapped already, and the run begins here.
+
     Returns:
         The given model and optimizer, to be used as before.
 
@@ -62,16 +65,15 @@ def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, O
         from outpace.engine.scripts.kept import require_stateful
 
         require_stateful(kept)
-    if not _in_a_run():
+    if _is_distributed_alone() or not _in_a_run():
         return model, optimizer
-    if HERE.is_distributed:
-        from outpace.engine.distributed.requirements import both
-
-        raise ConfigError(both("outpace.attach"))
     if HERE.worker is not None:
         raise ConfigError("outpace.attach was called already: one model per script")
+    HERE.kept, HERE.has_attached = kept, True
+    if HERE.begin is not None:
+        HERE.begin(model, optimizer)
+        return model, optimizer
     assert HERE.attach is not None
-    HERE.kept = kept
     HERE.worker = HERE.attach(model, optimizer)
     HERE.worker.start()
     return model, optimizer
@@ -192,14 +194,19 @@ def sampler(
     """Return a sampler of this worker's share of the dataset, for a DataLoader.
 
     Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`. The batch
-    size of a DataLoader that uses the sampler is part of the records of the run.
+    size of a DataLoader that uses the sampler is part of the records of the run. Under torchrun
+    alone it shares the data out among the processes of torch.distributed.
     """
     from outpace.engine.scripts.sampler import WorkerSampler
 
+    if _is_distributed_alone():
+        place = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    else:
+        place = world_size(), rank()
     return WorkerSampler(
         cast("torch.utils.data.Dataset[Any]", dataset),
-        num_replicas=world_size(),
-        rank=rank(),
+        num_replicas=place[0],
+        rank=place[1],
         shuffle=shuffle,
         seed=seed,
         drop_last=drop_last,

@@ -227,6 +227,10 @@ def test_settings_that_the_scripts_own_training_cannot_follow_are_refused(
         ("import outpace\n# outpace.attach is not called\noutpace.log(loss=1.0)", False),
         ("from elsewhere import attach\nattach(model)", False),
         ("not Python", False),
+        (
+            "import outpace\ndist.init_process_group()\noutpace.attach(model, optimizer)",
+            False,  # it needs the variables of torchrun
+        ),
     ],
 )
 def test_a_script_that_attaches_is_known_by_its_text(text, calls, tmp_path):

@@ -96,6 +96,41 @@ def test_scripts_repeat_bitwise_after_the_death_of_a_worker(tmp_path):
     assert logged(result) == logged(expected)
 
 
+DISTRIBUTED = {
+    **RUN,
+    "task": {"kind": "script", "path": str(SCRIPTS / "ddp_kept.py")},
+    "sync": {"kind": "ssgd"},
+}
+
+
+@pytest.mark.slow
+def test_a_resumed_script_with_ddp_is_bitwise_the_one_without_interruption(tmp_path):
+    folder, expected = tmp_path / "run", outpace.simulate(DISTRIBUTED)
+    with pytest.raises(RunError, match="that is enough"):
+        run({**DISTRIBUTED, **SAVED}, folder, control=once_saved(folder, give_up, 3))
+    result = run(resume=folder)
+    assert int(result.summary["resumed_from"][-6:]) >= 3
+    for key in ("parameters_digest", "iterations", "updates_lost", "status"):
+        assert result.summary[key] == expected.summary[key]
+    assert logged(result) == logged(expected)
+
+
+@linux
+@pytest.mark.slow
+def test_scripts_with_ddp_repeat_bitwise_after_the_death_of_a_worker(tmp_path):
+    folder, runs, expected = tmp_path / "run", [], outpace.simulate(DISTRIBUTED)
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["worker-1"], signal.SIGKILL)
+
+    control = once_saved(folder, kill)
+    result = run({**DISTRIBUTED, **SAVED}, folder, watch=runs.append, control=control)
+    assert result.summary["restarts"] == 1
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert result.summary["iterations"] == [9, 9]
+    assert logged(result) == logged(expected)
+
+
 def require_each_once(result: Any) -> None:
     """Assert that each sample of each epoch is in the result once."""
     counts = result.parameters["counts"]

@@ -24,7 +24,10 @@ class Place:
         collectives: makes what carries out the collectives of torch.distributed, see
             `outpace.engine.distributed`. Its argument: seconds that a process waits for others.
         follow: like `attach`, if the script's own collectives and optimizer do the training.
+        begin: begins the run with a model in DistributedDataParallel and its optimizer; None: the
+            script has called no `init_process_group`.
         is_distributed: True once the script has called `init_process_group`.
+        has_attached: True once the script has called `attach`.
         data: where the script is in its data.
         kept: further objects that the script gave to `attach`, by name.
         tell: warns the user. What several workers of a run say alike is shown once.
@@ -40,7 +43,9 @@ class Place:
     batch_sizes: set[int] = field(default_factory=set)
     collectives: Callable[[float], Any] | None = None
     follow: Callable[[Any, Any], Any] | None = None
+    begin: Callable[[Any, Any], None] | None = None
     is_distributed: bool = False
+    has_attached: bool = False
     data: DataPlaces = field(default_factory=DataPlaces)
     kept: dict[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = warn

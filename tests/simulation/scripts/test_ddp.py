@@ -31,9 +31,9 @@ def simulated(script: str, *arguments: object, out: Path | None = None, **change
 
 
 @pytest.mark.parametrize("kind", ["ssgd", "local-sgd"])
-def test_a_script_that_says_nothing_of_what_it_keeps_is_not_saved(kind, tmp_path):
+def test_checkpoints_are_refused(kind, tmp_path):
     sync = {"kind": kind, **({"every": 2} if kind == "local-sgd" else {})}
-    with pytest.raises(ConfigError, match="a script for DistributedDataParallel cannot be saved"):
+    with pytest.raises(ConfigError, match="can be saved in real runs with sync.kind=ssgd only"):
         simulated(
             "ddp_trains.py",
             tmp_path,
@@ -41,6 +41,11 @@ def test_a_script_that_says_nothing_of_what_it_keeps_is_not_saved(kind, tmp_path
             checkpoint={"every_updates": 2},
             out=tmp_path / "run",
         )
+
+
+@pytest.mark.slow
+def test_a_script_that_says_what_it_keeps_runs_under_torchrun_alone():
+    run_with_gloo(SCRIPTS / "ddp_kept.py", [], 2)  # as with `outpace.attach` left out
 
 
 def rows(result: Result, event: str, worker: int) -> list[dict[str, Any]]:

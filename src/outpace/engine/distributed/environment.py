@@ -37,7 +37,7 @@ def set_environment(rank: int, size: int, *, keeps: bool = False) -> None:
 
 
 def calls_attach(script: Path) -> bool:
-    """Return whether the text of a script calls `outpace.attach`.
+    """Return whether the text of a script calls `outpace.attach`, and makes no process group.
 
     Libraries such as accelerate make a process group as soon as they see torchrun's variables, so
     a script that uses them with `attach` must not have these.
@@ -48,6 +48,8 @@ def calls_attach(script: Path) -> bool:
         return False  # running the script says what is wrong
     called = (each.func for each in ast.walk(tree) if isinstance(each, ast.Call))
     names = {ast.unparse(each) for each in called if isinstance(each, ast.Attribute | ast.Name)}
+    if any(name.rpartition(".")[2] == "init_process_group" for name in names):
+        return False
     return "outpace.attach" in names or (
         "attach" in names
         and any(

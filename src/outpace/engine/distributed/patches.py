@@ -143,7 +143,7 @@ class _Script:
             require_own_place(line, name, given, here)
         c10d: Any = dist.distributed_c10d
         shared: Any = dist
-        HERE.is_distributed = True
+        HERE.is_distributed, HERE.begin = True, self.attach
         if self._follows and not self._models:
             self.by_hand.look()
         original(
@@ -253,6 +253,26 @@ class _Script:
             require_one(found, self._strategy)
         self._trained = model
         self._begin(model.module, found[0])
+
+    def attach(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
+        """Begin the run with a model and its optimizer, as the script asks for.
+
+        Raises:
+            ConfigError: if the model is not one of DistributedDataParallel with this optimizer.
+        """
+        line = where(innermost())
+        if not isinstance(model, DistributedDataParallel):
+            raise ConfigError(both(line))
+        found = self.optimizers.of(model.module)
+        if optimizer not in found:
+            raise ConfigError(
+                f"{line}: outpace.attach got an optimizer that has no parameters of the model: "
+                "give it the optimizer of the model in DistributedDataParallel"
+            )
+        if not self._follows:
+            require_one(found, self._strategy)
+        self._trained = model
+        self._begin(model.module, optimizer)
 
     def _begin(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Begin the run."""

@@ -26,8 +26,9 @@ def both(line: str) -> str:
     """Return the message about a script that uses both `attach` and a process group."""
     return (
         f"{line}: this script calls outpace.attach and torch.distributed.init_process_group: use "
-        "one of them. With init_process_group and DistributedDataParallel nothing else is needed; "
-        "with outpace.attach leave both out"
+        "one of them. With init_process_group and DistributedDataParallel nothing else is needed "
+        "(for checkpoints give outpace.attach the model in DistributedDataParallel); with "
+        "outpace.attach leave both out"
     )
 
 

@@ -24,10 +24,15 @@ from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import packed_tree
 from outpace.support.place import HERE
 
-NO_DISTRIBUTED: Final = (
-    "checkpoint: a script for DistributedDataParallel cannot be saved, because it does not say "
-    "what it keeps before its training begins: leave checkpoint out, and let the script save "
-    "itself, or use outpace.attach and outpace.sampler in place of DistributedDataParallel"
+NOT_ATTACHED: Final = (
+    "checkpoint: a script for DistributedDataParallel cannot be saved unless it says what it "
+    "keeps: call outpace.attach(model, optimizer) after DistributedDataParallel(model), before the "
+    "training loop, and read the data with outpace.sampler, or leave checkpoint out"
+)
+NOT_FOLLOWED: Final = (
+    "checkpoint: a script for DistributedDataParallel can be saved in real runs with "
+    "sync.kind=ssgd only: leave checkpoint out, and let the script save itself, or use "
+    "outpace.attach and outpace.sampler in place of DistributedDataParallel"
 )
 
 
@@ -56,17 +61,27 @@ class KeptState:
     Args:
         objects: by their name in `outpace.attach`.
         is_wanted: True if the run has checkpoints.
+        follows: True if the script's own collectives do the training.
 
     Raises:
         ConfigError: if the state of an object cannot be saved.
     """
 
-    def __init__(self, script: ScriptModel, objects: Mapping[str, Any], is_wanted: bool) -> None:
+    def __init__(
+        self,
+        script: ScriptModel,
+        objects: Mapping[str, Any],
+        is_wanted: bool,
+        *,
+        follows: bool = False,
+    ) -> None:
         self._script, self._objects = script, objects
         if not is_wanted:
             return
-        if HERE.is_distributed:
-            raise ConfigError(NO_DISTRIBUTED)
+        if HERE.is_distributed and not follows:
+            raise ConfigError(NOT_FOLLOWED)
+        if follows and not HERE.has_attached:
+            raise ConfigError(NOT_ATTACHED)
         for name, each in objects.items():
             packed_tree(each.state_dict(), f"outpace.attach: the state of {name}")
         HERE.data.note = random_states

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from outpace.blocks.block import Block, parameters_digest
@@ -14,6 +15,7 @@ from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
+from outpace.real.node.saving.of_worker import WorkerSaver, WorkerView
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import PROBE
@@ -40,6 +42,7 @@ class FollowingWorker(WorkerProcess):
         super().__init__(link, worker, experiment)
         self._script, self._probe_group = script, probe_group
         self.version = 0  # of the parameters: steps taken
+        self.saver: WorkerSaver | None = None
         self._is_in_run = False
 
     async def work(self, trainer: ScriptTrainer) -> None:
@@ -47,12 +50,34 @@ class FollowingWorker(WorkerProcess):
         self.trainer = trainer
         parameters = self._script.flat()
         head = head_of(parameters)
-        await self.join_run(digest=parameters_digest([parameters]), dtype=head.dtype, follows=True)
+        digest = parameters_digest([parameters])
+        plan = await self.join_run(digest=digest, dtype=head.dtype, follows=True)
         await self.agree_on_buffers()
+        if self.saver is not None:
+            trainer.iteration = plan.first[self.worker] if plan.first else 0
+            resume = Path(plan.resume) if plan.resume else None
+            self.version = self.saver.restore(trainer.iteration, resume).updates
         await self.start_run()
         self._is_in_run = True
         self.kernel.stop()
         await self.kernel.wait()
+
+    @property
+    def view(self) -> WorkerView:
+        """The requests to save this worker."""
+
+        def steps() -> int:
+            return self.version
+
+        return WorkerView(
+            self.worker,
+            self.clock,
+            lambda: self.recorder.totals,
+            steps,
+            steps,
+            self.coordinator.send,
+            self.flush,
+        )
 
     async def probe(self, budget: Time) -> None:
         """Time all-reduces of several sizes, all workers together, while the script waits."""
@@ -97,5 +122,7 @@ class FollowingWorker(WorkerProcess):
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, TakeSnapshot):
             self._send_snapshot(message.request)
+        elif self.saver is not None and self.saver.take(message):
+            pass
         else:
             super()._order(peer, message, block)

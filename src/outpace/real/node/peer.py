@@ -167,6 +167,7 @@ class PeerWorker(WorkerProcess):
             lambda: self._groups.reduced,
             lambda: self.version,
             self.coordinator.send,
+            self.flush,
         )
 
     async def probe(self, budget: Time) -> None:

@@ -124,7 +124,7 @@ class WorkerView:
     """The requests of a `WorkerSaver` to its worker.
 
     results: of all-reduces so far. updates: versions of the model that it evaluates. send: sends a
-    message to the coordinator, and a block with it.
+    message to the coordinator, and a block with it. report: sends what was recorded until now.
     """
 
     worker: int
@@ -133,6 +133,7 @@ class WorkerView:
     results: Callable[[], int]
     updates: Callable[[], int]
     send: Callable[..., None]
+    report: Callable[[], None] = lambda: None
 
 
 class WorkerSaver:

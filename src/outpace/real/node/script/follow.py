@@ -22,7 +22,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
-from outpace.engine.scripts.kept import NO_DISTRIBUTED
+from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
@@ -31,10 +31,14 @@ from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.script.attach import Attached
+from outpace.real.node.script.followed_saver import FollowedModel
 from outpace.real.node.script.own_collectives import OwnCollectives
+from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.record.timing import ALL_REDUCE, COMPUTE
+from outpace.support.place import HERE
 from outpace.support.units import Time, seconds
+from outpace.tasks import Script
 from outpace.tasks.abort_points import Computation
 
 _END_S: Final = 5.0  # to be told of the end that another worker knows of
@@ -104,6 +108,8 @@ class Followed(Attached):
 
     def start(self) -> None:
         self._drive()
+        if self.saver is not None:
+            self.saver.begin()
         self._begin_iteration()
 
     def forward(self) -> None:
@@ -124,7 +130,12 @@ class Followed(Attached):
         process.iteration_finished(iteration, self._started, computed, now, held)
         trainer.iteration = iteration + 1
         process.version += 1
+        if self.saver is not None:
+            self.saver.look(iteration + 1, lambda: None)
+            self.saver.updated(process.version)
         self._handle_messages()
+        if self.saver is not None:
+            self.saver.stepped()
         stopped = process.stopped
         is_early = stopped is not None and stopped.early
         if self._is_over or is_early or trainer.must_stop(iteration + 1):
@@ -247,9 +258,20 @@ def followed(
         ConfigError: if the configuration cannot be followed.
     """
     require_followable(experiment)
-    if experiment.checkpoint is not None:
-        raise ConfigError(NO_DISTRIBUTED)
+    task, is_saved = experiment.task, experiment.checkpoint is not None
+    if is_saved and isinstance(task, Script) and task.is_elsewhere:
+        raise ConfigError(
+            "checkpoint: a script for DistributedDataParallel cannot be saved with `outpace "
+            "serve`: leave it out, or use `outpace run`"
+        )
     script = ScriptModel(model, optimizer)
     probe_group = partial(collectives.separate_group, "probe")
     process = FollowingWorker(link, number, experiment, script, probe_group)
-    return Followed(process, ScriptTrainer(process, experiment, script), experiment, collectives)
+    trainer = ScriptTrainer(process, experiment, script)
+    found = Followed(process, trainer, experiment, collectives)
+    if is_saved:
+        kept = KeptState(script, HERE.kept, is_wanted=True, follows=True)
+        found.saver = process.saver = ScriptSaver(
+            process.view, FollowedModel(script), experiment, script, kept, found.is_elsewhere
+        )
+    return found

@@ -15,27 +15,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from outpace.blocks.block import Value
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import kept_in, model_of, state_of
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import RunError
+from outpace.optim import OptimizerState
 from outpace.real.net.checkpoint_messages import CheckpointFailed, TakeCheckpoint
 from outpace.real.node.saving.files import PartFiles
 from outpace.real.node.saving.of_worker import (
     COMMON,
     Restored,
+    SavedModels,
     SavedWorker,
     WorkerSaver,
     WorkerView,
 )
 from outpace.real.node.script.parameters import Changes
-from outpace.real.node.script.peer_models import ScriptModels
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
@@ -72,6 +74,23 @@ class _Due:
     own: ShardState | None
 
 
+class SavedScript(SavedModels, Protocol):
+    """The models of a script; see `ScriptModels`."""
+
+    @property
+    def holds_state(self) -> bool: ...
+
+    def common_state(self) -> tuple[Value, OptimizerState, int]: ...
+
+    def restore(self, state: ShardState, own: Value | None) -> None: ...
+
+    def note_changes(self) -> Changes: ...
+
+    def forget(self, changes: Changes) -> None: ...
+
+    def own_without(self, changes: Changes | None) -> Value: ...
+
+
 class ScriptSaver(WorkerSaver):
     """The requests of the coordinator to save one script.
 
@@ -83,7 +102,7 @@ class ScriptSaver(WorkerSaver):
     def __init__(
         self,
         view: WorkerView,
-        models: ScriptModels,
+        models: SavedScript,
         experiment: Experiment,
         script: ScriptModel,
         kept: KeptState,
@@ -209,6 +228,7 @@ class ScriptSaver(WorkerSaver):
         except Unfit as error:
             view.send(CheckpointFailed(order.number, str(error)))
             return
+        view.report()  # before the message that the script is saved, which may complete it
         due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
         self._write(order, due.now, due.totals, partial(_write, due=due, copy=copy))
 

@@ -12,7 +12,7 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
-from outpace.engine.scripts.kept import NO_DISTRIBUTED
+from outpace.engine.scripts.kept import NOT_FOLLOWED
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -36,7 +36,7 @@ class FollowedSimulation(ScriptRun):
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         require_followable(experiment)
         if experiment.checkpoint is not None:
-            raise ConfigError(NO_DISTRIBUTED)
+            raise ConfigError(NOT_FOLLOWED)
         self._steps = [0] * experiment.workers
         self._control = SimulationControl(self, [], [])
         self.workers = [FollowedWorker(self, process) for process in self._script_processes]
