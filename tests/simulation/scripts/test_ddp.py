@@ -33,7 +33,7 @@ def simulated(script: str, *arguments: object, out: Path | None = None, **change
 @pytest.mark.parametrize("kind", ["ssgd", "local-sgd"])
 def test_checkpoints_are_refused(kind, tmp_path):
     sync = {"kind": kind, **({"every": 2} if kind == "local-sgd" else {})}
-    with pytest.raises(ConfigError, match="can be saved in real runs with sync.kind=ssgd only"):
+    with pytest.raises(ConfigError, match=r"can be saved in real runs with sync\.kind=ssgd only"):
         simulated(
             "ddp_trains.py",
             tmp_path,
