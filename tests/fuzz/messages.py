@@ -137,9 +137,8 @@ def _value(kind: inspect.Type, draw: random.Random) -> Any:
         case inspect.VarTupleType():
             return [_value(kind.item_type, draw) for _ in range(draw.randrange(3))]
         case inspect.DictType():
-            return {
-                draw.choice("abc"): _value(kind.value_type, draw) for _ in range(draw.randrange(3))
-            }
+            keys = [_value(kind.key_type, draw) for _ in range(draw.randrange(3))]
+            return {key: _value(kind.value_type, draw) for key in keys}
         case inspect.UnionType():
             return _value(draw.choice(kind.types), draw)
         case inspect.StructType():
@@ -148,6 +147,8 @@ def _value(kind: inspect.Type, draw: random.Random) -> Any:
         case inspect.NoneType():
             return None
         case inspect.BytesType():
-            return draw.randbytes(4)
+            return draw.choice((b"", b"7", draw.randbytes(4)))
+        case inspect.LiteralType():
+            return draw.choice(kind.values)
         case _:
             return draw.randint(0, 3)
