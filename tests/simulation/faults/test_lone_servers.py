@@ -2,7 +2,7 @@
 
 import pyarrow.compute as pc
 import pytest
-from tests.simulation.faults.ledger import RELAXED, Ran, experiment
+from tests.simulation.faults.ledger import RELAXED, Ran, experiment, random_faults
 
 from outpace.errors import RunError
 
@@ -44,6 +44,15 @@ def test_the_workers_go_on_and_what_is_lost_is_counted_exactly(strategy, crashes
     assert found.recovery.updates_lost == sum(row["clock"] for row in rows(found, "gap"))
     began = [(row["worker"], row["iteration"]) for row in rows(found, "iteration")]
     assert len(began) == len(set(began)) == 60  # none is repeated
+
+
+@pytest.mark.parametrize("seed", [3, 5, 8, 11])
+@pytest.mark.parametrize("strategy", RELAXED)
+def test_whatever_fails_all_that_is_missing_is_counted_once(strategy, seed):
+    faults = random_faults(1000 * seed + 7, workers=3, servers=2, until_s=2.5)
+    found = Ran(experiment(strategy, {"schedule": faults}, seed=seed), tie_seed=seed, copies=2)
+    assert found.counts.max() == 1
+    assert missing(found) == found.recovery.updates_lost
 
 
 def test_nothing_but_the_updates_since_the_checkpoint_is_lost():
