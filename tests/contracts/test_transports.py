@@ -22,10 +22,12 @@ from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
-    Notice,
     Ready,
     Refused,
     WirePush,
+)
+from outpace.real.net.report_messages import (
+    Notice,
 )
 from outpace.real.net.transport import (
     FIRST,

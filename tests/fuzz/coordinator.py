@@ -41,12 +41,8 @@ from outpace.real.net.messages import (
     FirstDigest,
     JoinRun,
     ProcessDone,
-    ProcessFailed,
     Ready,
-    ScriptLog,
     Snapshot,
-    TimingReport,
-    TraceReport,
     TrainingDone,
 )
 from outpace.real.net.peer_messages import (
@@ -57,6 +53,12 @@ from outpace.real.net.peer_messages import (
     EnterAllReduce,
     GroupBroken,
     SeekPartner,
+)
+from outpace.real.net.report_messages import (
+    ProcessFailed,
+    ScriptLog,
+    TimingReport,
+    TraceReport,
 )
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.node.checkpoint_writer import SavedShard

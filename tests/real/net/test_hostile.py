@@ -36,7 +36,6 @@ from outpace.real.net.messages import (
     Go,
     Initialize,
     JoinRun,
-    Notice,
     OptimizerState,
     Plan,
     Ready,
@@ -44,6 +43,9 @@ from outpace.real.net.messages import (
     Snapshot,
     WirePush,
     WireReply,
+)
+from outpace.real.net.report_messages import (
+    Notice,
 )
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys

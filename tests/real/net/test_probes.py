@@ -15,10 +15,12 @@ from outpace.real.net.messages import (
     Initialize,
     JoinRun,
     Plan,
-    Probe,
-    ProbeAnswer,
     Ready,
     Refused,
+)
+from outpace.real.net.probe_messages import (
+    Probe,
+    ProbeAnswer,
 )
 from outpace.real.net.probes import ROUNDS, SIZES, ProbeTurn
 from outpace.real.node.member import CoordinatorLink

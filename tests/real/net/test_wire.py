@@ -21,6 +21,7 @@ from outpace.blocks.block import whole as in_one
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
+from outpace.real.net.checkpoint_messages import SentFile
 from outpace.real.net.envelope import (
     ANY_MESSAGE,
     Envelope,
@@ -31,10 +32,12 @@ from outpace.real.net.messages import (
     PHANTOM,
     BlockHead,
     BlockPiece,
-    LoggedPoint,
     Ready,
     StateEntry,
     WirePush,
+)
+from outpace.real.net.report_messages import (
+    LoggedPoint,
 )
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, Repeated, WireError
 from outpace.record.totals import Totals
@@ -90,9 +93,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         value = st.none() | st.booleans() | numbers | st.text(max_size=20)
         named = {name: values(hint) for name, hint in hints.items()}
         return st.builds(StateEntry, value=value, **named)
-    if kind is LoggedPoint:
-        hints = typing.get_type_hints(LoggedPoint, include_extras=True)
-        return st.builds(LoggedPoint, **{name: values(hint) for name, hint in hints.items()})
+    if kind in (LoggedPoint, SentFile):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
     plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}
     return {**plain, BlockHead: heads()}[kind]
 

@@ -15,8 +15,10 @@ from outpace.real.net.messages import (
     AllArrived,
     JoinRun,
     ProcessDone,
-    ProcessFailed,
     StopRun,
+)
+from outpace.real.net.report_messages import (
+    ProcessFailed,
 )
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport

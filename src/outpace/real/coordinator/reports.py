@@ -21,8 +21,6 @@ from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
 from outpace.real.net.messages import (
-    MOST_ROWS,
-    MOST_TIMES,
     AllArrived,
     BatchSize,
     BlockHead,
@@ -30,15 +28,19 @@ from outpace.real.net.messages import (
     FirstDigest,
     JoinRun,
     ModelBuffers,
-    Notice,
     Plan,
     ProcessDone,
+    Snapshot,
+    TrainingDone,
+)
+from outpace.real.net.report_messages import (
+    MOST_ROWS,
+    MOST_TIMES,
+    Notice,
     ProcessFailed,
     ScriptLog,
-    Snapshot,
     TimingReport,
     TraceReport,
-    TrainingDone,
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener

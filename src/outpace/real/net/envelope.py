@@ -8,7 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from outpace.real.net import checkpoint_messages, membership_messages, peer_messages
+from outpace.real.net import (
+    checkpoint_messages,
+    membership_messages,
+    peer_messages,
+    probe_messages,
+    report_messages,
+)
 from outpace.real.net.messages import WirePart
 from outpace.sync.messages import Count, WireMessage
 
@@ -16,6 +22,8 @@ from outpace.sync.messages import Count, WireMessage
 assert checkpoint_messages
 assert membership_messages
 assert peer_messages
+assert probe_messages
+assert report_messages
 
 # Decodes as one of them.
 ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())

@@ -1,8 +1,9 @@
 """Wire messages: what the processes of a run send each other.
 
 Messages of programs without blocks are sent as they are (`sync.messages`). Those for what workers
-do together are in `peer_messages`, those about checkpoints in `checkpoint_messages`, the others
-here. `envelope` has what is around a message.
+do together are in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the
+first measurement in `probe_messages`, those of generations in `membership_messages`, what
+processes report in `report_messages`, the others here. `envelope` has what is around a message.
 Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
 message carries no tensors: it announces the block that comes with it, whose bytes follow as
 separate frames (see `wire`).
@@ -16,21 +17,12 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from outpace.blocks.packing import DTYPES
-from outpace.record.logged import LONGEST_NAME, MOST_NAMES
-from outpace.record.totals import Totals
 from outpace.sync.messages import Count, Index, Probability, WireMessage
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
 
-MOST_ROWS: Final = 1 << 16  # of a trace, in one message
-MOST_POINTS: Final = 256  # that a script has logged, in one message
-ScalarsByName: TypeAlias = Annotated[
-    dict[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)], float],
-    msgspec.Meta(max_length=MOST_NAMES),
-]
-MOST_TIMES: Final = 1 << 13  # rows of `record.timing`, in one message
 PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
 
 
@@ -154,37 +146,6 @@ class Snapshot(WireMessage, tag="snapshot"):
     block: BlockHead
 
 
-class StartProbe(WireMessage, tag="start probe"):
-    """The coordinator to a worker, before the run begins: measure the network.
-
-    budget: ns that this may take.
-    """
-
-    budget: Count
-
-
-class Probe(WireMessage, tag="probe"):
-    """A worker to a server, before the run begins: answer with a block of the same size.
-
-    number: counts this worker's probes of this server from 0.
-    """
-
-    number: Count
-    block: BlockHead
-
-
-class ProbeAnswer(WireMessage, tag="probe answer"):
-    """A server's answer to a Probe."""
-
-    shard: Index
-    number: Count
-    block: BlockHead
-
-
-class ProbeDone(WireMessage, tag="probed"):
-    """A worker has done what StartProbe asked for."""
-
-
 # -- processes of a run and the coordinator ------------------------------------------------
 
 
@@ -297,33 +258,6 @@ class ChangePolicy(WireMessage, tag="change"):
     text: Text
 
 
-class TraceReport(WireMessage, tag="rows"):
-    """Rows of the trace, as integers, and the sums over all rows of this process so far."""
-
-    totals: Totals
-    block: BlockHead | None = None
-
-
-class LoggedPoint(WirePart):
-    """Numbers that a script logs at one time. time: ns since the start of the run."""
-
-    time: Count
-    iteration: Count
-    values: ScalarsByName
-
-
-class ScriptLog(WireMessage, tag="log"):
-    """A worker to the coordinator: what its script has logged since the last ScriptLog."""
-
-    points: Annotated[list[LoggedPoint], msgspec.Meta(max_length=MOST_POINTS)]
-
-
-class TimingReport(WireMessage, tag="times"):
-    """Rows of `record.timing`, as integers."""
-
-    block: BlockHead
-
-
 class TrainingDone(WireMessage, tag="left"):
     """A worker takes no more part in the training; its script may still run."""
 
@@ -334,27 +268,6 @@ class ProcessDone(WireMessage, tag="finished"):
 
 class AllArrived(WireMessage, tag="arrived"):
     """The answer to ProcessDone: everything that the process sent has arrived, so it can end."""
-
-
-class ProcessFailed(WireMessage, tag="failed"):
-    """A process cannot go on.
-
-    kind: class name of the error. lost: name of the server that it lost, if that was the error.
-    """
-
-    kind: Name
-    text: Text
-    lost: Name = ""
-
-
-class Notice(WireMessage, tag="notice"):
-    """A line for the log; the run goes on.
-
-    warns: it is a warning that other workers may send, too; it is shown once, without a name.
-    """
-
-    text: Text
-    warns: bool = False
 
 
 class StopRun(WireMessage, tag="stop"):

@@ -19,18 +19,20 @@ from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
-    MOST_ROWS,
-    MOST_TIMES,
     AllArrived,
     BlockHead,
     Go,
     JoinRun,
-    Notice,
     ProcessDone,
-    ProcessFailed,
     Ready,
     Refused,
     StopRun,
+)
+from outpace.real.net.report_messages import (
+    MOST_ROWS,
+    MOST_TIMES,
+    Notice,
+    ProcessFailed,
     TimingReport,
     TraceReport,
 )

@@ -31,11 +31,13 @@ from outpace.real.net.messages import (
     Initialize,
     OptimizerState,
     Plan,
-    Probe,
     Ready,
     Snapshot,
     TakeSnapshot,
     WirePush,
+)
+from outpace.real.net.probe_messages import (
+    Probe,
 )
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply

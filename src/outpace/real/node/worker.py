@@ -25,11 +25,13 @@ from outpace.real.net.messages import (
     FetchState,
     OptimizerState,
     Plan,
-    ProbeAnswer,
     Refused,
     Snapshot,
     WirePush,
     WireReply,
+)
+from outpace.real.net.probe_messages import (
+    ProbeAnswer,
 )
 from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
