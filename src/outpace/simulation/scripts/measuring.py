@@ -25,8 +25,9 @@ from outpace.simulation.measured import known_times, remember
 from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Awaits, Joined
+from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import Left, Stepped
-from outpace.simulation.scripts.process import Host, ScriptProcess
+from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.support.notices import warn
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final
 
 import torch
 
@@ -18,14 +17,12 @@ from outpace.engine.output import Output
 from outpace.engine.scripts.misuse import with_name
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import RunError
-from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.child.main import run_script
-from outpace.simulation.scripts.child_process import GRACE_S, ChildProcess
+from outpace.simulation.scripts.child_process import ChildProcess
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
+from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import (
     Begin,
     Computes,
@@ -47,7 +44,6 @@ from outpace.simulation.scripts.messages import (
     WantState,
     Warns,
     Wrote,
-    receive,
 )
 from outpace.simulation.scripts.slots import Slots, fill
 from outpace.simulation.scripts.step import Step, StepGradient
@@ -55,34 +51,6 @@ from outpace.support.processes import forking
 from outpace.sync.messages import worker_name
 
 LIMIT_REACHED: Final = "stop.iterations is reached"
-
-
-class Host(Protocol):
-    """The run that the scripts take part in, as their processes need it."""
-
-    def logged(self, worker: int, values: Mapping[str, float]) -> None:
-        """Keep what a script logs now."""
-
-    def warned(self, text: str) -> None:
-        """Warn the user, once if several scripts do."""
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        """Return the present state of the optimizer that takes this worker's steps, by block."""
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """Replace the state of the optimizer, by number of the parameter."""
-
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """Take the file of what a script keeps, or why it could not be written."""
-
-    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
-        """Let a worker join a collective of its script."""
-
-    async def result(self, worker: int, number: int) -> Part | None:
-        """Wait for the end of a collective; return True if the worker has outputs of it.
-
-        None: another worker has come to the end of the run and never joins it.
-        """
 
 
 class ScriptProcess:
@@ -348,20 +316,3 @@ class ScriptProcess:
                     self.has_left, self._waits_for_final = True, message.fetch
                     self.buffers, self.parameters = message.buffers, message.parameters
                 return message
-
-
-def end_scripts(processes: Sequence[ScriptProcess]) -> None:
-    """End scripts in the middle, as when a real run ends early: what they clean up is done.
-
-    A script that has not ended two seconds later is left to `ScriptProcess.close`.
-    """
-    pipes = {process.pipe for process in processes if process.end_early()}
-    deadline = time.monotonic() + GRACE_S
-    while pipes and (left_s := deadline - time.monotonic()) > 0:
-        for pipe in cast("list[Connection]", wait(pipes, left_s)):
-            try:  # what they send is read, because a full pipe would stop them
-                has_ended = isinstance(receive(pipe), Ended)
-            except (EOFError, ConnectionError):
-                has_ended = True
-            if has_ended:
-                pipes.remove(pipe)

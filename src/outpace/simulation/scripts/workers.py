@@ -13,10 +13,11 @@ from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.errors import ConfigError
 from outpace.simulation.scripts.collectives.opening import Opening
+from outpace.simulation.scripts.ending import end_scripts
 from outpace.simulation.scripts.memory import free_bytes, own_bytes
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.output import OutputThread
-from outpace.simulation.scripts.process import ScriptProcess, end_scripts
+from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.processes.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name
