@@ -76,10 +76,12 @@ def is_exact(experiment: Experiment) -> bool:
 def returns_alone(experiment: Experiment) -> bool:
     """True if a server that is lost comes back alone, while the workers go on.
 
-    Where all workers wait for each iteration, or a scheduler decides for all servers at once, all
-    processes begin again instead: the workers would wait for the server anyway, and so nothing is
-    lost.
+    It does if `faults.recovery.server_alone` says so, and the strategy allows it: where all workers
+    wait for each iteration, or a scheduler decides for all servers at once, all processes begin
+    again, because the workers would wait for the server anyway, and so nothing is lost.
     """
+    if experiment.faults is None or not experiment.faults.recovery.server_alone:
+        return False
     return not (is_exact(experiment) or has_scheduler(experiment))
 
 

@@ -1,4 +1,4 @@
-"""Under relaxed strategies a server that dies comes back alone, and the workers go on."""
+"""With `server_alone` a server that dies comes back alone under relaxed strategies."""
 
 import pyarrow.compute as pc
 import pytest
@@ -44,6 +44,15 @@ def test_the_workers_go_on_and_what_is_lost_is_counted_exactly(strategy, crashes
     assert found.recovery.updates_lost == sum(row["clock"] for row in rows(found, "gap"))
     began = [(row["worker"], row["iteration"]) for row in rows(found, "iteration")]
     assert len(began) == len(set(began)) == 60  # none is repeated
+
+
+@pytest.mark.parametrize("strategy", RELAXED)
+def test_without_the_key_all_begin_again_as_in_a_real_run(strategy):
+    found = ran(strategy, CRASHES["once"], server_alone=False)
+    assert found.counts.min() == found.counts.max() == 1
+    assert (found.recovery.restarts, found.recovery.updates_lost) == (1, 0)
+    assert found.costs["lost_s"]["repeated"] > 0
+    assert rows(found, "gap") == []
 
 
 @pytest.mark.parametrize("seed", [3, 5, 8, 11])
