@@ -249,6 +249,7 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(tmp_path):
     command = [sys.executable, "-m", "outpace", "run", "config.yaml", "--out", "out"]
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # even if nohup started the tests
         os.chdir(tmp_path)
         os.execv(sys.executable, command)
 

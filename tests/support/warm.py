@@ -158,6 +158,7 @@ def _serve(control: socket.socket) -> dict[str, Any]:
         if not os.fork():
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # even if nohup started the tests
             return _watched(json.loads(message), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
