@@ -153,7 +153,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 class Attack:
-    """What a process without a key can do, again and again, at one port."""
+    """The attacks of a process without a key, again and again, at one port."""
 
     def __init__(self, port: int) -> None:
         self.port, self.rounds = port, 0

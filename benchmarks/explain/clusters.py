@@ -1,4 +1,4 @@
-"""Generated clusters: who is named, when, and who should have been."""
+"""Generated clusters: which workers are named, when, and which should have been."""
 
 from __future__ import annotations
 

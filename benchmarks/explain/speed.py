@@ -1,4 +1,4 @@
-"""What it costs to look for slow workers while a run goes on."""
+"""The cost of looking for slow workers while a run goes on."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What failures cost real runs: `python -m benchmarks.failures`."""
+"""The cost of failures in real runs: `python -m benchmarks.failures`."""

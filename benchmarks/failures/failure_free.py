@@ -1,4 +1,4 @@
-"""What it costs to be ready for failures while none happens: membership and checkpoints.
+"""The cost of membership and checkpoints in runs without failures.
 
 A run with both is compared with a run with neither, pair by pair, one after the other. Membership
 cannot be left out of a run: without a loss it is the heartbeats of the connections, the generation

@@ -1,4 +1,4 @@
-"""What a checkpoint of a large model costs a real run that keeps all processors busy.
+"""The cost of a checkpoint of a large model in a real run that keeps all processors busy.
 
 A run's speed changes by more than a checkpoint costs, as other programs come and go. So short
 windows with and without a checkpoint follow each other in one run, in the order A B B A, and each

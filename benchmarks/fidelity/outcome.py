@@ -1,4 +1,4 @@
-"""What is compared of a run, and a prediction beside the real run."""
+"""The quantities of a run that are compared, and a prediction beside the real run."""
 
 from __future__ import annotations
 

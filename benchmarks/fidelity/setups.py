@@ -1,4 +1,4 @@
-"""What is run: the strategies, and the experiment of each part of the benchmark."""
+"""The strategies, and the experiment of each part of the benchmark."""
 
 from __future__ import annotations
 

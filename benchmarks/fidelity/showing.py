@@ -10,6 +10,8 @@ from benchmarks.fidelity.outcome import COUNTS, QUANTITIES, Outcome
 from rich.console import Console
 from rich.table import Table
 
+from outpace.support.words import plural
+
 _VERDICT = {None: "too few", True: "met", False: "missed"}
 
 
@@ -56,7 +58,7 @@ def _tables(
         loads = [load for each in of_kind for load in each.load]
         title = (
             f"{of_kind[0].part}, {setup}: network and servers: {cluster}, run times: {law}; "
-            f"{seeds} seed{'s' * (seeds > 1)}; load {min(loads):.1f} to {max(loads):.1f}"
+            f"{plural(seeds, 'seed')}; load {min(loads):.1f} to {max(loads):.1f}"
         )
         rows = [
             [name, *(_cell([o for o in of_kind if o.strategy == name], q) for q in QUANTITIES)]

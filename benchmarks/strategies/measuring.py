@@ -25,7 +25,7 @@ _DIVERGED: Final = "try a smaller learning rate"  # in the errors of runs that d
 
 
 class Runs(Protocol):
-    """What is used of a `Pool`."""
+    """The methods of a `Pool` that are used here."""
 
     def start(self, order: Order) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What was measured of the strategies of a cell, and the file that it is kept in."""
+"""The measurements of the strategies of a cell, and the file that has them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _time_of(data: Mapping[str, Any]) -> TimeTo:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is known of a cell.
+    """The results of a cell.
 
     Attributes:
         origin: `date` and `commit` of its runs; several commits if other code continued it.

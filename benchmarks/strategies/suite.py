@@ -83,7 +83,7 @@ class Cell:
 
     @property
     def about(self) -> str:
-        """What the cluster is: the first sentences of its file."""
+        """The cluster in words: the first sentences of its file."""
         lines = (HERE / "clusters" / f"{self.cluster}.yaml").read_text("utf-8").splitlines()
         first = takewhile(lambda line: len(line) > 1, lines)
         return " ".join(line.removeprefix("# ") for line in first)

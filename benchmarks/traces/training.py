@@ -30,7 +30,7 @@ _BATCH: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What each rank does.
+    """The work of each rank.
 
     Args:
         mean_s: Mean of the sleep of a step.

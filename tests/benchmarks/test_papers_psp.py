@@ -13,13 +13,7 @@ from benchmarks.papers.claims import UNDECIDED, Claim, Verdict
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.psp import fig2, fig3, fig4, late_blocks, ssp_partial_pull, table1
-from benchmarks.papers.psp.settings import (
-    SETTINGS,
-    LateReplies,
-    end,
-    final_error,
-    seconds_to_error,
-)
+from benchmarks.papers.psp.settings import SETTINGS, LateReplies, end, final_error, seconds_to_error
 
 from outpace.experiment.comparison import compare, variants_from
 from outpace.experiment.running import simulate

@@ -14,13 +14,7 @@ from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import RunLock
 from outpace.record.event_log import LOG, EventLog
-from outpace.record.status import (
-    CheckpointStatus,
-    ProcessStatus,
-    Status,
-    read_status,
-    write_status,
-)
+from outpace.record.status import CheckpointStatus, ProcessStatus, Status, read_status, write_status
 
 CONFIG = {
     "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0]},

@@ -5,15 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.support.runtimes import (
-    BOUNDS,
-    SERVERS,
-    SYNCS,
-    WORKERS,
-    config,
-    every_runtime,
-    rows,
-)
+from tests.support.runtimes import BOUNDS, SERVERS, SYNCS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError, PolicyError
 from outpace.experiment.running import simulate

@@ -19,16 +19,8 @@ from outpace.errors import ConfigError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
-from outpace.real.net.messages import (
-    BlockHead,
-    Fetch,
-    Ready,
-    Refused,
-    WirePush,
-)
-from outpace.real.net.report_messages import (
-    Notice,
-)
+from outpace.real.net.messages import BlockHead, Fetch, Ready, Refused, WirePush
+from outpace.real.net.report_messages import Notice
 from outpace.real.net.transport import (
     FIRST,
     Caller,

@@ -12,11 +12,7 @@ from outpace.experiment.advising.known import errors_of
 from outpace.experiment.advising.leaving import after_target
 from outpace.experiment.advising.promise import Crossing, one_pair, one_run
 from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
-from outpace.experiment.advising.statistics import (
-    chosen,
-    probability_of_best,
-    speedup,
-)
+from outpace.experiment.advising.statistics import chosen, probability_of_best, speedup
 from outpace.support.estimates import NOTHING, TimeTo
 
 GOAL = Goal(accuracy=0.95)

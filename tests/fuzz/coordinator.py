@@ -54,12 +54,7 @@ from outpace.real.net.peer_messages import (
     GroupBroken,
     SeekPartner,
 )
-from outpace.real.net.report_messages import (
-    ProcessFailed,
-    ScriptLog,
-    TimingReport,
-    TraceReport,
-)
+from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingReport, TraceReport
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.real.node.saving.of_worker import SavedMean, SavedWorker

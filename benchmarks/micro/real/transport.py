@@ -13,14 +13,7 @@ from typing import Any
 
 import torch
 import zmq
-from benchmarks.micro.real.processes import (
-    Start,
-    between,
-    laps,
-    measuring,
-    started,
-    value_of,
-)
+from benchmarks.micro.real.processes import Start, between, laps, measuring, started, value_of
 
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.block_frames import head_of

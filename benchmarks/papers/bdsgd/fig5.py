@@ -12,15 +12,7 @@ import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, Recorded, drifting
 from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
 from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
-from benchmarks.papers.bdsgd.trainings import (
-    ALL,
-    Curves,
-    Plain,
-    keep,
-    table,
-    train,
-    with_models,
-)
+from benchmarks.papers.bdsgd.trainings import ALL, Curves, Plain, keep, table, train, with_models
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds

@@ -8,12 +8,7 @@ from typing import Any
 
 from benchmarks.papers.bdsgd.cut_offs.goals import goals
 from benchmarks.papers.bdsgd.cut_offs.picture import draw
-from benchmarks.papers.bdsgd.cut_offs.tables import (
-    fits_of,
-    measure_rules,
-    read_rules,
-    show_rules,
-)
+from benchmarks.papers.bdsgd.cut_offs.tables import fits_of, measure_rules, read_rules, show_rules
 from benchmarks.papers.claims import Claim
 
 QUICK = (

@@ -31,7 +31,7 @@ ESTIMATED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is judged: the variants' paces, and α by quarters of their iterations."""
+    """The judged quantities: the variants' paces, and α by quarters of their iterations."""
 
     paces: Mapping[str, Pace]
     alphas: Mapping[str, Sequence[Spread]]

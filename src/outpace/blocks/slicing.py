@@ -28,9 +28,9 @@ def slices_of(slicing: Slicing, layers: Sequence[int], servers: int) -> list[sli
     if slicing is Slicing.EVEN:
         return even_slices(sum(layers), servers)
     if servers > len(layers):
+        tensors = "tensor" if len(layers) == 1 else "tensors"
         raise ConfigError(
-            f"servers: {servers} servers cannot share {len(layers)} parameter "
-            f"tensor{'s' * (len(layers) > 1)}; "
+            f"servers: {servers} servers cannot share {len(layers)} parameter {tensors}; "
             f"use at most {len(layers)}, or slicing: even"
         )
     places = [0, *accumulate(layers)]
@@ -44,10 +44,9 @@ def even_slices(parameters: int, servers: int) -> list[slice]:
         ConfigError: if a server would own nothing.
     """
     if servers > parameters:
+        noun = "parameter" if parameters == 1 else "parameters"
         raise ConfigError(
-            f"servers: {servers} servers cannot share {parameters} "
-            f"parameter{'s' * (parameters > 1)}; "
-            f"use at most {parameters}"
+            f"servers: {servers} servers cannot share {parameters} {noun}; use at most {parameters}"
         )
     return _between(_even(parameters, servers))
 

@@ -20,14 +20,7 @@ returns the current time, or None when nothing can happen any more. The virtual 
 real clock waits, and may return early when something arrives from outside.
 """
 
-from outpace.kernel.kernel import (
-    Alarm,
-    Clock,
-    DeadlockError,
-    Kernel,
-    WalkerError,
-    virtual_clock,
-)
+from outpace.kernel.kernel import Alarm, Clock, DeadlockError, Kernel, WalkerError, virtual_clock
 from outpace.kernel.waiting import Future, Mailbox, TimedOut, Walker
 
 __all__ = [

@@ -14,13 +14,7 @@ from outpace.predict.models import FittingAtOnce
 from outpace.predict.recorded.table import RunTimes
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.making import make_rule
-from outpace.predict.rules.settings import (
-    ROLLING,
-    WARM_UP,
-    CutOffSettings,
-    DecisionName,
-    ModelName,
-)
+from outpace.predict.rules.settings import ROLLING, WARM_UP, CutOffSettings, DecisionName, ModelName
 
 _PLAIN: Final[tuple[ModelName, ...]] = ("all", "fixed", "elfving", *ROLLING)
 _DECISIONS: Final[tuple[DecisionName, ...]] = ("count", "deadline", "replan", "hedge")

@@ -39,7 +39,7 @@ from outpace.tasks import Script
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What all attempts of a run have in common; see `RealRun`.
+    """The arguments that all attempts of a run share; see `RealRun`.
 
     address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
     """

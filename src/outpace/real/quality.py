@@ -12,12 +12,8 @@ from outpace.engine.resuming import ResumePoint
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluation.evaluations import Evaluations
 from outpace.real.coordinator.observers import RunObserver
-from outpace.real.net.messages import (
-    Snapshot,
-)
-from outpace.real.net.report_messages import (
-    ScriptLog,
-)
+from outpace.real.net.messages import Snapshot
+from outpace.real.net.report_messages import ScriptLog
 from outpace.real.training import Training
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals

@@ -299,7 +299,7 @@ class RealRun:
         print_line("" if self._attempt.workers == [name] else name, line, error)
 
     def _save_now(self) -> None:
-        """Take a checkpoint, because somebody has asked for it."""
+        """Take a checkpoint, because this process got the signal for it."""
         if self.coordinator.checkpoints is None:
             self._log("no checkpoint is taken: the run was started without checkpoint")
         else:

@@ -18,12 +18,7 @@ from outpace.errors import ConfigError
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
 from outpace.support.processes.forking import preload
-from outpace.tasks import (
-    Evaluation,
-    Script,
-    evaluation_of,
-    require_accuracy,
-)
+from outpace.tasks import Evaluation, Script, evaluation_of, require_accuracy
 
 
 class Training(Protocol):

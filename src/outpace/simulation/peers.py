@@ -28,22 +28,11 @@ from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import (
-    common_state,
-    state_of_worker,
-    states_of_workers,
-)
+from outpace.sync.checkpoint.workers import common_state, state_of_worker, states_of_workers
 from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.gossip import partner_of
-from outpace.sync.peers.parameters import (
-    Common,
-    Own,
-    Replicas,
-    SharedModel,
-    average,
-    replicas,
-)
+from outpace.sync.peers.parameters import Common, Own, Replicas, SharedModel, average, replicas
 from outpace.tasks import Workload
 
 

@@ -11,13 +11,7 @@ from tests.support.scenarios import Always, Scenarios
 from outpace.errors import ConfigError
 from outpace.predict.replay import replay
 from outpace.predict.rules.making import make_rule
-from outpace.predict.rules.settings import (
-    DECISIONS,
-    INDEPENDENT,
-    PLANS,
-    ROLLING,
-    CutOffSettings,
-)
+from outpace.predict.rules.settings import DECISIONS, INDEPENDENT, PLANS, ROLLING, CutOffSettings
 
 NODE = np.arange(30) // 10
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outpace.real.coordinator.reports import Reports
-from outpace.real.net.report_messages import (
-    Notice,
-)
+from outpace.real.net.report_messages import Notice
 
 
 def test_a_warning_that_several_workers_send_is_shown_once_without_their_names():

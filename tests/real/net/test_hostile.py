@@ -24,11 +24,7 @@ from outpace.errors import OutpaceError
 from outpace.experiment.running import run, simulate
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.envelope import (
-    ANY_MESSAGE,
-    Envelope,
-    Header,
-)
+from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.membership_messages import Fenced, ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     BlockHead,
@@ -44,9 +40,7 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
-from outpace.real.net.report_messages import (
-    Notice,
-)
+from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
 from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError

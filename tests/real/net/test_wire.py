@@ -22,11 +22,7 @@ from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
 from outpace.real.net.checkpoint_messages import SentFile
-from outpace.real.net.envelope import (
-    ANY_MESSAGE,
-    Envelope,
-    Header,
-)
+from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.messages import (
     DTYPES,
     PHANTOM,
@@ -36,9 +32,7 @@ from outpace.real.net.messages import (
     StateEntry,
     WirePush,
 )
-from outpace.real.net.report_messages import (
-    LoggedPoint,
-)
+from outpace.real.net.report_messages import LoggedPoint
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, Repeated, WireError
 from outpace.record.totals import Totals
 from outpace.sync.messages import WireMessage

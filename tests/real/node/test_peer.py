@@ -11,15 +11,8 @@ import outpace
 from outpace.blocks.block import Block, Pieces, whole
 from outpace.engine.scripts.model import ScriptModel
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import (
-    AllArrived,
-    JoinRun,
-    ProcessDone,
-    StopRun,
-)
-from outpace.real.net.report_messages import (
-    ProcessFailed,
-)
+from outpace.real.net.messages import AllArrived, JoinRun, ProcessDone, StopRun
+from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink

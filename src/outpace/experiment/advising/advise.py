@@ -15,11 +15,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.advising.curves import Goal
 from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.known import (
-    PredictionError,
-    prediction_error,
-    reason_without,
-)
+from outpace.experiment.advising.known import PredictionError, prediction_error, reason_without
 from outpace.experiment.advising.problem import Problem, problem_of
 from outpace.experiment.advising.progress import State
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only

@@ -16,12 +16,7 @@ from outpace.experiment.advising.likely import likely
 from outpace.experiment.advising.problem import PERIODS, Problem
 from outpace.experiment.advising.promise import mean_gap_s, one_pair, one_run
 from outpace.experiment.advising.search import Search
-from outpace.experiment.advising.statistics import (
-    Choice,
-    chosen,
-    probability_of_best,
-    speedup,
-)
+from outpace.experiment.advising.statistics import Choice, chosen, probability_of_best, speedup
 from outpace.experiment.advising.study import WHOLE
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
 from outpace.support.version import __version__

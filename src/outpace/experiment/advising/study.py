@@ -306,7 +306,7 @@ class Study:
                     shutil.rmtree(self._folder, ignore_errors=True)
 
     def _folder_of(self, trial: Trial) -> Path | None:
-        """Return a folder for BSP's run on the first fresh seed, whose trace says who waits."""
+        """Return a folder for BSP's run on the first fresh seed, whose trace has the waits."""
         is_first = trial.candidate == BSP and trial.seed == self.problem.seed
         return self._folder if is_first else None
 

@@ -19,21 +19,9 @@ from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating.measured import (
-    Measured,
-    logged_in,
-    measured_in,
-    requests_in,
-)
+from outpace.experiment.calibrating.measured import Measured, logged_in, measured_in, requests_in
 from outpace.experiment.calibrating.without_servers import all_reduces_of
-from outpace.record.folder import (
-    CONFIG,
-    SUMMARY,
-    TIMING,
-    TRACE,
-    read_config,
-    read_summary,
-)
+from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, read_event, reading
 from outpace.record.timing import read_timing
 from outpace.record.trace import NONE

@@ -1,4 +1,4 @@
-"""Explains a run: who slows it, and what would be gained without."""
+"""Explains a run: the causes that slow it, and the time that it would take without them."""
 
 from __future__ import annotations
 

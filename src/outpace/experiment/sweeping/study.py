@@ -237,11 +237,7 @@ def quiet() -> Iterator[None]:
 
 
 def _distribution(dimension: Dimension) -> BaseDistribution:
-    from optuna.distributions import (
-        CategoricalDistribution,
-        FloatDistribution,
-        IntDistribution,
-    )
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(dimension, Choice):
         return CategoricalDistribution(_choices(dimension))

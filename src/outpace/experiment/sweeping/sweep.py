@@ -22,12 +22,7 @@ from outpace.experiment.sweeping.found import Sweep
 from outpace.experiment.sweeping.journal import own
 from outpace.experiment.sweeping.objective import Objective, objective_of
 from outpace.experiment.sweeping.outputs import write_outputs
-from outpace.experiment.sweeping.space import (
-    Dimension,
-    applied,
-    combinations,
-    dimensions_of,
-)
+from outpace.experiment.sweeping.space import Dimension, applied, combinations, dimensions_of
 from outpace.experiment.sweeping.study import Study, quiet
 from outpace.record import folder as files
 from outpace.simulation.surroundings import one_thread_own_randomness

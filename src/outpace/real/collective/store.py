@@ -21,11 +21,7 @@ from outpace.blocks.block import Block
 from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Refused
-from outpace.real.net.peer_messages import (
-    AskStore,
-    StoreAnswer,
-    StoreOperation,
-)
+from outpace.real.net.peer_messages import AskStore, StoreAnswer, StoreOperation
 from outpace.real.net.transport import Caller, Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import WireMessage

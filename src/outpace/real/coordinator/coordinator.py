@@ -111,7 +111,7 @@ class Coordinator:
 
     @property
     def awaited(self) -> tuple[str, list[str]]:
-        """What the run waits for, and the processes that have not done it."""
+        """The step that the run waits for, in words, and the processes that have not done it."""
         return self._parts.announced.awaited
 
     # -- the phases ------------------------------------------------------------------

@@ -17,9 +17,7 @@ from outpace import errors
 from outpace.engine.scripts.misuse import with_name
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import Kernel
-from outpace.real.net.report_messages import (
-    ProcessFailed,
-)
+from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Listener
 from outpace.support.processes.forking import has_exited
 from outpace.support.units import Time, nanoseconds

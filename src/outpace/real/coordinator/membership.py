@@ -13,11 +13,7 @@ from typing import Final, TypeAlias
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.net.peer_messages import (
-    EnterAllReduce,
-    GroupBroken,
-    Regroup,
-)
+from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken, Regroup
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 

@@ -6,14 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from outpace.errors import RunError
-from outpace.real.net.messages import (
-    JoinRun,
-    ProcessDone,
-)
-from outpace.real.net.report_messages import (
-    ProcessFailed,
-    ScriptLog,
-)
+from outpace.real.net.messages import JoinRun, ProcessDone
+from outpace.real.net.report_messages import ProcessFailed, ScriptLog
 from outpace.record.trace import Table
 from outpace.sync.membership.orders import Removed, Start
 

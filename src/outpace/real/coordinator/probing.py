@@ -9,10 +9,7 @@ from outpace.errors import RunError
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net import probes
 from outpace.real.net.clock import RealClock
-from outpace.real.net.probe_messages import (
-    ProbeDone,
-    StartProbe,
-)
+from outpace.real.net.probe_messages import ProbeDone, StartProbe
 from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds
 

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from outpace.blocks.block import Block, StepSettings
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import WirePush, WireReply
-from outpace.sync.messages import (
-    Leave,
-    Pause,
-    Pull,
-    Push,
-    Rejoin,
-    Reply,
-    Resume,
-    WireMessage,
-)
+from outpace.sync.messages import Leave, Pause, Pull, Push, Rejoin, Reply, Resume, WireMessage
 
 
 def for_shard(

@@ -21,16 +21,8 @@ from outpace.blocks.block import Block
 from outpace.blocks.packing import DTYPES
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import Assembly, IsFinite, pieces_of
-from outpace.real.net.envelope import (
-    ANY_MESSAGE,
-    Envelope,
-    Header,
-)
-from outpace.real.net.messages import (
-    PHANTOM,
-    BlockHead,
-    BlockPiece,
-)
+from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
+from outpace.real.net.messages import PHANTOM, BlockHead, BlockPiece
 from outpace.sync.membership import Fence
 from outpace.sync.messages import WireMessage
 

@@ -11,10 +11,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.probe_messages import (
-    Probe,
-    ProbeAnswer,
-)
+from outpace.real.net.probe_messages import Probe, ProbeAnswer
 from outpace.real.net.probes import MOST_PROBES, SIZES, ProbeTurn
 from outpace.real.net.transport import Caller
 from outpace.real.node.timing import RequestTimes, ServiceTimes

@@ -36,9 +36,7 @@ from outpace.real.net.messages import (
     TakeSnapshot,
     WirePush,
 )
-from outpace.real.net.probe_messages import (
-    Probe,
-)
+from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import Handlers

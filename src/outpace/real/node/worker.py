@@ -30,9 +30,7 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
-from outpace.real.net.probe_messages import (
-    ProbeAnswer,
-)
+from outpace.real.net.probe_messages import ProbeAnswer
 from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import Caller, Handlers
@@ -158,7 +156,7 @@ class ServedWorker(WorkerProcess):
             self.send(name, message)
 
     def pause(self) -> None:
-        """Tell all who wait for this worker that its script waits in a collective of its own."""
+        """Tell servers and scheduler that the script waits in a collective of its own."""
         self._tell_all(Pause(self.worker))
 
     def resume(self) -> None:

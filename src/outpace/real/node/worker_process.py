@@ -21,21 +21,9 @@ from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import (
-    Go,
-    Initialize,
-    ModelBuffers,
-    Plan,
-)
-from outpace.real.net.probe_messages import (
-    ProbeDone,
-    StartProbe,
-)
-from outpace.real.net.report_messages import (
-    MOST_POINTS,
-    LoggedPoint,
-    ScriptLog,
-)
+from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan
+from outpace.real.net.probe_messages import ProbeDone, StartProbe
+from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.timing import Recorded

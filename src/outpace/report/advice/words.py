@@ -79,7 +79,7 @@ def _main(advice: Mapping[str, Any]) -> str:
         ends += " and the errors of the calibration"
     ends += ", for the choice among "
     others = sum(each["fresh"] for each in advice["candidates"]) - 1
-    among = plural(others, "strategy").replace("strategys", "strategies")
+    among = plural(others, "strategy", "strategies")
     return f"{text} ({ends}{among}).{_rest(advice)}"
 
 

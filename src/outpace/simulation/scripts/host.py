@@ -1,4 +1,4 @@
-"""What the process of a virtual worker's script needs of the run (`scripts.process`)."""
+"""The parts of a run that the process of a virtual worker's script needs (`scripts.process`)."""
 
 from __future__ import annotations
 

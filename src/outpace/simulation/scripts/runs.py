@@ -31,11 +31,7 @@ from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Joined
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Gradient, Stepped
-from outpace.simulation.scripts.nodes import (
-    ScriptComputing,
-    ScriptLeft,
-    ScriptWorkerNode,
-)
+from outpace.simulation.scripts.nodes import ScriptComputing, ScriptLeft, ScriptWorkerNode
 from outpace.simulation.scripts.process import LIMIT_REACHED, ScriptProcess
 from outpace.simulation.scripts.without_servers.blocks import optimizer_of
 from outpace.simulation.scripts.workload import ScriptWorkload
@@ -190,7 +186,7 @@ class ScriptRun(VirtualRun):
         return part
 
     def _tell(self, worker: int, message: Pause | Resume) -> None:
-        """Tell all who wait for the worker's gradients; none do unless there are servers."""
+        """Tell the servers that wait for the worker's gradients; without servers do nothing."""
 
     def _iteration_finished(
         self,

@@ -1,4 +1,4 @@
-"""What a process hears of a sender: one generation of it, and each of its messages once, in order.
+"""Lets one generation of a sender through, and each of its messages once, in order.
 
 A connection over TCP neither loses nor repeats a message, and changes no order. The fence makes
 sure of it, whatever carries the messages.

@@ -30,7 +30,7 @@ OUT: Final = (Phase.GONE, Phase.FINISHED, Phase.TOLD)  # and the losses so far a
 
 @dataclass(slots=True)
 class Worker:
-    """What the machine knows of one worker."""
+    """The facts that the machine keeps of one worker."""
 
     number: int
     phase: Phase = Phase.HERE

@@ -45,18 +45,13 @@ from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import (
-    accumulated_in,
-    common_state,
-    state_of_worker,
-    unsent_in,
-)
+from outpace.sync.checkpoint.workers import accumulated_in, common_state, state_of_worker, unsent_in
 from outpace.sync.messages import worker_name
 
 
 @dataclass(slots=True)
 class _Due:
-    """What the program of a worker had for a request, until its script begins its next iteration.
+    """The state of a worker's program that waits for the next forward pass of its script.
 
     Attributes:
         now: the time of the run.

@@ -46,7 +46,7 @@ class PointToPoint:
             self._require_present(part)
 
     def end(self, worker: int) -> list[Part]:
-        """Note that a worker makes no more calls because the run ends; return who waits for it."""
+        """Note that a worker makes no more calls because the run ends; return the waiting calls."""
         self._ended.add(worker)
         return [part for part in self._waiting if part.call.root == worker]
 
