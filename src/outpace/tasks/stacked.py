@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import torch
 from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from outpace.tasks.task import Task
 
@@ -54,7 +55,8 @@ class Stacked:
             if equal
             else _joined([torch.stack(column) for column in zip(*blocks, strict=True)])
         )
-        with torch.enable_grad():
+        # Of the ways to compute attention only this one can be batched; vmap repeats the others.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             named = self._named(rows.to(self._device))
             losses = self._losses(named, inputs, targets)
             # Each loss depends on its own row alone, so each row of the gradient of the summed

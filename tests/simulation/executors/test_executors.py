@@ -119,6 +119,15 @@ def test_batched_shares_equal_parameters_and_still_agrees():
     assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
 
 
+def test_attention_is_batched_without_a_warning_that_it_is_repeated_for_each_gradient(recwarn):
+    task = {"kind": "char-gpt", "context": 8, "layers": 1, "heads": 2, "width": 16}
+    serial, batched = (run(kind, task=task, batch_size=2) for kind in ("serial", "batched"))
+    assert batched.summary["executor"]["mean_batch"] > 2
+    difference = torch.linalg.vector_norm(vector(batched) - vector(serial))
+    assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
+    assert [str(each.message) for each in recwarn] == []
+
+
 def test_one_configuration_has_one_batched_result():
     first, second = run("batched"), run("batched")
     assert first.summary["parameters_digest"] == second.summary["parameters_digest"]
