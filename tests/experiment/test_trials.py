@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from itertools import pairwise
 
 import pytest
 import torch
@@ -96,6 +97,22 @@ def test_leaving_the_block_completes_the_folders_of_interrupted_runs(tmp_path):
         summary = json.loads((tmp_path / name / "summary.json").read_text())
         assert (summary["status"], summary["error"]) == ("partial", "interrupted")
         assert (tmp_path / name / "metrics.parquet").is_file()
+
+
+@pytest.mark.parametrize(("compute", "replaced"), [("exponential", 2), ("measured", 0)])
+def test_a_process_is_replaced_after_so_many_runs_unless_it_has_measured_run_times(
+    compute, replaced
+):
+    times = {"kind": compute, **({"mean_s": 1.0} if compute == "exponential" else {})}
+    processes = []
+    with Pool(1, runs_each=2) as pool:
+        for run in range(5):
+            pool.start(Order(run, experiment(compute=times)))
+            assert to_the_end(pool)[-1].status == "complete"
+            (process,) = multiprocessing.active_children()
+            processes.append(process.pid)
+    assert sum(one != other for one, other in pairwise(processes)) == replaced
+    assert multiprocessing.active_children() == []
 
 
 def test_a_task_given_from_python_is_simulated_in_this_process():
