@@ -5,7 +5,7 @@
     python -m benchmarks.strategies --record --cells digits-cnn    # a task, a cluster, TASK/CLUSTER
     python -m benchmarks.strategies --quick                        # one tiny cell, in seconds
     python -m benchmarks.strategies table                          # tables and page of the results
-    python -m benchmarks.strategies --regret                       # of outpace advise
+    python -m benchmarks.strategies --regret [--record]            # of outpace advise
 
 For each strategy of a cell the learning rate is chosen first, with the same number of runs for
 every strategy; then it is run on fresh seeds. Each result is kept as soon as it is there, in
@@ -25,7 +25,7 @@ from benchmarks.strategies.measuring import runs_of
 from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
 from benchmarks.strategies.page import PAGE, write_page
 from benchmarks.strategies.recording import quick, record
-from benchmarks.strategies.regret import Regret, advised, goal_met, judged, regret
+from benchmarks.strategies.regret import Regret, advised, goal_met, judged, keep, kept, regret
 from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
 from benchmarks.strategies.table import FRONT, README, front, readme_with, table
 
@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", help="of outpace advise for each cell; default: no limit")
     parser.add_argument("--processes", type=_positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
+    code = 0
     try:
         chosen = cells(options.cells)
         if options.quick:
@@ -62,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reduced = {"date": date.today().isoformat(), "commit": "not recorded"}
             record([quick(chosen[0])], reduced, QUICK, options.processes)
             print(table(results([quick(chosen[0])], QUICK), [chosen[0].name]))
+        elif options.regret:
+            code = regrets(chosen, options)
         elif options.record:
             record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
-        elif options.regret:
-            return regrets(chosen, options.budget, options.processes)
         elif options.what is None:
             show(chosen)
         if options.record or options.what == "table":
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
         return 130
-    return 0
+    return code
 
 
 def _positive(text: str) -> int:
@@ -99,19 +100,25 @@ def show(chosen: Sequence[Cell]) -> None:
     print(f"{total:,} runs are missing")
 
 
-def regrets(chosen: Sequence[Cell], budget: str | None, processes: int) -> int:
+def regrets(chosen: Sequence[Cell], options: argparse.Namespace) -> int:
     """Ask `outpace advise` about each complete cell; return 1 if the goal is missed."""
     complete = [each for each in results(chosen) if each.complete]
     if not complete:
         raise ConfigError("--regret: no complete result; record the cells first")
+    known = {each.cell for each in kept(chosen)} if options.missing else set()
     found: list[Regret] = []
     with free_folder(RUNS, "regret") as out:
         for each in complete:
+            if each.cell.name in known:
+                continue
             cell = with_data(each.cell)
-            recommended = advised(cell, out / cell.task / cell.cluster, budget)
-            with Pool(processes) as pool:
+            recommended = advised(cell, out / cell.task / cell.cluster, options.budget)
+            with Pool(options.processes) as pool:
                 found.append(regret(each, recommended, cell, pool))
             print(found[-1].line, file=sys.stderr)
+            if options.record:
+                keep(found[-1], each.cell, origin())
+    found = kept(chosen) if options.record else found
     print(judged(found))
     return int(goal_met(found) is False)
 
@@ -120,7 +127,8 @@ def write_tables() -> None:
     """Write the tables of both READMEs, and the page, from all results."""
     everything = cells()
     outcomes = results(everything)
-    texts = {README: table(outcomes, [cell.name for cell in everything]), FRONT: front(outcomes)}
+    whole = table(outcomes, [cell.name for cell in everything], kept(everything))
+    texts = {README: whole, FRONT: front(outcomes)}
     for path, text in texts.items():
         path.write_text(readme_with(text, path), "utf-8")
         print(path)

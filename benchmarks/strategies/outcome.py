@@ -59,9 +59,9 @@ class Measured:
             "beside": dict(self.candidate.beside),
             "rate": self.tuned.rate,
             "at_edge": self.tuned.at_edge,
-            "times": [{"seed": seed, **_time(time)} for seed, time in self.times],
+            "times": [{"seed": seed, **plain_time(time)} for seed, time in self.times],
             "tuning": [
-                {"rate": each.rate, "seed": each.seed, **_time(each.time)}
+                {"rate": each.rate, "seed": each.seed, **plain_time(each.time)}
                 for each in self.tuned.tried
             ],
             "cpu_s": round(self.cpu_s, 1),
@@ -70,21 +70,23 @@ class Measured:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        tried = [Tried(row["rate"], row["seed"], _time_of(row)) for row in data["tuning"]]
+        tried = [Tried(row["rate"], row["seed"], time_of(row)) for row in data["tuning"]]
         return cls(
             Candidate(data["name"], data["family"], data["sync"], data["beside"]),
             Tuned(data["rate"], data["at_edge"], tuple(tried)),
-            tuple((row["seed"], _time_of(row)) for row in data["times"]),
+            tuple((row["seed"], time_of(row)) for row in data["times"]),
             data["cpu_s"],
             data["diverged"],
         )
 
 
-def _time(time: TimeTo) -> dict[str, Any]:
+def plain_time(time: TimeTo) -> dict[str, Any]:
+    """Return a time for a file; see `time_of`."""
     return {"time_s": round(time.time_s, 6), "reached": time.reached}
 
 
-def _time_of(data: Mapping[str, Any]) -> TimeTo:
+def time_of(data: Mapping[str, Any]) -> TimeTo:
+    """Return a time that was read from a file."""
     return TimeTo(data["time_s"], data["reached"])
 
 
@@ -153,7 +155,7 @@ def save(outcome: Outcome, folder: Path = FOLDER) -> None:
         **outcome.origin,
         "task": cell.task,
         "cluster": cell.cluster,
-        "settings": _settings(cell),
+        "settings": settings_of(cell),
         "strategies": [each.plain() for each in outcome.strategies],
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +169,7 @@ def read(cell: Cell, folder: Path = FOLDER) -> Outcome | None:
     if not path.is_file():
         return None
     data = json.loads(path.read_text("utf-8"))
-    if data["settings"] != _settings(cell):
+    if data["settings"] != settings_of(cell):
         return None
     names = {each.name: each for each in cell.strategies()}
     found = [Measured.of(row) for row in data["strategies"]]
@@ -179,7 +181,7 @@ def _same(one: Candidate, other: Candidate | None) -> bool:
     return other is not None and (one.sync, one.beside) == (other.sync, other.beside)
 
 
-def _settings(cell: Cell) -> dict[str, Any]:
+def settings_of(cell: Cell) -> dict[str, Any]:
     """Return what the results of a cell depend on, as plain data with paths as in the files."""
     settings = {
         "configuration": dict(cell.data),

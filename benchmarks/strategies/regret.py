@@ -7,6 +7,7 @@ some seeds is partly the best by chance.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,17 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.strategies.measuring import Runs, longest_s, require_complete, time_to
-from benchmarks.strategies.outcome import Measured, Outcome
-from benchmarks.strategies.suite import Cell
+from benchmarks.strategies.outcome import Outcome, path_of, plain_time, settings_of, time_of
+from benchmarks.strategies.suite import HERE, Cell
 
 from outpace.config.reading import experiment_from
 from outpace.errors import RunError
 from outpace.experiment.trials import Ended, Order
 from outpace.support.estimates import Estimate, TimeTo, ratio_of
+from outpace.support.replacing import replace_file
 from outpace.support.yaml_files import merged, read_yaml, write_yaml
 
 GOAL: Final = 0.03
 _SEED: Final = 2000  # of the advice's configuration
+FOLDER: Final = HERE / "regrets"
 _FRESH: Final = (3000, 3001, 3002, 3003, 3004, 3005, 3006, 3007)
 
 
@@ -34,23 +37,25 @@ class Regret:
     """The advice for a cell beside the suite's best strategy.
 
     Attributes:
+        cell: its name.
+        best: the best strategy, in words.
+        advised: the advised one, in words.
         times: of the advised strategy, on the fresh seeds.
         best_times: of the best one, on the same seeds.
+        origin: `date` and `commit`; empty if the result is not kept.
     """
 
-    cell: Cell
-    best: Measured
-    advised: Mapping[str, Any]
+    cell: str
+    best: str
+    advised: str
     times: tuple[TimeTo, ...]
     best_times: tuple[TimeTo, ...]
+    origin: Mapping[str, str]
 
     @property
     def line(self) -> str:
         """A row of a table in Markdown."""
-        best = f"{self.best.name}, rate {self.best.tuned.rate:g}"
-        sync = ", ".join(f"{key} {value}" for key, value in self.advised["sync"].items())
-        advised = f"{sync}, rate {self.advised['optimizer']['lr']:g}"
-        return f"| {self.cell.name} | {best} | {advised} | {percent(overall([self]))} |"
+        return f"| {self.cell} | {self.best} | {self.advised} | {percent(overall([self]))} |"
 
 
 HEAD: Final = "| cell | best of the suite | advised | regret |\n|---|---|---|---|"
@@ -113,7 +118,45 @@ def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, pool: R
                 require_complete(run, f"{cell.name}, {run.key}")
                 found[run.key] = time_to(run, cell.target, limit_s)
     advised, first = ([found[who, seed] for seed in _FRESH] for who in ("advised", "best"))
-    return Regret(cell, best, recommended, tuple(advised), tuple(first))
+    sync = ", ".join(f"{key} {value}" for key, value in recommended["sync"].items())
+    return Regret(
+        cell.name,
+        f"{best.name}, rate {best.tuned.rate:g}",
+        f"{sync}, rate {recommended['optimizer']['lr']:g}",
+        tuple(advised),
+        tuple(first),
+        {},
+    )
+
+
+def keep(found: Regret, cell: Cell, origin: Mapping[str, str], folder: Path = FOLDER) -> None:
+    """Write the file of a regret."""
+    data = {
+        **origin,
+        "settings": settings_of(cell),
+        "best": found.best,
+        "advised": found.advised,
+        "times": [plain_time(time) for time in found.times],
+        "best_times": [plain_time(time) for time in found.best_times],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path_of(cell, folder), lambda path: path.write_text(text, "utf-8"))
+
+
+def kept(cells: Sequence[Cell], folder: Path = FOLDER) -> list[Regret]:
+    """Return the regrets that are kept of these cells, in their order."""
+    found = []
+    for cell in cells:
+        if not (path := path_of(cell, folder)).is_file():
+            continue
+        data = json.loads(path.read_text("utf-8"))
+        if data["settings"] != settings_of(cell):
+            continue  # of other runs than those of the present suite
+        times, best_times = (tuple(map(time_of, data[name])) for name in ("times", "best_times"))
+        origin = {name: data[name] for name in ("date", "commit")}
+        found.append(Regret(cell.name, data["best"], data["advised"], times, best_times, origin))
+    return found
 
 
 def overall(found: Sequence[Regret]) -> Estimate:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.strategies.outcome import Measured, Outcome
+from benchmarks.strategies.regret import Regret, judged
 from benchmarks.strategies.suite import CLUSTERS, HERE
 
 from outpace.experiment.advising.candidates import BSP
@@ -18,11 +19,12 @@ BEGIN: Final = "<!-- python -m benchmarks.strategies table -->"
 END: Final = "<!-- end of the strategies -->"
 
 
-def table(outcomes: Sequence[Outcome], cells: Sequence[str]) -> str:
-    """Return all results: the best strategy of each cell, then a table of each task.
+def table(outcomes: Sequence[Outcome], cells: Sequence[str], regrets: Sequence[Regret] = ()) -> str:
+    """Return all results: the best strategy of each cell, the regrets, a table of each task.
 
     Args:
         cells: names of all cells of the suite.
+        regrets: of `outpace advise`, for some of the cells.
     """
     complete = [each for each in outcomes if each.complete]
     known = {each.cell.name for each in complete}
@@ -32,6 +34,9 @@ def table(outcomes: Sequence[Outcome], cells: Sequence[str]) -> str:
         lines += ["", f"Without a complete result: {_grouped(left, cells)}."]
     if complete:
         lines += ["", *best(complete)]
+    if regrets:
+        when = dated([each.origin for each in regrets])
+        lines += ["", f"Regret of `outpace advise` ({when}):", "", judged(regrets)]
     for task in dict.fromkeys(each.cell.task for each in complete):
         of_task = {each.cell.cluster: each for each in complete if each.cell.task == task}
         lines += ["", f"`{task}`, time to the target relative to BSP:", "", *_of_task(of_task)]
@@ -51,7 +56,7 @@ def _grouped(names: Sequence[str], cells: Sequence[str]) -> str:
 def front(outcomes: Sequence[Outcome]) -> str:
     """Return the short table of the project's README."""
     complete = [each for each in outcomes if each.complete]
-    when = _dated(complete).partition(":")[0] if complete else "nothing is recorded yet"
+    when = dated([each.origin for each in complete]) if complete else "nothing is recorded yet"
     lines = [
         "**Which strategy where.** 24 strategies on clusters of 16 workers, each with a learning "
         "rate of its own, 5 seeds",
@@ -64,13 +69,19 @@ def front(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _dated(outcomes: Sequence[Outcome]) -> str:
-    dates = sorted({each.origin["date"] for each in outcomes})
-    commits = dict.fromkeys(", ".join(each.origin["commit"] for each in outcomes).split(", "))
+def dated(origins: Sequence[Mapping[str, str]]) -> str:
+    """Return the dates and commits of results."""
+    dates = sorted({each["date"] for each in origins})
+    commits = dict.fromkeys(", ".join(each["commit"] for each in origins).split(", "))
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"{when}, commit {', '.join(commits)}"
+
+
+def _dated(outcomes: Sequence[Outcome]) -> str:
+    when = dated([each.origin for each in outcomes])
     hours = sum(one.cpu_s for each in outcomes for one in each.strategies) / 3600
     cells = "1 cell" if len(outcomes) == 1 else f"{len(outcomes)} cells"
-    return f"{when}, commit {', '.join(commits)}: {cells}, {hours:.1f} hours of processor time."
+    return f"{when}: {cells}, {hours:.1f} hours of processor time."
 
 
 def best(outcomes: Sequence[Outcome]) -> list[str]:

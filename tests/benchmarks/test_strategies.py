@@ -23,7 +23,8 @@ from outpace.support.estimates import TimeTo
 
 def test_the_readmes_and_the_page_have_the_recorded_results():
     outcomes = results(cells())
-    expected = readme_with(table(outcomes, [cell.name for cell in cells()]), README)
+    whole = table(outcomes, [cell.name for cell in cells()], regret.kept(cells()))
+    expected = readme_with(whole, README)
     assert README.read_text("utf-8") == expected
     assert FRONT.read_text("utf-8") == readme_with(front(outcomes), FRONT)
     assert PAGE.read_text("utf-8") == page(outcomes)
@@ -239,6 +240,9 @@ def test_regret_compares_the_advice_with_the_best_of_the_suite_on_fresh_seeds(fo
     )
     assert regret.goal_met([same])
     assert "Together +0.0 % (+0.0 to +0.0); goal 3 %: met." in regret.judged([same])
+    regret.keep(found, cell, ORIGIN, tmp_path / "regrets")
+    (read_again,) = regret.kept([cell], tmp_path / "regrets")
+    assert read_again == replace(found, origin=ORIGIN)
     sooner, later = TimeTo(2.0, True), TimeTo(2.4, True)
     mixed = replace(same, times=(sooner, later), best_times=(later, sooner))
     assert regret.goal_met([mixed]) is None
