@@ -97,7 +97,8 @@ class AwaitedScripts:
         if self._logged:
             metrics = logged_until(self._run.metrics.kept(), self._logged)
         anew = tuple(worker for worker in self._run.scripts_anew() if worker in self._parts)
-        taken = structs.replace(taken, parts=(*taken.parts, *files), anew=anew)
+        ended = tuple(sorted(set(self._run.scripts_at_end()) - self._parts.keys()))
+        taken = structs.replace(taken, parts=(*taken.parts, *files), anew=anew, ended=ended)
         commit(self._keeper, taken, metrics)
 
 

@@ -9,7 +9,7 @@ import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -254,6 +254,10 @@ class VirtualRun(ABC):
 
     def scripts_anew(self) -> Sequence[int]:
         """Return the workers whose scripts begin anew when the run goes on."""
+        return ()
+
+    def scripts_at_end(self) -> Collection[int]:
+        """Return the workers whose scripts have come to their end."""
         return ()
 
     def settle(self, *, wait: bool) -> None:

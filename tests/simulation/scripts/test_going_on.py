@@ -208,3 +208,33 @@ def test_workers_that_repeat_their_epochs_are_warned_of_in_one_line(tmp_path, mo
         "the script goes on in epoch 1 of its data, but sets epoch 0, so its epochs are repeated: "
         "let its loop begin with sampler.epoch, 0 at first"
     ]
+
+
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+@pytest.mark.parametrize("sync", [{"kind": "bsp"}, {"kind": "asp"}])
+def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(
+    sync, tmp_path, monkeypatch
+):
+    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
+    config = {**CONFIG, "task": script, "sync": sync}
+    with monkeypatch.context() as patch:
+        killed_after(6, patch)  # worker 0 has taken 6 steps at least, and worker 1 its 4
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    newest = Checkpoints(tmp_path / "run").newest()
+    assert newest is not None
+    assert newest.index.ended == (1,)
+    found = outpace.simulate(None, resume=tmp_path / "run")
+    assert found.summary["iterations"] == [30, 4]
+    logged = [row["done"] for row in found.metrics.to_pylist() if row["worker"] == 1]
+    assert logged == [1, 2, 3, 4]
+
+
+def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path):
+    config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
+    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}
+    outpace.simulate(config, tmp_path / "run")
+    newest = Checkpoints(tmp_path / "run").newest()
+    assert newest is not None
+    assert newest.index.updates == 12
+    assert newest.index.ended == ()

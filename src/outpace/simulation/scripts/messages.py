@@ -222,6 +222,7 @@ class Begin:
         buffers: worker 0's, which all begin with.
         kept: file of what the script kept at a checkpoint; None: the script begins.
         redivided: of another number of workers than at the checkpoint; None: of as many.
+        has_ended: True if the script had come to its end before the checkpoint: it leaves at once.
     """
 
     elements: int
@@ -229,6 +230,7 @@ class Begin:
     buffers: torch.Tensor
     kept: Path | None = None
     redivided: Redivided | None = None
+    has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ class ScriptProcess:
         self.host: Host
         self.kept: Path | None = None  # what the script kept at a checkpoint, to go on from
         self.redivided: Redivided | None = None  # if it goes on with another number of workers
+        self.had_ended = False  # before that checkpoint, so that it leaves at once
         self.save: Path | None = None  # where it is to write what it keeps, until it has
         self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
@@ -113,7 +114,8 @@ class ScriptProcess:
     def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
         """Begin the run; see `Begin`."""
         self._slots.open(elements, dtype)
-        self._script.send(Begin(elements, slices, buffers, self.kept, self.redivided))
+        begin = Begin(elements, slices, buffers, self.kept, self.redivided, self.had_ended)
+        self._script.send(begin)
 
     def receive(self) -> FromScript:
         """Return the next message about the script's training."""
@@ -219,6 +221,11 @@ class ScriptProcess:
                 return message
 
     # -- the end ---------------------------------------------------------------------------
+
+    def await_left(self) -> None:
+        """Wait until a script that `had_ended` has left the run."""
+        message = self._receive()
+        assert isinstance(message, Left)
 
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""

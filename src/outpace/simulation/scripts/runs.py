@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -268,6 +268,8 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
         self._tells_pauses = tells_pauses(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
+        self._training = set(range(experiment.workers))
+        self._at_end: set[int] = set()  # workers whose scripts have come to their end
         if self.resume is not None:
             self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
@@ -287,14 +289,18 @@ class ScriptSimulation(ScriptRun, Simulation):
     def _restore_scripts(self, point: ResumePoint) -> None:
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
         files, others = script_files(point), redivided(point)
+        ended = point.checkpoint.index.ended
         for process in self._script_processes:
             process.kept, process.redivided = files.get(process.worker), others
+            process.had_ended = process.worker in ended
+
+    def scripts_at_end(self) -> Collection[int]:
+        return self._at_end
 
     def save_scripts(self, folder: Path) -> set[int]:
-        training = [process for process in self._script_processes if not process.has_left]
-        for process in training:
-            process.save = (folder / kept_in(process.worker)).absolute()
-        return {process.worker for process in training}
+        for worker in self._training:
+            self._script_processes[worker].save = (folder / kept_in(worker)).absolute()
+        return set(self._training)
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """See `Host`."""
@@ -303,6 +309,7 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def left(self, worker: int) -> None:
         super().left(worker)
+        self._training.discard(worker)
         if self._saving is not None:
             self._saving.script_saved(worker, None)
 
@@ -316,9 +323,13 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._connect(node)
         node.slices = self._workload.slices
         try:
+            if node.process.had_ended:
+                node.process.await_left()
+                raise ScriptLeft
             await train(node)
             self._is_at_limit = True
         except ScriptLeft:  # the program sends nothing more
+            self._at_end.add(worker)
             for name in self._listeners(node):
                 node.send(name, Leave(worker))
         self.left(worker)

@@ -155,6 +155,9 @@ class SimulatedScript:
         if number != 0:
             script.load_buffers(begin.buffers)
         self._state.begin()
+        if begin.has_ended:
+            self.leave()
+            raise RunOver(0)
         if begin.kept is not None:
             kept = read_tree(begin.kept)
             others = begin.redivided
