@@ -131,6 +131,21 @@ FOUND = {
         latency_s=0.015,
         faults=(Fault("server", 0.773, node=1, for_s=0.0, flag=True),),
     ),
+    "a server came back and finished an iteration without a worker that had joined anew": Scenario(
+        seed=595,
+        strategy="global barrier, ssp",
+        workers=4,
+        servers=2,
+        iterations=1,
+        checkpoint_s=0.2,
+        latency_s=0.1,
+        on_loss="continue",
+        faults=(
+            Fault("both", 0.252, node=1, for_s=0.0),
+            Fault("crash", 0.525, node=3, for_s=0.05, flag=True),
+            Fault("both", 0.696, node=1, for_s=0.0, flag=True),
+        ),
+    ),
 }
 
 

@@ -229,11 +229,16 @@ class Membership:
                 self._fence(known, now)
 
     def server_back(self, server: str, now: Time) -> list[Order]:
-        """A lost server has come back from its last checkpoint: tell it of every worker."""
+        """A lost server has come back from its last checkpoint: tell it of every worker.
+
+        Of those that take part first: it may know a worker as gone that has joined anew since. If
+        the others left before, the server would finish iterations without that worker.
+        """
         self._returning.back(server, now)
+        out = AWAY + DONE
         return [
-            Replace(server, known.number, known.generation, known.phase not in AWAY + DONE)
-            for known in self._workers
+            Replace(server, known.number, known.generation, known.phase not in out)
+            for known in sorted(self._workers, key=lambda each: each.phase in out)
         ]
 
     def rejoined(self, server: str, worker: int, first: int) -> list[Order]:
