@@ -108,8 +108,9 @@ def test_a_worker_that_is_not_replaced_is_counted_too():
     assert in_part + others == found.recovery.updates_lost > 0
 
 
-def test_goodput_has_only_what_is_in_the_result():
-    found = ran("asp", [(1.03, 1)])
+@pytest.mark.parametrize("server", [0, 1])
+def test_goodput_has_only_what_is_in_the_result(server):
+    found = ran("asp", [(1.03, server)])
     plain = Ran(experiment("asp", None), copies=2)
     rate = 60 / plain.time_s
     kept = 60 - found.recovery.updates_lost

@@ -26,7 +26,7 @@ class Costs:
     lost: dict[str, Time] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     worker_losses: int = 0
     server_losses: int = 0
-    gradients_lost: int = 0  # with servers that came back alone
+    gradients_lost: int = 0  # of those in `Totals.applied`, with servers that came back alone
     goodput: float | None = None
 
     def happened(self, kind: FaultKind) -> None:

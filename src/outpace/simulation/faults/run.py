@@ -52,6 +52,8 @@ class FailingSimulation(FailingRun, Simulation):
         self._kept_saving: KeptSaving | None = None
         self._losses = WorkerLosses(experiment, self.kernel, self)
         self._lone: LoneServers | None = None  # if servers come back alone
+        # The last iteration of each worker that shard 0 had when its server was lost.
+        self._had = [-1] * experiment.workers
         super()._set_up(experiment, workload)
         if returns_alone(experiment):
             restart = nanoseconds(self._repairs.servers_s)
@@ -254,6 +256,9 @@ class FailingSimulation(FailingRun, Simulation):
         for name in self._numbers:
             self._processes[name].unreachable.add(server_name(server))
         now, initial = self.kernel.now, self._workload.initial_parameters()[server]
+        if server == 0:
+            shard = self._shards[0]
+            self._had = [max(had, shard.watermark(n)) for n, had in enumerate(self._had)]
         self._shards[server].close(now)
         shard = self._new_shard(server, self._control.policy(server), initial)
         shard.restore(state, now, everyone=False)
@@ -289,7 +294,10 @@ class FailingSimulation(FailingRun, Simulation):
         server, worker, lost = self._servers.index(lacks.server), lacks.worker, lacks.lost
         self._recovery.updates_lost += lost
         self._interruptions.lacks(server, worker, lacks.first, lost, self.kernel.now)
-        self._costs.gradients_lost += lost
+        # Shard 0 counts what is applied, so it has not counted what was sent while it was away.
+        self._costs.gradients_lost += (
+            min(lost, max(0, self._had[worker] + 1 - lacks.first)) if server == 0 else lost
+        )
         done = self.totals.iterations.get(worker, 0)
         self._costs.add("lost", lost * self.kernel.now // max(1, done))
 

@@ -91,7 +91,7 @@ class Obstacles:
         held = self._held.get(link)
         if held is None:
             due = self._due(link)
-            if (resent := self._resent.pop(link.sender.name, 0)) and not link.local:
+            if not link.local and (resent := self._resent.pop(link.sender.name, 0)):
                 due = max(due, self._kernel.now + resent)
             if due <= self._kernel.now:
                 return self._tamper(transfer)
