@@ -152,7 +152,9 @@ def test_a_message_within_a_machine_is_not_the_one_that_is_lost():
     changes = {"workers": 2, "colocate": True, "compute": {"kind": "constant", "mean_s": 0.1}}
     plain = Ran(experiment("bsp", None, **changes))
     found = ran("bsp", {"kind": "loss", "at_s": 1.03, "worker": 0}, **changes)
-    assert found.time_s == pytest.approx(plain.time_s + 0.2)  # the first push is to server 0, on its machine
+    assert found.time_s == pytest.approx(
+        plain.time_s + 0.2
+    )  # the first push is to server 0, on its machine
 
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
