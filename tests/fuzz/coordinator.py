@@ -17,20 +17,25 @@ import msgspec
 import torch
 from tests.fuzz.messages import decoded, random_message, random_part
 
+from outpace.blocks.block import Phantom
 from outpace.blocks.packing import DTYPES
 from outpace.config.reading import experiment_from
 from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
+from outpace.real.coordinator import architecture
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.coordinator import JOIN_S
 from outpace.real.coordinator.parts import Parts
+from outpace.real.coordinator.saving import scripts, sent_parts
 from outpace.real.coordinator.saving.base import Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
+    ScriptState,
+    SentFile,
     VersionReached,
 )
 from outpace.real.net.membership_messages import WorkerReplaced
@@ -58,10 +63,14 @@ from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingRep
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
+from outpace.real.node.saving.thread import do_now
+from outpace.record.checkpoints import Part
+from outpace.record.checkpoints.shards import shard_file
 from outpace.record.sinks import NoSink
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.support.version import __version__
+from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import Done, Leave, Pause, Pull, Rejoin, Resume, WireMessage
 
 WORKERS, SERVERS, ELEMENTS = 3, 2, 4
@@ -72,16 +81,25 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
     "ssgd": {"sync": {"kind": "ssgd"}, "servers": 1},
     "hpsgd": {"sync": {"kind": "hpsgd", "start_together": True}, "servers": 1},
     "gossip": {"sync": {"kind": "gossip"}, "servers": 1},
+    "script": {"sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "train.py"}},
+    # Workers that are started elsewhere send the files of checkpoints.
+    "files": {"sync": {"kind": "ssgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
+    "models": {"sync": {"kind": "psgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
 }
 HANDLED: Final = (
     *(JoinRun, Ready, TraceReport, TimingReport, ProcessDone, ProcessFailed, FirstDigest),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
+    ScriptState,
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(EnterAllReduce, GroupBroken, ComeToMeeting, SeekPartner, AverageEnded, AverageFailed),
     AskStore,
 )
 _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made
+_FILE_BYTES: Final = 10
+
+
+_OF_CHECKPOINTS = CheckpointPart | CheckpointMissed | CheckpointFailed | ScriptState
 
 
 class VirtualClock:
@@ -94,6 +112,18 @@ class VirtualClock:
     def __call__(self, due: int | None) -> int | None:
         self.now = self.now if due is None else due
         return due
+
+
+class ThreadAtOnce:
+    """Takes the place of the thread that writes files."""
+
+    def __init__(self, _: Any) -> None:
+        self.do = do_now
+
+
+def _not_written(path: Path, data: torch.Tensor) -> Part:
+    """Take the place of `written_to`."""
+    return Part(path.name, data.numel(), 0)
 
 
 class SilentListener:
@@ -209,12 +239,16 @@ class FuzzedCoordinator:
     def _renew(self) -> None:
         """Bring a new run to the beginning of its training."""
         kind = self._draw.choice(list(SYNCS)) if self._kind is None else self._kind
+        self._kind_now = kind
         self._experiment = experiment = _EXPERIMENTS[kind]
         self._now = 0
         files = NoFiles()
         rule = Fixed(Wait(count=2)) if kind == "cutoff" else None
-        with mock.patch.multiple(
-            coordinator_parts, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
+        with (
+            mock.patch.multiple(
+                coordinator_parts, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
+            ),
+            mock.patch.object(architecture, "WritingThread", ThreadAtOnce),
         ):
             self._parts = parts = Parts(
                 experiment,
@@ -280,11 +314,39 @@ class FuzzedCoordinator:
         checkpoints: Any = self._parts.checkpoints
         if checkpoints._open is None:
             checkpoints.save_now()
-        for name in list(checkpoints._names):
+        for name in [*checkpoints._names, *self._scripts]:
             if checkpoints._open is None:
                 return
-            part = CheckpointPart(checkpoints._open.number, 5, Totals(), b"")
-            self._hear(name, part, aimed=True)
+            self._hear(name, self._part_of(name, checkpoints._open.number), aimed=True)
+
+    @property
+    def _scripts(self) -> list[str]:
+        """The workers whose scripts are saved beside the servers."""
+        return self._parts.workers if self._kind_now == "script" else []
+
+    def _part_of(self, name: str, number: int) -> WireMessage:
+        """Return what a process answers that saves its part of a checkpoint."""
+        head = BlockHead("uint8", _FILE_BYTES)
+        if self._kind_now == "script" and name.startswith("worker"):
+            return ScriptState(number, 5, Totals(), is_complete=True, block=head)
+        saved = b"" if self._draw.random() < 0.3 else self._whole_part(name)
+        if self._kind_now in ("files", "models"):
+            files = [SentFile(f"{name}.safetensors", _FILE_BYTES)]
+            with_files = None if self._draw.random() < 0.1 else head
+            return CheckpointPart(number, 5, Totals(), saved, files, with_files)
+        return CheckpointPart(number, 5, Totals(), saved)
+
+    def _whole_part(self, name: str) -> bytes:
+        """Return what a worker says that has saved what it was asked for; empty for a server."""
+        checkpoints: Any = self._parts.checkpoints
+        if self._experiment.peers is None:
+            return b""
+        number, clock = int(name[-1]), checkpoints._planner._target or 0
+        state = common_state({number: 0}, clock, 0, Phantom(8), {})
+        saved = SavedWorker(number, clock, clock, clock, [])
+        if checkpoints._open.common == number:
+            saved.common, _ = shard_file(state, name=name)
+        return msgspec.msgpack.encode(saved)
 
     def _hear(self, name: str, message: WireMessage | None, *, aimed: bool = False) -> None:
         draw = self._draw
@@ -293,9 +355,10 @@ class FuzzedCoordinator:
             return
         if isinstance(message, JoinRun) and draw.random() < 0.9:
             message.outpace = __version__
-        if isinstance(message, CheckpointPart) and (aimed or draw.random() < 0.8):
+        is_whole = aimed and isinstance(message, CheckpointPart) and message.saved
+        if isinstance(message, CheckpointPart) and not is_whole and (aimed or draw.random() < 0.8):
             message.saved = self._saved(name)
-        if isinstance(message, WorkerReplaced | CheckpointPart | CheckpointMissed) and not aimed:
+        if isinstance(message, WorkerReplaced | _OF_CHECKPOINTS) and not aimed:
             self._aim(message)
         listener = self._listener
         if isinstance(message, AskStore) and self._store is not None and "worker" in name:
@@ -315,7 +378,11 @@ class FuzzedCoordinator:
             block = torch.zeros(head.elements, dtype=DTYPES[head.dtype])
             block[: len(values)] = torch.tensor(values, dtype=block.dtype)
         before = self._state()
-        listener.handlers.on_message(name, message, block)
+        with (
+            mock.patch.object(scripts, "written_to", _not_written),
+            mock.patch.object(sent_parts, "written_to", _not_written),
+        ):
+            listener.handlers.on_message(name, message, block)
         if name in listener.shut_out:
             assert self._state() == before, f"a {type(message).__name__} was refused after changes"
             self.counts["refused by the coordinator"] += 1

@@ -277,6 +277,29 @@ def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     assert run.refused == [("worker-1", "it saved worker 2")]
 
 
+def test_a_worker_whose_model_belongs_to_the_mean_is_refused_without_it(tmp_path):
+    run = Run(tmp_path, "psgd")
+    run.checkpoints.save_now()
+    run.save(1, 2, 1, 0, own=False)
+    assert run.refused == [("worker-1", "it did not save its model, of which the mean is saved")]
+
+
+@pytest.mark.parametrize("of", ["record", "part"])
+@pytest.mark.parametrize("file", ["../../config.yaml", "/etc/hostname", ".", ""])
+def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path, of, file):
+    run = Run(tmp_path, "psgd")
+    run.checkpoints.save_now()
+    saved = SavedWorker(1, 1, 0, 0, [])
+    state = state_of_worker(1, 1, {}, parameters=torch.zeros(3))
+    saved.own, part = write_shard(tmp_path, state, name="worker-1")
+    if of == "record":
+        saved.own = msgspec.structs.replace(saved.own, file=file)
+    saved.parts = [msgspec.structs.replace(part, file=file) if of == "part" else part]
+    run.hear(1, CheckpointPart(2, 0, Totals(), msgspec.msgpack.encode(saved)))
+    ((name, why),) = run.refused
+    assert (name, "outside of the checkpoint" in why) == ("worker-1", True)
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_only_the_worker_that_was_asked_for_it_saves_the_common_model(tmp_path, asked):
     run = Run(tmp_path, "hpsgd")

@@ -12,7 +12,6 @@ from outpace.config.reading import experiment_from
 from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
-from outpace.real.coordinator.saving.writer import write_now
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
@@ -46,7 +45,7 @@ class ScriptRun(Run):
                 Saving(self.keeper, self.complete),
                 self.totals,
             ),
-            write=self.write,
+            beside=self.beside,
         )
 
     def complete(self, taken, folder, times):
@@ -54,8 +53,8 @@ class ScriptRun(Run):
         self.taken.append(taken)
         self.times = times
 
-    def write(self, path, data, done):
-        self.writes.append(lambda: write_now(path, data, done))
+    def beside(self, job, done):
+        self.writes.append(lambda: done(job()))
         if self.writes_at_once:
             self.writes.pop()()
 

@@ -168,6 +168,13 @@ def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names
     assert set(run.folder.rglob("*")) == before
 
 
+def test_a_part_that_announces_files_and_has_none_is_refused(run):
+    encoded = msgspec.msgpack.encode(SavedWorker(0, 4, 0, 4, []))
+    files = [SentFile("worker-0.safetensors", 3)]
+    assert run.checkpoints.take("worker-0", CheckpointPart(2, 0, Totals(), encoded, files))
+    assert run.refused == [("worker-0", "it announced files for a checkpoint, and sent none")]
+
+
 def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
     files, saved = PartFiles(""), SavedWorker(0, 4, 0, 4, [])
     saved.own = PartFiles("").add_shard(

@@ -146,6 +146,15 @@ def test_what_cannot_be_written_is_told(state, server, tmp_path, monkeypatch):
     assert ("No such file" if state == "missing folder" else "history") in message.why
 
 
+def test_a_state_for_which_there_is_no_memory_is_told(server, tmp_path, monkeypatch):
+    def without_memory(*_):
+        raise RuntimeError("DefaultCPUAllocator: not enough memory")
+
+    monkeypatch.setattr(checkpoint_writer, "write_shard", without_memory)
+    server.writer.take(TakeCheckpoint(3, None, str(tmp_path)))
+    assert server.hear(1) == [CheckpointFailed(3, "DefaultCPUAllocator: not enough memory")]
+
+
 def unfit(state, optimizer):
     """Return the state with an optimizer that keeps what no file can have."""
     names = [name for name in type(state).__slots__ if name != "optimizer"]

@@ -19,11 +19,11 @@ from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts
-from outpace.real.coordinator.saving.writer import BesideWriter
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import Listener
+from outpace.real.node.saving.thread import WritingThread
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.tasks import Script
@@ -70,8 +70,8 @@ class Making:
             return architecture, None
         run = self._saved_run(self.saving)
         if isinstance(experiment.task, Script):
-            write = BesideWriter(self.clock)
-            return architecture, CheckpointsOfScripts(run, write=write, sent=self.sent)
+            beside = WritingThread(self.clock).do
+            return architecture, CheckpointsOfScripts(run, beside, self.sent)
         return architecture, CheckpointsOfServers(run)
 
     def _saved_run(self, saving: Saving) -> SavedRun:
@@ -90,8 +90,8 @@ class Making:
             return architecture, None
         given = self._saved_run(self.saving), architecture.groups
         if isinstance(experiment.task, Script) and experiment.task.is_elsewhere:
-            beside = BesideWriter(self.clock).do
-            checkpoints: CheckpointsOfWorkers = CheckpointsOfSentParts(*given, beside=beside)
+            beside = WritingThread(self.clock).do
+            checkpoints: CheckpointsOfWorkers = CheckpointsOfSentParts(*given, beside)
         else:
             checkpoints = CheckpointsOfWorkers(*given)
         architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)

@@ -16,6 +16,7 @@ MOST_CLOCK: Final = 1 << 53
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
 MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
+_LONGEST: Final = 1000  # characters of an error
 MOST_COPIES: Final = 16  # of the parameters in the part of a worker without servers: model, state
 
 
@@ -117,6 +118,11 @@ class CheckpointFailed(WireMessage, tag="checkpoint failed"):
 
     number: Count
     why: Text
+
+    @classmethod
+    def because(cls, number: int, error: Exception) -> CheckpointFailed:
+        """Return the answer after this error, whose text may be as long as a user's data."""
+        return cls(number, str(error)[:_LONGEST] or type(error).__name__)
 
 
 class ScriptState(WireMessage, tag="script state"):

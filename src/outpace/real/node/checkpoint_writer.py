@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
-from outpace.errors import OutpaceError, RunError
+from outpace.errors import RunError
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
@@ -26,6 +25,7 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.clock import RealClock
+from outpace.real.node.saving.files import NOT_SAVED
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
 from outpace.record.checkpoints.index import Damaged
@@ -35,8 +35,6 @@ from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
 from outpace.sync.shard import Shard
-
-_LONGEST: Final = 1000  # characters of an error
 
 
 class SavedShard(msgspec.Struct):
@@ -66,7 +64,7 @@ class CheckpointWriter:
         self._clock, self._shard, self._totals, self._send = clock, shard, totals, send
         self._folders: dict[int, Path] = {}  # number of a checkpoint -> where it is written
         self._tell_at: int | None = None  # the version that the coordinator waits for
-        self._thread = WritingThread(clock, send)
+        self._thread = WritingThread(clock)
 
     def take(self, message: WireMessage) -> bool:
         """Follow an order of the coordinator; False if it is another message."""
@@ -97,7 +95,8 @@ class CheckpointWriter:
         totals = Totals()
         totals.add(self._totals())
         folder = self._folders.pop(number)
-        self._thread.do(partial(_written, number, folder, state, self._clock.now, totals))
+        write = partial(_written, number, folder, state, self._clock.now, totals)
+        self._thread.do(write, self._send)
 
 
 def saved_state(path: Path, shard: int, experiment: Experiment) -> ShardState:
@@ -117,6 +116,6 @@ def _written(
     """Write the state of a shard; return what to tell the coordinator."""
     try:
         saved = SavedShard(*write_shard(folder, state))
-    except (OSError, OutpaceError) as error:
-        return CheckpointFailed(number, str(error)[:_LONGEST])
+    except NOT_SAVED as error:
+        return CheckpointFailed.because(number, error)
     return CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved))

@@ -7,7 +7,7 @@ work and writes it beside it. `sync.checkpoint` says when.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +102,14 @@ def require_record(record: ShardRecord, workers: int | None = None) -> None:
     numbers = (record.clock, record.version, record.pushes, *(1 + n for n in record.watermarks))
     if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
         raise ProtocolError("it saved numbers that cannot be")
+    require_names([record.file])
+
+
+def require_names(files: Iterable[str]) -> None:
+    """Raise ProtocolError if one of these files is not directly in the folder of a checkpoint."""
+    for file in files:
+        if not file or Path(file).name != file:
+            raise ProtocolError(f"it saved the file {file!r}, which is outside of the checkpoint")
 
 
 class Checkpoints(ABC):

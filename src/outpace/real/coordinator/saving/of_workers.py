@@ -22,6 +22,7 @@ from outpace.real.coordinator.saving.base import (
     Checkpoints,
     Open,
     SavedRun,
+    require_names,
     require_record,
 )
 from outpace.real.net.checkpoint_messages import (
@@ -167,9 +168,12 @@ class CheckpointsOfWorkers(Checkpoints):
         assert isinstance(self._open, OpenOfWorkers)
         if (saved.common is not None) != (self._open.common == number):
             raise ProtocolError("it saved the common model unasked, or did not save it")
+        if self._apart and saved.own is None and not self._open.at_start:
+            raise ProtocolError("it did not save its model, of which the mean is saved")
         for record in (saved.common, saved.own):
             if record is not None:
                 require_record(record)
+        require_names(part.file for part in saved.parts)
         if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.results, saved.updates)):
             raise ProtocolError("it saved numbers that cannot be")
         return saved, saved.results
@@ -189,6 +193,7 @@ class CheckpointsOfWorkers(Checkpoints):
             raise ProtocolError("it has saved its part before")
         mean = msgspec.msgpack.decode(message.saved, type=SavedMean)
         require_record(mean.mean)
+        require_names([mean.part.file])
         self._take_mean(present, message, mean)
 
     def _take_mean(self, present: Open, message: CheckpointPart, mean: SavedMean) -> None:

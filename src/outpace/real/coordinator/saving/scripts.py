@@ -23,7 +23,7 @@ from outpace.engine.resuming import kept_in
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import Open, SavedRun
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.writer import Write, write_now
+from outpace.real.coordinator.saving.writer import written_to
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,
     MOST_REPORTED,
@@ -34,6 +34,7 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
+from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -67,14 +68,14 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     """The checkpoints of a script with servers; see the head of the file.
 
     Args:
-        write: writes what scripts keep.
+        beside: writes the files of scripts.
         sent: called with a worker and what its script keeps, as often as it is sent.
     """
 
     def __init__(
         self,
         run: SavedRun,
-        write: Write = write_now,
+        beside: Beside = do_now,
         sent: Callable[[int, torch.Tensor], None] = lambda worker, data: None,
     ) -> None:
         super().__init__(run)
@@ -84,7 +85,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         scripts = {name: first + worker for name, worker in self._workers.items()}
         self._parties = {**self._servers, **scripts}
         self._planner.join(scripts.values())
-        self._write, self._sent = write, sent
+        self._beside, self._sent = beside, sent
         self._ended: set[int] = set()  # workers whose scripts have come to their end
         self._gone: set[int] = set()  # these, and workers without which the run goes on
 
@@ -148,10 +149,10 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             self.unrepeatable.discard(worker)
         else:
             self.unrepeatable.add(worker)
-        path = present.folder / kept_in(worker)
-        self._write(path, block, partial(self._written, present, worker))
+        write = partial(written_to, present.folder / kept_in(worker), block)
+        self._beside(write, partial(self._has_written, present, worker))
 
-    def _written(self, present: _Open, worker: int, written: Part | OSError) -> None:
+    def _has_written(self, present: _Open, worker: int, written: Part | OSError) -> None:
         if self._open is not present:
             return
         if isinstance(written, OSError):

@@ -21,7 +21,7 @@ from outpace.errors import OutpaceError, ProtocolError, RunError
 from outpace.real.coordinator.saving.base import Open, SavedRun
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers, Groups, OpenOfWorkers
-from outpace.real.coordinator.saving.writer import Beside, do_now, written_to
+from outpace.real.coordinator.saving.writer import written_to
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_COPIES,
@@ -34,6 +34,7 @@ from outpace.real.net.messages import Plan
 from outpace.real.net.transport import Listener
 from outpace.real.node.saving.files import contents
 from outpace.real.node.saving.of_worker import COMMON, SavedMean, SavedWorker
+from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, write_shard
 from outpace.record.checkpoints.index import INDEX
 from outpace.record.checkpoints.shards import mean_parameters
@@ -55,12 +56,7 @@ class CheckpointsOfSentParts(CheckpointsOfWorkers):
     beside: writes the files.
     """
 
-    def __init__(
-        self,
-        run: SavedRun,
-        groups: Groups,
-        beside: Beside = do_now,
-    ) -> None:
+    def __init__(self, run: SavedRun, groups: Groups, beside: Beside = do_now) -> None:
         super().__init__(run, groups)
         self._beside = beside
         self._written: dict[int, list[Part]] = {}  # by worker; of the open checkpoint
@@ -107,7 +103,8 @@ class CheckpointsOfSentParts(CheckpointsOfWorkers):
             raise ProtocolError(f"it sent the files {sorted(names)} for a checkpoint")
         if worker in self._coming:
             raise ProtocolError("it has saved its part before")
-        assert isinstance(block, torch.Tensor)
+        if not isinstance(block, torch.Tensor):
+            raise ProtocolError("it announced files for a checkpoint, and sent none")
         data = contents(message.files, block)
         self._coming.add(worker)
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import torch
 
+from outpace.errors import OutpaceError
 from outpace.real.net.checkpoint_messages import SentFile
 from outpace.record.checkpoints import Part, ShardRecord, write_tensors
 from outpace.record.checkpoints.shards import shard_file
 from outpace.record.checkpoints.tensors import to_bytes
 from outpace.sync.checkpoint.state import ShardState
+
+# Errors that prevent a checkpoint, and do not end the run. torch raises RuntimeError if there is no
+# memory for a copy, or if models of workers do not fit together.
+NOT_SAVED: Final = (OSError, OutpaceError, RuntimeError, MemoryError)
 
 
 class PartFiles:

@@ -18,7 +18,7 @@ import torch
 from outpace.blocks.block import Phantom, Value
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
-from outpace.errors import OutpaceError, RunError
+from outpace.errors import RunError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
@@ -31,7 +31,7 @@ from outpace.real.net.checkpoint_messages import (
     WriteMean,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.node.saving.files import PartFiles
+from outpace.real.node.saving.files import NOT_SAVED, PartFiles
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord
 from outpace.record.checkpoints.index import Damaged
@@ -54,7 +54,6 @@ from outpace.sync.peers.parameters import SharedModel
 
 # A message, and the files that are sent with it.
 _Answer: TypeAlias = tuple[CheckpointPart | CheckpointFailed, torch.Tensor | None]
-_LONGEST: Final = 1000  # characters of an error
 NOTHING: Final = Unsent(0, 0)
 COMMON: Final = "common"  # name of the file of the model that all workers have
 
@@ -153,10 +152,10 @@ class WorkerSaver:
         self._first = self._begins = 0  # iterations: the first one, the present one
         self._pending: Callable[[], PendingIteration | None] = lambda: None
         self._has_unsent = False  # its own model has steps that no other worker has
-        self._thread = WritingThread[_Answer](view.clock, lambda answer: view.send(*answer))
+        self._thread = WritingThread(view.clock)
 
     def restore(self, first: int, resume: Path | None) -> Restored:
-        """Put what a checkpoint has into the models, if the run goes on from one.
+        """Put the state of a checkpoint into the models, if the run goes on from one.
 
         Args:
             first: the first iteration of this worker.
@@ -172,18 +171,28 @@ class WorkerSaver:
         try:
             checkpoint = Checkpoint(resume)
             state = state_of(checkpoint, self._experiment, 0)
-            kept = checkpoint.own_state(worker, workers)
+            own = checkpoint.own_state(worker, workers)
+            self._load(resume, state, own)
         except (OSError, Damaged) as error:
             raise RunError(f"{worker_name(worker)} cannot read its checkpoint: {error}") from error
-        shared, own = self._models.shared, self._models.own_block
+        updates = checkpoint.index.updates
+        if not self._strategy.has_common and own is not None and own.shard == worker:
+            updates = own.version
+        return Restored(state.version, updates, accumulated_in(state, own), unsent_in(own))
+
+    def _load(self, folder: Path, state: ShardState, own: ShardState | None) -> None:
+        """Put a state into the models. Raises OSError.
+
+        Args:
+            folder: of the checkpoint.
+            state: of the model that all workers have.
+            own: of the worker, as `Checkpoint.own_state` returns it.
+        """
+        shared, block = self._models.shared, self._models.own_block
         if shared is not None:
             shared.restore(state.parameters, state.optimizer, state.pushes, state.version)
-        if own is not None:
-            restore_own(own, state, kept)
-        updates = checkpoint.index.updates
-        if shared is None and kept is not None and kept.shard == worker:
-            updates = kept.version
-        return Restored(state.version, updates, accumulated_in(state, kept), unsent_in(kept))
+        if block is not None:
+            restore_own(block, state, own)
 
     # -- what the worker does --------------------------------------------------------
 
@@ -253,7 +262,8 @@ class WorkerSaver:
         write: Callable[[PartFiles], SavedWorker | SavedMean],
     ) -> None:
         """Have the state that was taken at this time written, or sent."""
-        self._thread.do(partial(_answered, order, now, totals, write))
+        answered = partial(_answered, order, now, totals, write)
+        self._thread.do(answered, lambda answer: self._view.send(*answer))
 
     def _now(self) -> Time:
         return max(0, self._view.clock.now)
@@ -330,8 +340,8 @@ def _answered(
     files = PartFiles(order.folder)
     try:
         saved = write(files)
-    except (OSError, OutpaceError) as error:
-        return CheckpointFailed(order.number, str(error)[:_LONGEST]), None
+    except NOT_SAVED as error:
+        return CheckpointFailed.because(order.number, error), None
     encoded, block = msgspec.msgpack.encode(saved), files.block
     head = None if block is None else head_of(block)
     return CheckpointPart(order.number, now, totals, encoded, files.sent, head), block

@@ -1,4 +1,4 @@
-"""A thread that writes parts of checkpoints beside the work of a process."""
+"""A thread that writes files of checkpoints beside the work of a process."""
 
 from __future__ import annotations
 
@@ -6,38 +6,69 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 
 from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.clock import RealClock
 
-AnswerT = TypeVar("AnswerT")
+T = TypeVar("T")
+_Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
-class WritingThread(Generic[AnswerT]):
-    """Runs one job after another; what each returns is sent in the thread of the clock.
+class Beside(Protocol):
+    """Does a job, and then calls `done` with its result."""
 
-    send: sends it to the coordinator.
+    def __call__(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+def do_now(job: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Do a job in the thread that asks for it. See `Beside`."""
+    done(job())
+
+
+class WritingThread:
+    """Runs one job after another. The first one starts the thread.
+
+    Args:
+        clock: of the thread in which `done` is called. An error of a job is raised there, too.
     """
 
-    def __init__(self, clock: RealClock, send: Callable[[AnswerT], None]) -> None:
-        self._clock, self._send = clock, send
-        self._jobs: queue.SimpleQueue[Callable[[], AnswerT]] = queue.SimpleQueue()
+    def __init__(self, clock: RealClock) -> None:
+        self._clock = clock
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waker: Waker | None = None
+        self._thread: threading.Thread | None = None
 
-    def do(self, job: Callable[[], AnswerT]) -> None:
-        """Run a job after the earlier ones. The first one starts the thread."""
-        self._jobs.put(job)
+    def do(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do a job after the earlier ones. See `Beside`."""
+        self._jobs.put((job, done))
         if self._waker is None:
             self._waker = Waker(self._clock)
+        if self._thread is None:
             work = partial(self._work, self._waker)
-            threading.Thread(target=work, name="checkpoints", daemon=True).start()
+            self._thread = threading.Thread(target=work, name="checkpoints", daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the jobs so far. Their results are there when the clock is asked next."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
 
     def _work(self, waker: Waker) -> None:
         torch.set_num_threads(1)  # a new thread would have one per core
-        while True:
-            job = self._jobs.get()
-            waker.call(partial(self._send, job()))
-            del job  # frees what the job refers to
+        while (each := self._jobs.get()) is not None:
+            job, done = each
+            try:
+                action = partial(done, job())
+            except Exception as error:  # the other thread must not wait for the result
+                action = partial(_raise, error)
+            waker.call(action)
+            del each, job, done, action  # frees what they refer to
+
+
+def _raise(error: Exception) -> None:
+    raise error

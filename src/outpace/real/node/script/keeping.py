@@ -12,7 +12,6 @@ random numbers and place in the data are as they were, and the next batch is the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -22,10 +21,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState, random_states
 from outpace.errors import RunError
-from outpace.real.collective.communication_thread import Waker
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
-    MOST_KEPT,
     MOST_REPORTED,
     CheckpointFailed,
     CheckpointMissed,
@@ -33,17 +30,17 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.net.messages import BlockHead
+from outpace.real.node.saving.thread import WritingThread
 from outpace.real.node.script.pace import Pace
+from outpace.real.node.script.packing import packed_state, size_of
 from outpace.real.node.worker import ServedWorker
 from outpace.record.checkpoints.tensors import from_bytes, to_bytes
-from outpace.record.checkpoints.trees import Unfit, packed_tree, tree_of
+from outpace.record.checkpoints.trees import Unfit, tree_of
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 
-_LONGEST: Final = 1000  # characters of an error
 _SMALL: Final = 1 << 20  # bytes, of which the content of a file takes no time
 _REPORT: Final = TakeCheckpoint(0, None)  # a state between checkpoints
 
@@ -72,8 +69,8 @@ class Keeping:
         self._since: Time = 0  # they are computed
         self._began: int | None = None  # the iteration that the script has begun last
         self._hook: torch.utils.hooks.RemovableHandle | None = None
-        self._thread: threading.Thread | None = None  # makes the content of a file
-        self._waker: Waker | None = None
+        self._repeated: torch.utils.hooks.RemovableHandle | None = None  # in the last repeated one
+        self._thread = WritingThread(process.clock)  # makes the content of a file
         process.take_checkpoint = self.take
 
     def restore(self) -> None:
@@ -99,6 +96,7 @@ class Keeping:
     def repeat(self) -> bool:
         """Take the end of an iteration of which the servers have the gradient; else False."""
         if not self._again:
+            self._end_repeating()
             return False
         process, since = self._process, self._since
         self._since = process.now
@@ -107,12 +105,26 @@ class Keeping:
         if not self._again:
             assert process.first_iteration is not None
             self.begins(process.first_iteration)
+            # What the script does after its step, such as to log its loss, is of that iteration.
+            self._repeated = register_module_forward_pre_hook(self._next_forward)
         return True
 
     @property
     def is_repeating(self) -> bool:
-        """True while the script computes iterations of which the servers have the gradients."""
-        return self._again > 0
+        """True while the script repeats iterations of which the servers have the gradients.
+
+        The last of them ends with the next forward pass, or the next step.
+        """
+        return self._again > 0 or self._repeated is not None
+
+    def _next_forward(self, *_: Any) -> None:
+        if torch.is_grad_enabled() and not self._is_paused():
+            self._end_repeating()
+
+    def _end_repeating(self) -> None:
+        if self._repeated is not None:
+            self._repeated.remove()
+            self._repeated = None
 
     # -- requests --------------------------------------------------------------------
 
@@ -184,18 +196,13 @@ class Keeping:
                 state = self._kept.state()
                 if is_complete:  # else nothing can be computed again from here
                     state["iteration"] = self._began
-                copy = packed_tree(state, f"what the script of {process.name} keeps")
-            size = sum(tensor.nbytes for tensor in copy.values())
-            if size > MOST_KEPT:
-                raise Unfit(
-                    f"the script of {process.name} keeps {size:,} bytes, and {MOST_KEPT:,} are "
-                    "possible: give outpace.attach smaller objects"
-                )
+                copy = packed_state(state, process.name)
         except Unfit as error:
             self._pace.stop()
             if present is not _REPORT:
-                self._send(CheckpointFailed(present.number, str(error)[:_LONGEST]))
+                self._send(CheckpointFailed.because(present.number, error))
             return
+        size = size_of(copy)
         if size > MOST_REPORTED // 2:  # the rest is for the format
             self._pace.stop()
             if present is _REPORT:
@@ -207,21 +214,7 @@ class Keeping:
             data = to_bytes(copy)
             self._send(head(head_of(data)), data)
             return
-        if self._waker is None:
-            self._waker = Waker(process.clock)
-        work = partial(self._work, self._waker, copy, head)
-        self._thread = threading.Thread(target=work, name="checkpoints", daemon=True)
-        self._thread.start()
-
-    def _work(
-        self,
-        waker: Waker,
-        copy: dict[str, torch.Tensor],
-        message: Callable[[BlockHead], ScriptState],
-    ) -> None:
-        torch.set_num_threads(1)  # a new thread would have one per core
-        data = to_bytes(copy)
-        waker.call(lambda: self._send(message(head_of(data)), data))
+        self._thread.do(partial(to_bytes, copy), lambda data: self._send(head(head_of(data)), data))
 
     def _send(self, message: WireMessage, data: torch.Tensor | None = None) -> None:
         self._process.flush()  # what the script has logged before belongs to the checkpoint
@@ -230,8 +223,5 @@ class Keeping:
     def end(self) -> None:
         """Send what is being prepared: the script leaves the training."""
         self._forget()
-        if self._thread is not None:
-            assert self._waker is not None
-            self._thread.join()
-            self._process.kernel.catch_up()
-            self._thread = None
+        self._thread.finish()
+        self._process.kernel.catch_up()

@@ -22,30 +22,32 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.blocks.block import Value
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import kept_in, model_of, state_of
+from outpace.engine.resuming import kept_in, model_of
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
-from outpace.errors import RunError
 from outpace.optim import OptimizerState
-from outpace.real.net.checkpoint_messages import CheckpointFailed, TakeCheckpoint
+from outpace.real.net.checkpoint_messages import (
+    MOST_COPIES,
+    MOST_KEPT,
+    CheckpointFailed,
+    TakeCheckpoint,
+)
 from outpace.real.node.saving.files import PartFiles
 from outpace.real.node.saving.of_worker import (
     COMMON,
-    Restored,
     SavedModels,
     SavedWorker,
     WorkerSaver,
     WorkerView,
 )
+from outpace.real.node.script.packing import packed_state
 from outpace.real.node.script.parameters import Changes
-from outpace.record.checkpoints import Checkpoint
-from outpace.record.checkpoints.index import Damaged
-from outpace.record.checkpoints.trees import Unfit, packed_tree, read_tree
+from outpace.record.checkpoints.trees import Unfit, read_tree
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.checkpoint.workers import accumulated_in, common_state, state_of_worker, unsent_in
+from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
 
 
@@ -112,29 +114,17 @@ class ScriptSaver(WorkerSaver):
         self._is_between = True  # the script has not begun the iteration that comes next
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._tree: dict[str, Any] | None = None  # what the script goes on with
+        # Half of what the coordinator takes; the other files have as much of the model at most.
+        self._most_bytes = MOST_KEPT + MOST_COPIES // 2 * 8 * sum(script.layers)
 
     # -- going on --------------------------------------------------------------------
 
-    def restore(self, first: int, resume: Path | None) -> Restored:
-        self._first = self._begins = first
-        if resume is None:
-            return Restored()
-        worker, workers = self._view.worker, self._experiment.workers
-        try:
-            checkpoint = Checkpoint(resume)
-            state = state_of(checkpoint, self._experiment, 0)
-            own = checkpoint.own_state(worker, workers)
-            tree = self._tree = read_tree(resume / kept_in(worker))
-        except (OSError, Damaged) as error:
-            raise RunError(f"{worker_name(worker)} cannot read its checkpoint: {error}") from error
+    def _load(self, folder: Path, state: ShardState, own: ShardState | None) -> None:
+        tree = self._tree = read_tree(folder / kept_in(self._view.worker))
         mine = own.parameters if own is not None and own.parameters.nbytes else None
         self._of_script.restore(state, tree.get("model", mine))
         if not self._of_script.holds_state:
             self._script.replace_state(tree["optimizer"])
-        updates = checkpoint.index.updates
-        if not self._strategy.has_common and own is not None:
-            updates = own.version
-        return Restored(state.version, updates, accumulated_in(state, own), unsent_in(own))
 
     def begin(self) -> None:
         """Put the script into the state that it had at a checkpoint, if it goes on from one.
@@ -219,9 +209,9 @@ class ScriptSaver(WorkerSaver):
             if due.own is None or not due.own.parameters.nbytes:
                 tree["model"] = script.flat()
         try:
-            copy = packed_tree(tree, f"what the script of {worker_name(view.worker)} keeps")
+            copy = packed_state(tree, worker_name(view.worker), self._most_bytes)
         except Unfit as error:
-            view.send(CheckpointFailed(order.number, str(error)))
+            view.send(CheckpointFailed.because(order.number, error))
             return
         view.report()  # before the message that the script is saved, which may complete it
         due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
