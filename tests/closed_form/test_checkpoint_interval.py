@@ -1,4 +1,4 @@
-"""What failures cost with checkpoints, against a closed form (Young 1974, Daly 2006).
+"""The cost of failures with checkpoints, against a closed form (Young 1974, Daly 2006).
 
 All processes begin again D seconds after a failure, which come at the constant rate 1/M while the
 run goes. A segment of work and the checkpoint at its end take s seconds together, and are repeated

@@ -30,7 +30,7 @@ def launch(script: str, *arguments: object, **changes: Any) -> Result:
 
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What ddp_trains.py writes without Outpace, by rank."""
+    """Return the output of ddp_trains.py without Outpace, by rank."""
     folder = tmp_path_factory.mktemp("gloo")
     run_with_gloo(SCRIPTS / "ddp_trains.py", [str(folder)], 2)
     return written(folder)

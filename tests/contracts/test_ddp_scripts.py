@@ -1,4 +1,4 @@
-"""What scripts with DistributedDataParallel do, they do under Outpace as with Gloo."""
+"""Scripts with DistributedDataParallel do the same under Outpace as with Gloo."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def of_worker_0(output: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def with_gloo(tmp_path_factory) -> dict[str, list[str]]:
-    """What rank 0 prints in each case."""
+    """Return the output of rank 0 in each case."""
     output = tmp_path_factory.mktemp("gloo") / "output.txt"
     run_with_gloo(SCRIPT, CASES, 2, output=output)
     found: dict[str, list[str]] = {}

@@ -26,7 +26,7 @@ stop: {iterations: 5}
 
 
 def a_script() -> dict[str, Any]:
-    """What a training script has before the lines that a page shows."""
+    """The part of a training script before the lines that a page shows."""
     model = torch.nn.Linear(4, 2)
     return {
         "torch": torch,
@@ -109,7 +109,7 @@ def test_the_python_blocks_of_a_page_run(found: list[Block], tmp_path, monkeypat
 
 
 def assert_shown(printed: str, shown: str) -> None:
-    """What a block prints is in the block of text that follows; `...`: any further lines."""
+    """The output of a block is in the block of text that follows; `...`: any further lines."""
     expected = [line.rstrip() for line in shown.splitlines()]
     lines = [line.rstrip() for line in printed.splitlines()]
     if expected[-1].strip() == "...":

@@ -1,4 +1,4 @@
-"""What a script's process hands over: collectives as calls, gradient buckets, optimizers."""
+"""Collectives as calls, gradient buckets and optimizers of a script's process."""
 
 from __future__ import annotations
 

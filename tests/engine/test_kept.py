@@ -1,4 +1,4 @@
-"""What a script keeps beside its parameters, and its place in the data."""
+"""The objects that a script keeps beside its parameters, and its place in the data."""
 
 from __future__ import annotations
 

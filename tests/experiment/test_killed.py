@@ -1,4 +1,4 @@
-"""What is known of a run that was killed, from what it left in its folder."""
+"""The folder of a run that was killed: its summary, its report, and how it is listed."""
 
 from __future__ import annotations
 

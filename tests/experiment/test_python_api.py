@@ -1,4 +1,4 @@
-"""What a user does in a notebook: tasks as objects, overrides by keyword, and what is shown."""
+"""Use in a notebook: tasks as objects, overrides by keyword, and the output."""
 
 from __future__ import annotations
 

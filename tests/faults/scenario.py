@@ -38,7 +38,7 @@ _ALL_SERVERS: Final = PartialPull(quorum_percent=100)
 
 @dataclass(frozen=True)
 class Strategy:
-    """What the workers and servers run.
+    """The programs of workers and servers.
 
     policy: made from the number of workers. loses: True if it leaves out gradients of its own
     accord. bound: lead over the slowest worker that none may exceed; None: there is none. exact:

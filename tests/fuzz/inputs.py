@@ -1,4 +1,4 @@
-"""What an input of the guided search does."""
+"""Tries an input of the guided search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes messages from the wire: none may change it and raise, or raise anything unforeseen."""
+"""All that takes messages from the wire: it takes one, or raises ProtocolError and is as before."""
 
 from __future__ import annotations
 

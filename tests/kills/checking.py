@@ -1,4 +1,4 @@
-"""What must hold of the results of a run of which processes were killed."""
+"""Checks of the results of a run of which processes were killed."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     @rule(gap=gaps, everyone=st.booleans(), really=st.integers(0, 3))
     def go_on_in_another_shard(self, gap, everyone, really):
-        """What a shard saves is enough: another one goes on as it would have."""
+        """The saved state of a shard is enough: another shard goes on as it would have."""
         if really:
             return
         self.arrive(gap)

@@ -22,7 +22,7 @@ from outpace.sync.messages import worker_name
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a run goes on.
+    """The checkpoint from which a run goes on.
 
     Attributes:
         checkpoint: whole and undamaged.
@@ -161,7 +161,7 @@ def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState
 
 
 class CheckpointKeeper(Protocol):
-    """Where an engine keeps its checkpoints: the folder of its run.
+    """The checkpoints in the folder of an engine's run.
 
     At most one checkpoint is open at a time, from `begin` to `commit` or `abandon`.
     """

@@ -1,4 +1,4 @@
-"""What a worker says that waits long in a collective of its script."""
+"""Notices of a worker that waits long in a collective of its script."""
 
 from __future__ import annotations
 

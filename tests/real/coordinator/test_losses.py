@@ -1,4 +1,4 @@
-"""What is said of a process that is lost: the most direct report wins, whenever it comes."""
+"""The error about a lost process: the most direct report wins, whenever it comes."""
 
 from __future__ import annotations
 

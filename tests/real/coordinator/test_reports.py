@@ -1,4 +1,4 @@
-"""What the coordinator makes of messages for the user."""
+"""The coordinator passes on to the user what processes report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script saves of its optimizer is complete, and what it loads is used."""
+"""A script saves the whole state of its optimizer, and the state that it loads is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects keep comes back as it was, and what cannot be kept is named."""
+"""States of objects come back as they were; the error names a value that cannot be kept."""
 
 from collections import Counter, OrderedDict, deque
 

@@ -171,7 +171,7 @@ def test_a_server_that_stops_once_is_named(tmp_path, servers, late):
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_slow_period_whose_iterations_have_no_times_is_between_those_before_and_after(tmp_path):
-    """What a process that was killed did last is missing in the trace, its messages are not."""
+    """The last work of a killed process is missing in the trace, its messages are not."""
     missing = (20, 21, 22)
 
     def times_of(iteration, worker, server):

@@ -1,4 +1,4 @@
-"""What scripts do has the same effect in virtual time as in plain PyTorch or for real."""
+"""Actions of scripts have the same effect in virtual time as in plain PyTorch or for real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DDP scripts do beside the usual. `ddp_cases.py CASE...`; rank 0 prints losses and a digest.
+"""Less usual things that DDP scripts do. `ddp_cases.py CASE...`; rank 0 prints losses and a digest.
 
 A script as its user writes it: but for the case `attaches`, it knows nothing of Outpace.
 """

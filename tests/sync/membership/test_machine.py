@@ -1,4 +1,4 @@
-"""What is done when the process of a worker is lost."""
+"""The orders of the membership when the process of a worker or a server is lost."""
 
 from __future__ import annotations
 
@@ -512,7 +512,7 @@ class AnyOrder(RuleBasedStateMachine):
                 assert not waits or self.members.next_deadline is not None
 
     def teardown(self):
-        """Whoever is lost comes back once all have answered and the old processes have ended."""
+        """Lost workers come back once all have answered and the old processes have ended."""
         if not hasattr(self, "members") or self.ended or not self.restarts:
             return
         self.bring_server_back()

@@ -16,7 +16,7 @@ from outpace.optim.torch_optimizers import State
 
 
 class Holder(Protocol):
-    """Where the steps are taken: the servers, the worker itself, or the simulation."""
+    """The place in which steps are taken: servers, the worker itself, or the simulation."""
 
     @property
     def holds(self) -> bool:

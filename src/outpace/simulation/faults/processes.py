@@ -139,7 +139,7 @@ class Obedient:
 
 
 async def computed(kernel: Kernel, process: Process, duration: Time) -> None:
-    """Wait for a computation of so long (ns), and for as long as the process stands still."""
+    """Wait for so long (ns), and for as long as the process stands still meanwhile."""
     started, stood = kernel.now, process.stood
     while (left := started + duration + process.stood - stood - kernel.now) > 0:
         await kernel.sleep(seconds(left))

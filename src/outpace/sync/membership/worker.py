@@ -11,7 +11,7 @@ from outpace.sync.messages import worker_name
 
 
 class Phase(Enum):
-    """Where a worker is on its way out of the run, or back."""
+    """The part that a worker takes in the run."""
 
     HERE = auto()
     FENCING = auto()  # lost; the servers are told, or the old process has not ended

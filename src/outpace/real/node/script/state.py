@@ -1,4 +1,4 @@
-"""Where the state of a script's optimizer is in a real run: on the servers, or in this worker."""
+"""The state of a script's optimizer in a real run: on the servers, or in this worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the state of a script's optimizer is in virtual time: in the simulation."""
+"""The state of a script's optimizer in virtual time, which is in the simulation."""
 
 from __future__ import annotations
 
