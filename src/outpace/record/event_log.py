@@ -9,7 +9,7 @@ Every object has these keys:
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
-                restarted, group-restart, failed, finished, notice, warning or end
+                restarted, rejoined, group-restart, failed, finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
 
@@ -46,6 +46,7 @@ _MESSAGES: Final = {
     "checkpoint-failed": "checkpoint {number} is missing: {why}",
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
+    "rejoined": "{role} takes part again, from iteration {first}",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "failed": "{text}",
     "finished": "{role} is done",

@@ -13,7 +13,7 @@ from outpace.simulation.nodes import Computing
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
-from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
+from outpace.sync.peers.context import AccumulatedGradient, Parameters, Reduction, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace, Common, Own, Replica
 from outpace.sync.policy import Scale
 
@@ -37,6 +37,10 @@ class SimulatedPeer(Computing):
         self._computed: Time = 0
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
+
+    @property
+    def joined(self) -> Reduction | None:
+        return None  # lost workers do not come back alone
 
     @property
     def unsent(self) -> Unsent:

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from outpace.support.units import Time
 
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
-_WEIGHT, _TIME = 4, 7  # digits: up to 4e9 iterations, two years in ns
-DIGITS: Final = 1 + _WEIGHT + _TIME
+_COUNT, _TIME = 4, 7  # digits: up to 4e9 iterations, two years in ns
+DIGITS: Final = 1 + 2 * _COUNT + _TIME
 
 
 class Contribution(IntEnum):
@@ -31,18 +31,27 @@ class Entry(NamedTuple):
     part: Contribution
     weight: int  # iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
+    computed: int = 0  # iterations of the worker until then
 
 
 def digits_of(entry: Entry) -> list[float]:
     """Return an entry as a row of the table."""
-    return [entry.part, *_digits(entry.weight, _WEIGHT), *_digits(entry.joined, _TIME)]
+    return [
+        entry.part,
+        *_digits(entry.weight, _COUNT),
+        *_digits(entry.joined, _TIME),
+        *_digits(entry.computed, _COUNT),
+    ]
 
 
 def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
     """Return the entries of the workers that took part, by worker."""
     return {
         worker: Entry(
-            Contribution(int(row[0])), _number(row[1 : 1 + _WEIGHT]), _number(row[1 + _WEIGHT :])
+            Contribution(int(row[0])),
+            _number(row[1 : 1 + _COUNT]),
+            _number(row[1 + _COUNT : 1 + _COUNT + _TIME]),
+            _number(row[1 + _COUNT + _TIME :]),
         )
         for worker, row in enumerate(rows)
         if row[0]

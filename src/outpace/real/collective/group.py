@@ -155,6 +155,14 @@ class Group:
             options.rootRank = self._members.index(source)
             _wait(self._group.broadcast([values], options), values)
 
+    def send(self, values: torch.Tensor, to: int, tag: int) -> None:
+        """Send values to another worker."""
+        _wait(self._group.send([values], self._members.index(to), tag), values)
+
+    def receive(self, values: torch.Tensor, source: int, tag: int) -> None:
+        """Replace `values` by those that another worker sends."""
+        _wait(self._group.recv([values], self._members.index(source), tag), values)
+
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Send `mine` to worker `other`, and receive `theirs`."""
         rank = self._members.index(other)

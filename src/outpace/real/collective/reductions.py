@@ -3,6 +3,7 @@
 A worker sends a copy of its value, followed by the entries of all workers (`entries`). If a worker
 is lost during an all-reduce, the others therefore still have their values, and repeat the
 all-reduce without it. If one of them already has the result, it sends the result to the others.
+A worker that joins in the middle is handed the state of another one (`joining`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -21,6 +22,7 @@ from outpace.real.collective.buffers import WireBuffer, WireSum
 from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
+from outpace.real.collective.joining import Encode, HandingOver, receive_state
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time
@@ -43,6 +45,10 @@ class Reductions:
         tell: sends a message to the coordinator.
         ended: called with each finished all-reduce.
         least: returns the minimum duration of an all-reduce of these members, in ns.
+        state: returns this worker's state, for one that joins; None: none can.
+
+    Attributes:
+        progress: for each worker, what is in the results so far.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class Reductions:
         tell: Callable[[WireMessage], None],
         ended: Callable[[PendingReduction], None],
         least: Callable[[Sequence[int]], Time],
+        state: Callable[[], Encode] | None = None,
     ) -> None:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
@@ -72,6 +79,10 @@ class Reductions:
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
         self._pending: PendingReduction | None = None
+        self.progress = [Progress() for _ in range(workers)]
+        self._handing = None if state is None else HandingOver(self._waker, state)
+        self._joined: Future[Joined] | None = None  # until this worker, which joins, has joined
+        self._given: torch.Tensor | None = None  # the state that it was given
 
     def connect(
         self, settings: GroupSettings, generation: int, members: Sequence[int]
@@ -87,11 +98,16 @@ class Reductions:
         self._thread = CommunicationThread(
             self._waker, make_group, partial(self._broken, generation)
         )
+        if self._joined is not None:  # what it was given may be of no use in the new group
+            self._pending = self._given = None
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
-        self._thread.do(partial(self._even_out, self._done, list(self._wires), members, met))
+        done = self._done if self._joined is None else None
+        thread = self._thread
+        even_out = partial(self._even_out, done, list(self._wires), members, met)
+        thread.do(partial(even_out, lambda: thread.is_abandoned))
         if part is not None:
             self._thread.do(partial(self._reduce, part, part.wire))
         return met
@@ -144,18 +160,39 @@ class Reductions:
         """Count on from so many, before the first one."""
         self._done = done
 
-    def begin(self, value: Block | None, weight: int) -> PendingReduction:
-        """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`."""
+    def add_earlier(self, progress: Sequence[Progress]) -> None:
+        """Count what was in the results before this worker joined."""
+        for mine, before in zip(self.progress, progress, strict=True):
+            mine.gradients += before.gradients
+            mine.computed = before.computed if mine.computed is None else mine.computed
+
+    def joins(self) -> Future[Joined]:
+        """Join the others in their next group; call it before `connect`.
+
+        Returns:
+            A future that is set once this worker takes part.
+        """
+        self._wires = [self._new_wire(), self._new_wire()]
+        self._joined = Future[Joined](self._kernel, "the model of the other workers")
+        return self._joined
+
+    def begin(self, value: Block | None, weight: int, computed: int = 0) -> PendingReduction:
+        """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
+
+        computed: iterations of this worker so far, all of which are in this value or earlier ones.
+        """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
             self._wires = [self._new_wire(), self._new_wire()]
         number = self._done
         arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
         part = self._pending = PendingReduction(
-            number, value, weight, self._wires[number % 2], self._clock.now, arrived
+            number, value, weight, self._wires[number % 2], self._clock.now, arrived, computed
         )
         self._tell(EnterAllReduce(number))
         self._connected.do(partial(self._reduce, part, part.wire))
+        if self._handing is not None:
+            self._handing.began()
         return part
 
     def _new_wire(self) -> WireBuffer:
@@ -198,27 +235,40 @@ class Reductions:
 
     def _even_out(
         self,
-        done: int,
+        done: int | None,
         wires: Sequence[WireBuffer],
         members: Sequence[int],
         met: Future[None],
+        is_abandoned: Callable[[], bool],
         group: Group,
     ) -> Done:
-        """Send the latest result to the members that do not have it yet."""
+        """Send the latest result to the members that do not have it yet; let others join.
+
+        done: results that this worker has; None: it joins.
+        """
         counts = self._new(self._workers, torch.int64).zero_()
-        counts[self._me] = done
+        counts[self._me] = 0 if done is None else 1 + done
         group.all_reduce([counts])
-        known = [int(counts[member]) for member in members]
-        most = max(known)
-        if min(known) < most - 1:
-            raise RuntimeError(f"workers have come to all-reduces {min(known)} and {most}")
-        if min(known) < most:
+        known = {member: int(counts[member]) - 1 for member in members if counts[member]}
+        if not known:
+            raise RuntimeError("no worker has a model")
+        most, least = max(known.values()), min(known.values())
+        source = next(member for member, results in known.items() if results == most)
+        if least < most - 1:
+            raise RuntimeError(f"workers have come to all-reduces {least} and {most}")
+        if least < most:
             wire = wires[(most - 1) % 2]
             if done == most and not wire.is_intact:
                 raise RuntimeError(f"the result of all-reduce {most - 1} was written over")
             for buffer in wire.buffers:
-                group.broadcast(buffer, members[known.index(most)])
-            wire.is_summed = done < most
+                group.broadcast(buffer, source)
+            wire.is_summed = done is not None and done < most
+        joining = [member for member in members if member not in known]
+        if done is None:
+            return partial(self._take_state, most, receive_state(group, source), met)
+        if joining and self._me == source:
+            assert self._handing is not None, "no worker can join"
+            self._handing.give(group, joining, lambda: self._pending is not None, is_abandoned)
         return partial(met.set, None)
 
     def _reduce(self, part: PendingReduction, wire: WireBuffer, group: Group) -> Done:
@@ -252,10 +302,16 @@ class Reductions:
             if not part.is_finite:
                 kind = Contribution.SPOILED
         numbers = wire.numbers.view(self._workers, DIGITS).zero_()
-        numbers[self._me] = numbers.new_tensor(digits_of(Entry(kind, part.weight, part.joined)))
+        numbers[self._me] = numbers.new_tensor(_row(kind, part))
         yield wire.last
 
     # -- in the training thread again ---------------------------------------------------
+
+    def _take_state(self, done: int, state: torch.Tensor, met: Future[None]) -> None:
+        """Take part in the next all-reduce with the state after so many."""
+        self._done, self._given = done, state
+        self.begin(None, 0)
+        met.set(None)
 
     def _finish(
         self,
@@ -268,9 +324,17 @@ class Reductions:
         part.wire.is_intact = True
         self._done += 1
         self._pending = None  # not repeated if a worker is lost from now on
+        for worker, entry in table.items():
+            if entry.part is Contribution.VALUE:
+                self.progress[worker].add(entry)
         part.members = sorted(table)
         part.began = max(entry.joined for entry in table.values())
         part.ended = max(span[1], part.began + self._least(part.members))
+        part.over = partial(self._on_ended, part)
+        if self._joined is not None:
+            assert self._given is not None
+            part.over = partial(self._joined.set, Joined(self._given, part))
+            self._joined = self._given = None
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
         if part.ended > self._clock.now:
             self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
@@ -287,9 +351,37 @@ class Reductions:
             values = WireSum(
                 part.wire, part.value, total, self._like.dtype, len(given), self._share
             )
-        self._on_ended(part)
+        part.over()
         part.value = None
         part.arrived.set(Reduced(values, sum(given)))
+
+
+def _row(kind: Contribution, part: PendingReduction) -> list[float]:
+    return digits_of(Entry(kind, part.weight, part.joined, part.computed))
+
+
+@dataclass(slots=True)
+class Progress:
+    """The part of one worker in the results.
+
+    computed: its iterations that are in them; None: no result has a value of it. gradients: that
+    are in the values.
+    """
+
+    computed: int | None = None
+    gradients: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """Count the worker's value in another result."""
+        self.computed = entry.computed
+        self.gradients += entry.weight
+
+
+class Joined(NamedTuple):
+    """The state of another worker, and the all-reduce that follows it, whose result is there."""
+
+    state: torch.Tensor  # as bytes
+    reduction: PendingReduction
 
 
 @dataclass(eq=False)
@@ -302,12 +394,14 @@ class PendingReduction:
     wire: WireBuffer
     joined: Time
     arrived: Future[Reduced]
+    computed: int = 0  # iterations of this worker
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
     began: Time = field(init=False)
     ended: Time = field(init=False)
     span: tuple[Time, Time] = field(init=False)  # when the communication thread was at it
     members: list[int] = field(init=False)
+    over: Callable[[], None] = field(init=False)  # called before the result arrives
 
     @property
     def done(self) -> bool:

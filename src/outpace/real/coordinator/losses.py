@@ -135,6 +135,10 @@ class Losses:
         for known in (self._failed, self._ended, self._exited):
             known.discard(name)
 
+    def goes_without(self, name: str) -> None:
+        """The run goes on without a process that was to come back."""
+        self._without.add(name)
+
     @property
     def _settled(self) -> set[str]:
         return self.finished | self._failed | self._without

@@ -1,8 +1,9 @@
 """Decides which workers form the group of the next all-reduces.
 
 A worker that leaves in order is missed only when the others wait for it: then the remaining workers
-form a group without it. When a worker is lost, the others form a group without it at once. A worker
-that is still there and does not enter an all-reduce in time ends the run.
+form a group without it. When a worker is lost, the others form a group without it at once, and so
+they do with a worker that joins (`real/collective/joining.py`). A worker that is still there and
+does not enter an all-reduce in time ends the run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class Roster:
         """Leave out a worker that has left or is lost."""
         self._gone.add(name)
 
+    def add(self, name: str) -> None:
+        """Count on a worker again that was lost."""
+        self._gone.discard(name)
+
 
 def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
     """End the run with this error if `still()` once a lost worker would be known."""
@@ -72,6 +77,7 @@ class Membership:
         self._generation, self._broken = 0, -1  # of groups: the newest, and the last that broke
         self._group = self.roster.here
         self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
+        self._joining: set[str] = set()  # workers that have not entered any since they came back
 
     @property
     def averages(self) -> int:
@@ -93,7 +99,11 @@ class Membership:
                 end_if_still(self._kernel, lambda: self._generation == message.generation, why)
         elif isinstance(message, Leave):
             self.roster.remove(name)
-            self._regroup_if_missed()
+            self._joining.discard(name)
+            if self._joining:  # it may be the one that a worker that joins waits for
+                self._regroup()
+            else:
+                self._regroup_if_missed()
         else:
             return False
         return True
@@ -101,6 +111,14 @@ class Membership:
     def lose(self, name: str) -> None:
         """This worker is gone without having left."""
         self.roster.remove(name)
+        self._joining.discard(name)
+        self._regroup()
+
+    def join(self, name: str) -> None:
+        """A new process takes the place of a worker that was lost."""
+        self.roster.add(name)
+        self._joining.add(name)
+        self._entered[name] = 0
         self._regroup()
 
     def _enter(self, name: str, number: int) -> None:
@@ -113,6 +131,10 @@ class Membership:
         self._entered[name] = number + 1
         self._regroup_if_missed()
 
+    def has_joined(self, name: str) -> None:
+        """A worker that came back has the model of the others."""
+        self._joining.discard(name)
+
     def _regroup_if_missed(self) -> None:
         here = self.roster.here
         furthest = max((self._entered[name] for name in here), default=0)
@@ -121,13 +143,13 @@ class Membership:
             self._regroup()
 
     def _regroup(self) -> bool:
-        """Form a group without the workers that are gone; True if there was one to form."""
+        """Form a group of the workers that are here; True if there was one to form."""
         here = self.roster.here
         if here == self._group or not here:
             return False
         self._generation += 1
         members = [self.roster.numbers[name] for name in here]
-        for name in self._group:
+        for name in dict.fromkeys([*self._group, *here]):
             self._tell(name, Regroup(self._generation, members))
         self._group = here
         return True

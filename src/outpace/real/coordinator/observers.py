@@ -38,8 +38,11 @@ class RunObserver:
     def recovered(self, recovered: Start | Removed) -> None:
         """A worker begins again, or the run goes on without it."""
 
-    def began(self, worker: int) -> None:
-        """The new process of a worker begins with its work."""
+    def began(self, worker: int, first: int | None) -> None:
+        """The new process of a worker begins with its work.
+
+        first: its first iteration, if that was not known when it was started.
+        """
 
 
 class AtStart(RunObserver):
@@ -89,6 +92,6 @@ class Observers(RunObserver):
         for each in self._all:
             each.recovered(recovered)
 
-    def began(self, worker: int) -> None:
+    def began(self, worker: int, first: int | None) -> None:
         for each in self._all:
-            each.began(worker)
+            each.began(worker, first)

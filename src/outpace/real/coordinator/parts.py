@@ -8,6 +8,7 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule
@@ -18,10 +19,12 @@ from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.preparing import Preparation
-from outpace.real.coordinator.replacements import Processes, Replacements
+from outpace.real.coordinator.rejoining import PeerReplacements
+from outpace.real.coordinator.replacements import Processes, Replacements, RunAround
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
 from outpace.real.coordinator.survival import Survival
 from outpace.real.coordinator.waiting import Announcements
@@ -35,7 +38,7 @@ from outpace.real.node.member import COORDINATOR, boot_id
 from outpace.record.timing import Timing
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
-from outpace.sync.messages import WireMessage, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
 from outpace.tasks import Script
 
 _BEFORE: Final = "the run until its checkpoint"  # a name for its sums
@@ -202,15 +205,35 @@ class Parts:
             self.announced.add(name, message)
 
     def replacements(self) -> Replacements | None:
-        """Return what brings lost workers back in a run with servers; None without them."""
-        if not isinstance(self.architecture, WithServers):
+        """Return what brings lost workers back alone; None if none can come back alone."""
+        experiment, architecture = self._experiment, self.architecture
+        if isinstance(architecture, WithServers):
+            servers = [server_name(server) for server in range(experiment.servers)]
+            passes_over = leaves_behind(experiment)
+            return Replacements(
+                self._run_around(),
+                servers,
+                [SCHEDULER],
+                lambda worker, stays: architecture.replace(worker, stays=stays),
+                passes_over=passes_over,
+            )
+        strategy, store, checkpoints = experiment.peers, self._store, self.checkpoints
+        assert strategy is not None
+        assert store is not None
+        if not strategy.can_be_joined or isinstance(experiment.task, Script):
             return None
-        return Replacements(
+        assert checkpoints is None or isinstance(checkpoints, CheckpointsOfWorkers)
+        can_begin_again = self.survival.can_begin_again
+        return PeerReplacements(
+            self._run_around(), architecture, store, checkpoints, can_begin_again
+        )
+
+    def _run_around(self) -> RunAround:
+        return RunAround(
             self._experiment,
             self._join_s,
             self.kernel,
             self.listener,
-            self.architecture,
             self.losses,
             self.reports,
             self.processes,

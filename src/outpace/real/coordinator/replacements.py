@@ -1,24 +1,23 @@
-"""Gives the places of lost workers to new processes, in a run with servers.
+"""Gives the places of lost workers to new processes.
 
 `sync.membership` decides; here its orders become messages, and the answers its facts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from outpace.config.experiment import Experiment
-from outpace.engine.servers import leaves_behind
 from outpace.errors import ProtocolError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready, StopRun
 from outpace.real.net.sparse_log import Log
@@ -33,7 +32,7 @@ from outpace.sync.membership import (
     Rules,
     Start,
 )
-from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
 
 
 @dataclass(slots=True)
@@ -48,55 +47,71 @@ class Processes:
     kill: Callable[[str], None] = lambda name: None
 
 
+@dataclass(frozen=True, slots=True)
+class RunAround:
+    """What replacements need of the run.
+
+    start_s: for a new process to be ready. lost: called with a name if the run goes on without
+    this worker. began: called with a worker whose new process begins with its work, and its first
+    iteration if that is known only now. observer: is told of each worker that begins again, or is
+    removed. kept: what the scripts of new processes go on with. go: returns the order to start.
+    ending: returns the order to stop, once it was given.
+    """
+
+    experiment: Experiment
+    start_s: float
+    kernel: Kernel
+    listener: Listener
+    losses: Losses
+    reports: Reports
+    processes: Processes
+    lost: Callable[[str], None]
+    began: Callable[[int, int | None], None]
+    observer: RunObserver
+    log: Log
+    kept: KeptScripts
+    go: Callable[[], Go]
+    ending: Callable[[], StopRun | None]
+
+
 class Replacements:
     """Brings lost workers back, or has the run go on without them.
 
     Args:
-        start_s: for a new process to be ready.
-        lost: called with a name if the run goes on without this worker.
-        began: called with a worker whose new process begins with its work.
-        observer: is told of each worker that begins again, or is removed.
-        kept: what the scripts of new processes go on with.
-        go: returns the order to start.
-        ending: returns the order to stop, once it was given.
+        servers: names of those that take gradients of the workers; the last may be `SCHEDULER`,
+            this process.
+        schedulers: names of others that hear the workers.
+        forget: has this process forget the old process of a worker, which comes back (True) or
+            not; returns the last iteration that the worker has pushed here, and those finished.
+        passes_over: workers may pass over iterations.
     """
 
     def __init__(
         self,
-        experiment: Experiment,
-        start_s: float,
-        kernel: Kernel,
-        listener: Listener,
-        architecture: WithServers,
-        losses: Losses,
-        reports: Reports,
-        processes: Processes,
-        lost: Callable[[str], None],
-        began: Callable[[int], None],
-        observer: RunObserver,
-        log: Log,
-        kept: KeptScripts,
-        go: Callable[[], Go],
-        ending: Callable[[], StopRun | None],
+        run: RunAround,
+        servers: Sequence[str],
+        schedulers: Sequence[str],
+        forget: Callable[[int, bool], Coroutine[Any, Any, tuple[int, int]]],
+        *,
+        passes_over: bool,
     ) -> None:
-        on_loss, workers = experiment.on_worker_loss, experiment.workers
-        self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
+        on_loss, workers = run.experiment.on_worker_loss, run.experiment.workers
+        self._passes_over = passes_over
         self._wants_restart = on_loss == "restart"
-        self._can_start = self._wants_restart and processes.start is not None
-        rules = Rules(on_loss, can_start=self._can_start, start_s=start_s)
-        names = [server_name(server) for server in range(experiment.servers)]
-        self._members = Membership(workers, names, rules, [SCHEDULER])
+        self._can_start = self._wants_restart and run.processes.start is not None
+        rules = Rules(on_loss, can_start=self._can_start, start_s=run.start_s)
+        self._members = Membership(workers, servers, rules, schedulers)
         self._numbers = {worker_name(worker): worker for worker in range(workers)}
-        self._servers = names
-        self._kernel, self._listener, self._architecture = kernel, listener, architecture
-        self._losses, self._reports, self._processes = losses, reports, processes
-        self._lost, self._began, self._observer = lost, began, observer
-        self._log, self._kept, self._go, self._ending = log, kept, go, ending
+        self._servers = servers
+        self._kernel, self._listener, self._forget = run.kernel, run.listener, forget
+        self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
+        self._lost, self._began, self._observer = run.lost, run.began, run.observer
+        self._log, self._kept, self._go, self._ending = run.log, run.kept, run.go, run.ending
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
-        losses.is_replaced = self._was_replaced
-        losses.when_killed_at_its_end = self._killed_at_its_end
-        reports.may_join_again = self._may_join
+        self._losses.is_replaced = self._was_replaced
+        self._losses.when_killed_at_its_end = self._killed_at_its_end
+        self._reports.may_join_again = self._may_join
 
     # -- losses ------------------------------------------------------------------------
 
@@ -162,11 +177,15 @@ class Replacements:
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)
             self._listener.send(name, self._go())
-            self._began(worker)
+            self._is_ready(worker)
             if (stop := self._ending()) is not None:
                 self._listener.send(name, stop)
             return True
         return False
+
+    def _is_ready(self, worker: int) -> None:
+        """The new process of a worker was told to start."""
+        self._began(worker, None)
 
     def _late_plan(self) -> Plan:
         plan = self._reports.plan
@@ -179,7 +198,7 @@ class Replacements:
 
     def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
         try:
-            if name not in self._servers:
+            if name not in self._servers or name == SCHEDULER:
                 raise ProtocolError("only servers replace workers")
             self._confirm(name, message)
         except ProtocolError as error:
@@ -221,21 +240,24 @@ class Replacements:
             return
         name = worker_name(order.worker)
         self._listener.replace(name, order.generation, returns=order.stays)
-        self._kernel.spawn(self._replace_here(message), "a replacement", daemon=True)
+        self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
-    async def _replace_here(self, order: ReplaceWorker) -> None:
-        """Have the scheduler, if there is one, forget the old process."""
-        watermark, clock = await self._architecture.replace(order.worker, stays=order.stays)
+    async def _forget_here(self, order: ReplaceWorker) -> None:
+        """Have this process forget the old process."""
+        watermark, clock = await self._forget(order.worker, order.stays)
         done = WorkerReplaced(order.worker, order.generation, watermark, clock)
         self._confirm(SCHEDULER, done)
 
-    def _start(self, order: Start) -> None:
-        name = worker_name(order.worker)
-        self._first[order.worker] = order.first
+    def _say_start(self, order: Start) -> None:
         self._log(
             f"{self._errors[order.worker]}; it is restarted at iteration {order.first} "
             f"(generation {order.generation})"
         )
+
+    def _start(self, order: Start) -> None:
+        name = worker_name(order.worker)
+        self._first[order.worker] = order.first
+        self._say_start(order)
         completed = 0 if self._passes_over else order.first
         self._reports.begins_again(name, order.generation, order.worker, completed)
         self._observer.recovered(order)

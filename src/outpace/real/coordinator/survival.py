@@ -10,6 +10,7 @@ from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.rejoining import PeerReplacements
 from outpace.real.coordinator.replacements import Processes, Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -52,12 +53,12 @@ class Survival:
         self._processes, self._observer, self._log = processes, observer, log
         self._is_ending = is_ending
         self._has_begun = False
-        self._replacements: Replacements | None = None  # in a run with servers, once it has begun
+        self._replacements: Replacements | None = None  # once the training has begun
         if isinstance(architecture, WithoutServers):
             losses.begin_again_after = self._begins_again_after
 
     def begin(self, replacements: Replacements | None) -> None:
-        """The training begins. replacements: those of a run with servers."""
+        """The training begins. replacements: None if no worker can come back alone."""
         self._has_begun, self._replacements = True, replacements
 
     def take(self, name: str, message: WireMessage) -> bool:
@@ -70,15 +71,19 @@ class Survival:
         if goes_on:
             self._observer.survived(lost)
             if isinstance(self._architecture, WithoutServers):
-                for name in lost:  # no other process takes its place
-                    self._observer.recovered(Removed(self._workers.index(name), 0))
+                for name in lost:
+                    if not self._comes_back(name):
+                        self._observer.recovered(Removed(self._workers.index(name), 0))
         return goes_on
 
     def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
         if not self._has_begun or any(join.follows for join in self._reports.joined.values()):
             return False  # the collectives of scripts that follow concern all workers
-        if self._replacements is not None:
-            return self._replacements.take_losses(lost)
+        replacements = self._replacements
+        if isinstance(replacements, PeerReplacements) and not replacements.can_take(lost):
+            replacements = None  # the model of the others is gone
+        if replacements is not None:
+            return replacements.take_losses(lost)
         architecture = self._architecture
         assert isinstance(architecture, WithoutServers)
         if any(map(self._begins_again_after, lost)):
@@ -112,8 +117,19 @@ class Survival:
         self._first_gradients.has_left(name)
         self._announced.add(name, TrainingDone())
 
-    def has_begun_again(self, worker: int) -> None:
-        """The new process of this worker begins with its work."""
+    def has_begun_again(self, worker: int, first: int | None) -> None:
+        """The new process of this worker begins with its work.
+
+        first: its first iteration, if that was not known when it was started.
+        """
         if self._checkpoints is not None:
             self._checkpoints.began(worker)
-        self._observer.began(worker)
+        self._observer.began(worker, first)
+
+    def _comes_back(self, name: str) -> bool:
+        replacements = self._replacements
+        return isinstance(replacements, PeerReplacements) and replacements.comes_back(name)
+
+    def can_begin_again(self, name: str) -> bool:
+        """True if all processes can begin again because this worker is lost, without servers."""
+        return self._begins_again_after(name)

@@ -37,11 +37,14 @@ class WithoutServers:
         assert strategy is not None
         self._workers = [worker_name(worker) for worker in range(experiment.workers)]
         self._present = set(self._workers)
+        self._with_model = set(self._workers)  # those that train
         self._left: set[str] = set()  # workers whose part in the training is over
         averages, send = not strategy.has_common, listener.send
         self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
         # Called with each worker that leaves in order, or is lost (True).
         self.when_left: Callable[[str, bool], None] = lambda name, lost: None
+        # Called when no worker trains any more.
+        self.when_none_trains: Callable[[], None] = lambda: None
         self.groups: Membership | Pairs
         first = 0 if resume is None else resume.checkpoint.index.shards[0].version
         if strategy.exchanges:
@@ -63,6 +66,7 @@ class WithoutServers:
         if isinstance(message, Leave):
             self._left.add(name)
             self.when_left(name, False)
+            self._trains_no_more(name)
         return taken
 
     def source(self, shard: int) -> tuple[str, int]:
@@ -71,15 +75,43 @@ class WithoutServers:
 
     def can_spare(self, names: Collection[str]) -> bool:
         """True if the run can go on without these processes, too."""
-        return not self._present <= set(names)
+        rest = self._present - set(names)
+        trains = self._with_model - set(names)
+        joins = rest - self._with_model - self._left  # they wait for the model of one that trains
+        return bool(rest) and bool(trains or not joins)
 
     def has_left(self, name: str) -> bool:
         """True if the training needs this worker no more."""
         return name in self._left
 
+    def has_model_besides(self, names: Collection[str]) -> bool:
+        """True if a worker other than these trains, so that it has the present parameters."""
+        return not self._with_model <= set(names)
+
+    def rejoin(self, name: str) -> None:
+        """A new process takes a lost worker's place: have the others give it the model."""
+        self._present.add(name)
+        assert isinstance(self.groups, Membership)
+        self.groups.join(name)
+
+    def has_joined(self, name: str) -> None:
+        """A worker that was lost takes part again."""
+        self._with_model.add(name)
+        assert isinstance(self.groups, Membership)
+        self.groups.has_joined(name)
+        self._meetings.join(name)
+        self.snapshots.join(self._workers.index(name))
+
     def lose(self, name: str) -> None:
-        self._present.remove(name)
+        self._present.discard(name)
         self.groups.lose(name)
         self._meetings.lose(name)
         self.snapshots.lose(self._workers.index(name))
         self.when_left(name, True)
+        self._trains_no_more(name)
+
+    def _trains_no_more(self, name: str) -> None:
+        if name in self._with_model:
+            self._with_model.remove(name)
+            if not self._with_model:
+                self.when_none_trains()

@@ -40,6 +40,16 @@ class Regroup(WireMessage, tag="regroup"):
     members: list[Index]
 
 
+class JoinedOthers(WireMessage, tag="joined others"):
+    """A worker that took a lost one's place takes part from now on.
+
+    first: the iteration that it begins with. gradients: of that worker in the model.
+    """
+
+    first: Count
+    gradients: Count
+
+
 class ComeToMeeting(WireMessage, tag="comes"):
     """A worker comes to the next meeting. last: the others wait for it in no later one."""
 

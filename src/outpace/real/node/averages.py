@@ -43,6 +43,11 @@ class JoinedAverages:
         self._busy: list[tuple[Time, Time]] = []  # spans of computation since then
         self._busy_since: Time | None = None
 
+    @property
+    def computed(self) -> int:
+        """Iterations until the last one that was computed here; 0: none was."""
+        return self._iteration + 1
+
     # -- what the worker does -------------------------------------------------------------
 
     def computes(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PendingExchange
 from outpace.real.collective.group import Backend, gpu_of
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
-from outpace.real.collective.reductions import PendingReduction
+from outpace.real.collective.reductions import PendingReduction, Progress
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointFiles
@@ -30,11 +31,13 @@ from outpace.real.net.messages import (
 from outpace.real.net.peer_messages import (
     CancelAverage,
     EndMeeting,
+    JoinedOthers,
     NoPartnerLeft,
     Regroup,
     StartAverage,
 )
 from outpace.real.node.averages import JoinedAverages
+from outpace.real.node.handed_over import HandedOver, decoded, encoded
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_groups import PeerGroups
 from outpace.real.node.peer_models import PeerModels
@@ -96,6 +99,9 @@ class PeerWorker(WorkerProcess):
         self.version = self._applied = 0  # version of the parameters; gradients in them
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         self._is_in_run = False  # True from the start of the run until this worker leaves
+        # The all-reduce with which this worker has joined the others in the middle of the run.
+        self.joined: PendingReduction | None = None
+        self._has_model = True  # False: it is still to be given one
 
     # -- course of the run ------------------------------------------------------------
 
@@ -115,17 +121,22 @@ class PeerWorker(WorkerProcess):
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
         groups = self._groups
-        await groups.connect(plan, backend, parameters, models, self._reduced)
-        if plan.share and isinstance(parameters, torch.Tensor):
-            await groups.reductions.share(parameters)
-            models.start_from(parameters)
-        await self.agree_on_buffers()
+        await groups.connect(plan, backend, parameters, models, self._reduced, self._state)
+        if not plan.late:
+            if plan.share and isinstance(parameters, torch.Tensor):
+                await groups.reductions.share(parameters)
+                models.start_from(parameters)
+            await self.agree_on_buffers()
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own
         await groups.connect_pairs(models, self._averages.exchanged)
+        self._has_model = not plan.late
+        joined = groups.reductions.joins() if plan.late else None
         self._is_in_run = True
         await self.start_run()
+        if joined is not None:
+            self._join(*await joined)
         await self.strategy.train(self)
         self.send_result()
         if self._is_saved_apart:
@@ -147,6 +158,28 @@ class PeerWorker(WorkerProcess):
             before = self._before = self.saver.restore(self.first_iteration, resume)
         self.version = before.updates
         self._groups.reductions.go_on_after(before.averages)
+
+    def _state(self) -> Callable[[], torch.Tensor]:
+        """Return what hands the present state over to a worker that joins."""
+        assert self.saver is not None
+        reductions = self._groups.reductions
+        progress = [(each.computed, each.gradients) for each in reductions.progress]
+        record = partial(HandedOver, self.version, self._applied, progress)
+        return partial(encoded, record, self.saver.common_state())
+
+    def _join(self, data: torch.Tensor, reduction: PendingReduction) -> None:
+        """Go on with the state of another worker; `reduction` is the next all-reduce."""
+        assert self.saver is not None
+        state, shared = decoded(data, self.name)
+        reductions = self._groups.reductions
+        reductions.add_earlier([Progress(*each) for each in state.progress])
+        mine = reductions.progress[self.worker]
+        if mine.computed is not None:  # else it goes on from a checkpoint, with what it had there
+            self.first_iteration, self._before = mine.computed, Restored()
+        self.saver.joins(self.first_iteration, shared)
+        self.version, self._applied = state.updates, state.gradients
+        self.joined, self._has_model = reduction, True
+        self.coordinator.send(JoinedOthers(self.first_iteration, mine.gradients))
 
     async def _receive_checkpoint(self, folder: Path) -> None:
         """Put the files that the coordinator sends into a folder. Raises RunError."""
@@ -189,7 +222,8 @@ class PeerWorker(WorkerProcess):
         self._groups.leave_pairs(lambda: not (self.stopped and self.stopped.early))
         self._is_in_run = False
         self._groups.reductions.leave()
-        self._send_snapshot(0)
+        if self._has_model:
+            self._send_snapshot(0)
         self.coordinator.send(Leave(self.worker))
 
     async def leave(self, *, fetch: bool) -> list[Block]:
@@ -257,7 +291,12 @@ class PeerWorker(WorkerProcess):
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         self._averages.joins_all_reduce()
-        return self._groups.reductions.begin(value, weight)
+        return self._groups.reductions.begin(value, weight, self._computed)
+
+    @property
+    def _computed(self) -> int:
+        """The iterations that this worker, or the one in its place, has computed so far."""
+        return max(self.first_iteration, self._averages.computed)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
         self._averages.joins_exchange(iteration)

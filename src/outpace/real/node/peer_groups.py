@@ -15,6 +15,7 @@ from outpace.kernel import Kernel
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, own_address
+from outpace.real.collective.joining import Encode
 from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
@@ -79,10 +80,13 @@ class PeerGroups:
         parameters: torch.Tensor | Phantom,
         models: PeerModels,
         ended: Callable[[PendingReduction], None],
+        state: Callable[[], Encode],
     ) -> None:
-        """Connect all workers for all-reduces.
+        """Connect all workers for all-reduces; one that joins late is connected by a Regroup.
 
-        ended: called with each all-reduce that is over.
+        Args:
+            ended: called with each all-reduce that is over.
+            state: returns this worker's state, for one that joins.
         """
         self._settings = GroupSettings(
             GroupStore(self._store.at(plan.store), min(self._strategy.timeout_s, _LONGEST_S)),
@@ -91,8 +95,9 @@ class PeerGroups:
             self._deterministic,
         )
         self.elements = head_of(parameters).elements
-        self._reductions = self._new_reductions(parameters, models, ended)
-        await self._reductions.connect(self._settings, 0, range(self._workers))
+        self._reductions = self._new_reductions(parameters, models, ended, state)
+        if not plan.late:
+            await self._reductions.connect(self._settings, 0, range(self._workers))
 
     async def connect_pairs(
         self, models: PeerModels, ended: Callable[[PendingExchange], None]
@@ -121,6 +126,7 @@ class PeerGroups:
         parameters: torch.Tensor | Phantom,
         models: PeerModels,
         ended: Callable[[PendingReduction], None],
+        state: Callable[[], Encode],
     ) -> Reductions:
         rounds, tail = self._strategy.wire == "bf16", models.tail
         if isinstance(parameters, torch.Tensor):
@@ -143,6 +149,7 @@ class PeerGroups:
             tell=self._tell,
             ended=ended,
             least=self._least,
+            state=state,
         )
 
     def _least(self, members: Sequence[int]) -> Time:

@@ -43,6 +43,11 @@ class PeerStrategy(ABC):
     exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
     saved_apart: ClassVar[bool] = False  # a worker's `may_save` says nothing about the others
 
+    # A process that takes a lost worker's place needs only the common model, between two
+    # all-reduces, and `train` begins with the result of `me.joined`. All of a worker's gradients
+    # so far are in the values of its all-reduces once it begins one.
+    can_be_joined: ClassVar[bool] = False
+
     @property
     def can_be_saved(self) -> bool:
         """True if the program calls `me.may_save`, so that a run can go on from a checkpoint."""

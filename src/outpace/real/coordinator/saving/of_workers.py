@@ -88,8 +88,27 @@ class CheckpointsOfWorkers(Checkpoints):
         # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
         self._waits = self._apart and not self._is_script
         self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
+        self._away: set[int] = set()  # lost workers that come back
         if run.resume is not None:
             self._version = run.resume.updates
+
+    def comes_back(self, name: str) -> None:
+        """Take no checkpoint until this worker, which is lost, is back: it would lack a part."""
+        self._away.add(self._names[name])
+
+    def joins(self, name: str) -> None:
+        """Save a worker again that was lost."""
+        worker = self._names[name]
+        self._away.discard(worker)
+        self._here.append(worker)
+        self._planner.join([worker])
+        if self._has_begun and self._can_save:
+            self._await_version()
+            self._begin_if_due()
+
+    def left(self, name: str, *, ended: bool) -> None:
+        self._away.discard(self._names[name])
+        super().left(name, ended=ended)
 
     def leave(self, name: str, *, lost: bool) -> None:
         """Save this worker no more. The open checkpoint is given up, and begun again.
@@ -122,7 +141,7 @@ class CheckpointsOfWorkers(Checkpoints):
     @property
     def _can_save(self) -> bool:
         """True unless the run ends, or the model of a worker that has finished is missing."""
-        goes_on = bool(self._here) and not (self._is_over or self._stops)
+        goes_on = bool(self._here) and not (self._is_over or self._stops or self._away)
         if self._is_script and len(self._here) < self._workers:
             return False
         return goes_on and not (self._apart and not self._finished <= set(self._here))

@@ -194,6 +194,13 @@ class WorkerSaver:
         if block is not None:
             restore_own(block, state, own)
 
+    def joins(self, first: int, shared: ShardState) -> None:
+        """Begin with the model of the other workers, at this iteration."""
+        self._first = self._begins = first
+        model = self._models.shared
+        assert model is not None, "only common models are handed over"
+        model.restore(shared.parameters, shared.optimizer, shared.pushes, shared.version)
+
     # -- what the worker does --------------------------------------------------------
 
     def look(
@@ -245,7 +252,7 @@ class WorkerSaver:
     def _take(self, number: int) -> None:
         """Take the state of the worker, and have it written."""
         order = self._asked.pop(number)
-        common = self._common_state() if order.common else None
+        common = self.common_state() if order.common else None
         own = None if order.clock == 0 else self._own_state()  # 0: the run begins
         write = partial(_write, saved=self._saved(), common=common, own=own)
         self._write(order, self._now(), self._totals(), write)
@@ -277,7 +284,7 @@ class WorkerSaver:
         totals.iterations[view.worker] = min(computed, self._begins - self._first)
         return totals
 
-    def _common_state(self) -> ShardState:
+    def common_state(self) -> ShardState:
         """Return the state of the model that all workers have now."""
         models, view = self._models, self._view
         iterations, averages = {view.worker: self._begins}, view.results()

@@ -172,7 +172,7 @@ class ScriptSaver(WorkerSaver):
         changes: of the model that are not part of the checkpoint.
         """
         order = self._asked[number]
-        common = self._common_state() if order.common else None
+        common = self.common_state() if order.common else None
         own = None if order.clock == 0 else self._own_of_program(changes)  # 0: the run begins
         now, totals = self._now(), self._totals()
         self._due.append(_Due(order, now, totals, self._saved(), common, own))
@@ -217,7 +217,7 @@ class ScriptSaver(WorkerSaver):
         due.saved.is_complete, due.saved.kept_at = self._kept.is_complete, self._now()
         self._write(order, due.now, due.totals, partial(_write, due=due, copy=copy))
 
-    def _common_state(self) -> ShardState:
+    def common_state(self) -> ShardState:
         """Return the state of the model that all workers have now."""
         view = self._view
         parameters, optimizer, gradients = self._of_script.common_state()
