@@ -57,6 +57,7 @@ from outpace.real.net.peer_messages import (
     ComeToMeeting,
     EnterAllReduce,
     GroupBroken,
+    JoinedOthers,
     SeekPartner,
 )
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingReport, TraceReport
@@ -93,6 +94,7 @@ HANDLED: Final = (
     ScriptState,
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(EnterAllReduce, GroupBroken, ComeToMeeting, SeekPartner, AverageEnded, AverageFailed),
+    JoinedOthers,
     AskStore,
 )
 _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from tests.support.saved_runs import give_up, numbers, once, once_saved
 
 from outpace import Result, RunError, load_checkpoint, run, simulate
 from outpace.record.checkpoints import Checkpoints
+from outpace.record.event_log import LOG
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 RUN: dict[str, Any] = {
@@ -164,13 +166,92 @@ def test_after_the_death_of_a_worker_all_begin_again_and_nothing_is_applied_twic
 @pytest.mark.parametrize("kind", ["gossip", pytest.param("hpsgd", marks=pytest.mark.slow)])
 def test_after_the_death_of_workers_no_gradient_is_lost_or_counts_twice(kind, tmp_path):
     config = {**RUN, **NOISE, "sync": {"kind": kind}}
-    result, _ = killed(tmp_path / "run", config, "worker-0", "worker-2")
+    result, said = killed(tmp_path / "run", config, "worker-0", "worker-2")
     expected = simulate(config)
-    assert result.summary["restarts"] == 1
+    alone = sum("while the others go on" in line for line in said)
+    assert alone == (2 if kind == "hpsgd" else 0)
+    # Under hpsgd all begin again if worker-1 ends before the two are back.
+    assert result.summary["restarts"] == len(said)
     for key in ("iterations", "gradients_applied", "updates_lost"):
         assert result.summary[key] == expected.summary[key]
     for name, found in result.parameters.items():
         assert found.allclose(expected.parameters[name], rtol=0, atol=1e-5)
+
+
+# The entry of a sample is its gradient. worker-1 is killed twice; the others are slow from their
+# iteration 20 on until it computes again, so that they do not end before that.
+LEDGER = """\
+import multiprocessing, os, pathlib, signal, time
+import torch
+import outpace
+
+class Ledger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.entries = torch.nn.Parameter(torch.zeros(300))
+
+    def forward(self, numbers):
+        return self.entries[numbers]
+
+def make_task():
+    folder, calls = pathlib.Path({folder!r}), 0
+
+    def loss(output, target):
+        nonlocal calls
+        calls += output.requires_grad
+        deaths = len(list(folder.glob("died-*")))
+        if multiprocessing.current_process().name != "worker-1":
+            if calls > 20 and not (folder / "back").exists():
+                time.sleep(0.3)
+        elif deaths < 2 and calls == 20 - deaths:
+            (folder / f"died-{{deaths}}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif deaths == 2:
+            (folder / "back").touch()
+        return output.sum()
+
+    data = torch.arange(300), torch.zeros(300)
+    return outpace.Task(Ledger(), loss, data, data)
+"""
+
+
+@linux
+def test_a_worker_of_hpsgd_that_is_killed_comes_back_alone_and_no_gradient_is_lost_or_counts_twice(
+    tmp_path,
+):
+    task = tmp_path / "task.py"
+    task.write_text(LEDGER.format(folder=str(tmp_path)))
+    config = {
+        **RUN,
+        "task": {"kind": "python", "target": f"{task}:make_task"},
+        "batch_size": 1,
+        "sync": {"kind": "hpsgd"},
+        "optimizer": {"kind": "sgd", "lr": 3.0},
+        "stop": {"iterations": 100},
+    }
+    said: list[str] = []
+    result = run(config, tmp_path / "run", log=said.append)
+    words = "worker-1 was killed by SIGKILL before it was done; it is restarted (generation {}) "
+    assert said == [f"{words.format(n)}while the others go on" for n in (1, 2)]
+    summary, (entries,) = result.summary, result.parameters.values()
+    assert entries.tolist() == pytest.approx([-1.0] * 300)  # each gradient is there, and once
+    assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 2, 0)
+    assert (summary["iterations"], summary["gradients_applied"]) == ([100] * 3, 300)
+    rows = result.trace.to_pylist()
+    restarts = [row for row in rows if row["event"] == "restart"]
+    assert [(row["worker"], row["version"]) for row in restarts] == [(1, None)] * 2
+    first, second = (row["iteration"] for row in restarts)
+    assert first <= second <= 40  # what its averages have: at most what it had computed
+    for worker in (0, 2):  # nothing is done again
+        ended = [
+            row["iteration"]
+            for row in rows
+            if row["event"] == "iteration" and row["worker"] == worker
+        ]
+        assert ended == list(range(100))
+    logged = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
+    back = [each["fields"]["first"] for each in logged if each["event"] == "rejoined"]
+    assert back == [first, second]
 
 
 @linux

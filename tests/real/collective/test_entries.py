@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
 
-ENTRIES = st.builds(Entry, weight=st.integers(0, 2**32 - 1), joined=st.integers(0, 2**56 - 1))
+COUNTS = st.integers(0, 2**32 - 1)
+ENTRIES = st.builds(Entry, weight=COUNTS, joined=st.integers(0, 2**56 - 1), computed=COUNTS)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

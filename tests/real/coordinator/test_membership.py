@@ -79,6 +79,36 @@ def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
     assert team.membership.roster.here == []
 
 
+def test_a_worker_that_comes_back_is_in_the_next_group_and_others_tell_no_more_of_it():
+    team = Team()
+    team.joins(0, 0, 1, 2)
+    team.membership.lose(NAMES[1])
+    team.told.clear()
+    team.membership.join(NAMES[1])
+    assert team.told == regroup(2, [0, 1, 2], 0, 2, 1)
+    assert team.joins(1, 0, 1, 2) == []
+    team.membership.has_joined(NAMES[1])
+    team.wait(100)
+
+
+def test_a_worker_that_leaves_as_another_joins_may_be_the_one_that_has_the_model():
+    team = Team()
+    team.joins(0, 0, 1, 2)
+    team.membership.lose(NAMES[1])
+    team.membership.join(NAMES[1])
+    assert team.hear((0, Leave(0))) == regroup(3, [1, 2], 0, 1, 2)
+
+
+def test_a_worker_that_comes_back_and_is_not_given_the_model_in_time_ends_the_run():
+    team = Team(timeout_s=5)
+    team.joins(0, 0, 1, 2)
+    team.membership.lose(NAMES[1])
+    team.membership.join(NAMES[1])
+    team.joins(1, 0, 2)
+    with pytest.raises(RunError, match=r"^worker-1 did not come to all-reduce 1 within 5 s"):
+        team.wait(6)
+
+
 @pytest.mark.parametrize("first", ["the break", "the end"])
 def test_a_group_that_broke_because_somebody_left_is_formed_anew_whichever_is_heard_first(first):
     team = Team()
@@ -217,6 +247,27 @@ def test_whoever_is_lost_has_no_part_in_the_mean():
     run.leave(1, 9, 20.0)
     _, value, applied = run.final()
     assert (value, applied) == (15.0, 180)
+
+
+def test_a_worker_that_is_back_has_a_part_in_the_mean_again():
+    run = Asked(own=True, every_s=1.0)
+    run.snapshots.lose(2)
+    run_for(run.kernel, 1)
+    run.answer(0, 6, 2.0, 1)
+    run.snapshots.join(2)
+    assert run.asked[2:] == [(NAMES[2], TakeSnapshot(1))]
+    run.answer(1, 6, 4.0, 1)
+    assert run.evaluated == []
+    run.answer(2, 6, 9.0, 1)
+    assert run.evaluated == [(6, 5.0)]
+
+
+def test_a_worker_that_is_back_is_not_asked_for_what_others_are_asked_for():
+    run = Asked(own=False, every_updates=5)
+    run.snapshots.lose(0)
+    run.asked.clear()
+    run.snapshots.join(0)
+    assert run.asked == []
 
 
 def test_nobody_left_anything():

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     part: Contribution
     weight: int  # iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
-    computed: int = 0  # iterations of the worker until then
+    computed: int  # iterations of the worker until then
 
 
 def digits_of(entry: Entry) -> list[float]:
