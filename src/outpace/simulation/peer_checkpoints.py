@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ class PeerSaving:
     meanwhile, each is saved when it has the result; none can have the next one before all have.
     Workers with models of their own (`PeerStrategy.saved_apart`) are saved together after any
     iteration of one of them; what others compute then is computed again.
+    Workers that have left the run are not waited for. If it goes on from here, one that was lost
+    begins with the others again, and one that had finished has nothing more to do.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class PeerSaving:
         self._saved: dict[int, ShardState] = {}  # by worker
         first = run.resume.first if run.resume else [0] * run.experiment.workers
         self._begins = dict(enumerate(first))  # by worker: the iteration that it computes
+        # By worker that has left: the iteration after its last one; None: it was lost.
+        self._gone: dict[int, int | None] = {}
 
     def begin(self) -> None:
         """Take the first checkpoint of a run that has none; before any event."""
@@ -68,7 +72,8 @@ class PeerSaving:
             return
         run = self._run
         iterations = dict.fromkeys(range(run.experiment.workers), iteration)
-        self._write(run.state(iterations, run.parameters_of(worker)), run.own_states(iterations))
+        own = run.own_states(self._without_lost(iterations))
+        self._write(run.state(iterations, run.parameters_of(worker)), own)
 
     def gather(self, worker: int, results: int, state: Callable[[], ShardState]) -> None:
         """Save a worker if it is time to: others say at other times that they can be saved.
@@ -81,20 +86,54 @@ class PeerSaving:
             return
         self._saved[worker] = state()
         self._gathered(worker)
+        self._write_gathered()
+
+    def _write_gathered(self) -> None:
+        """Write the checkpoint of workers that are saved one after the other, if it has all."""
         run, saved = self._run, self._saved
-        if len(saved) == run.experiment.workers:
-            self._open = None
-            iterations = {worker: state.clock for worker, state in saved.items()}
-            own = [saved[worker] for worker in sorted(saved)]
-            self._write(run.state(iterations, run.parameters_of(worker)), own)
+        if len(saved.keys() | self._gone.keys()) < run.experiment.workers:
+            return
+        self._open = None
+        iterations = self._of_all({worker: state.clock for worker, state in saved.items()})
+        own = [state for _, state in sorted(saved.items())]
+        self._write(run.state(iterations, run.parameters_of(own[0].shard)), own)
 
     def apart(self, worker: int, iteration: int) -> None:
         """Save the run if it is time to: a worker with a model of its own begins an iteration."""
         self._begins[worker] = iteration
         if self._is_due:
             self._is_due = False
-            run, begins = self._run, self._begins
-            self._write(run.state(begins, run.mean()), run.own_states(begins))
+            self._write_apart()
+
+    def _write_apart(self) -> None:
+        run, begins = self._run, self._of_all(self._without_lost(self._begins))
+        own = run.own_states(self._without_lost(begins))
+        self._write(run.state(begins, run.mean()), own)
+
+    def leave(self, worker: int, after: int | None, results: int) -> None:
+        """A worker leaves the run, and is not waited for any more.
+
+        Args:
+            after: the iteration after its last one; None: it was lost.
+            results: of all-reduces that have ended.
+        """
+        self._gone[worker] = after
+        if self._open is None or worker in self._saved:
+            return
+        if results == self._open:
+            self._write_gathered()
+        else:  # it had later results, and was not saved before, because it was about to finish
+            self._open, self._is_due = None, True
+
+    def _without_lost(self, iterations: Mapping[int, int]) -> dict[int, int]:
+        lost = {worker for worker, after in self._gone.items() if after is None}
+        return {worker: begins for worker, begins in iterations.items() if worker not in lost}
+
+    def _of_all(self, iterations: Mapping[int, int]) -> dict[int, int]:
+        """Add the workers that have left to the iterations with which workers begin."""
+        furthest = max(iterations.values())
+        left = {n: furthest if after is None else after for n, after in self._gone.items()}
+        return left | dict(iterations)
 
     def _is_time(self, results: int) -> bool:
         """True if a checkpoint is due, and no other worker has had so many results."""

@@ -99,6 +99,11 @@ class SimulatedPeer(Computing):
         return gradient
 
     @property
+    def next_iteration(self) -> int:
+        """The iteration after the last one that the worker has computed."""
+        return max(self.first_iteration, self._iteration + 1)
+
+    @property
     def computed_since_joining(self) -> Time:
         """Time (ns) that the worker has computed, including a computation under way."""
         since = self._computing_since

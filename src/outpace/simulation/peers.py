@@ -119,8 +119,8 @@ class PeerSimulation(VirtualRun):
 
     def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
         """Return what workers have beside the model when they begin these iterations; copies."""
-        workers = sorted(iterations) if self._strategy.has_own else ()
-        blocks = [self.own_block(worker) for worker in workers]
+        workers = iterations if self._strategy.has_own else ()
+        blocks = {worker: self.own_block(worker) for worker in workers}
         return states_of_workers(blocks, iterations, apart=self._strategy.saved_apart)
 
     def mean(self) -> Value:
@@ -266,12 +266,21 @@ class PeerSimulation(VirtualRun):
         return partner_of(worker, iteration, others, self.experiment.seed)
 
     def _leave(self, worker: int) -> None:
+        self._note_end_of_saving(worker, self.contexts[worker].next_iteration)
         self._left.add(worker)
         self._all_reduces.leave(worker)
         self.meetings.leave(worker)
         self._exchanges.leave(
             worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
         )
+
+    def _note_end_of_saving(self, worker: int, after: int | None) -> None:
+        """Wait for a worker no more with checkpoints, before others go on without it.
+
+        after: see `PeerSaving.leave`.
+        """
+        if self._saving is not None:
+            self._saving.leave(worker, after, self._all_reduces.ended)
 
     def _average(self, one: int, other: int) -> None:
         blocks = [self._own[one], self._own[other]]

@@ -51,6 +51,34 @@ def test_without_a_checkpoint_or_by_choice_the_others_go_on(strategy, changes):
     assert [(row["worker"], row["start_ns"]) for row in rows] == [(1, 1_030_000_000)]
 
 
+@pytest.mark.parametrize("strategy", PEERS)
+def test_checkpoints_go_on_without_a_worker_that_is_lost(strategy):
+    found = ran(strategy, CRASH, on_worker_loss="continue")
+    last = found.run.last_checkpoint
+    assert (last.number, last.now) > (5, 1_700_000_000)  # one each 0.3 s, until 2 s or later
+    assert last.first[1] == max(last.first)  # it would begin with the others again
+
+
+def test_checkpoints_go_on_when_a_worker_has_finished():
+    slow = {"kind": "slow", "at_s": 0.0, "worker": 1, "for_s": 100.0, "factor": 3.0}
+    changes = {"compute": {"kind": "constant", "mean_s": 0.1}, "network": None}
+    found = ran("hpsgd", slow, {**CRASH, "at_s": 5.0, "worker": 2}, **changes)
+    # Workers 0 and 2 have finished at 2 s. Worker 1 computes until 6 s, and 5 s is too late to fail.
+    assert found.recovery.restarts == 0
+    assert found.counts.eq(1).all()
+    assert found.run.last_checkpoint.now > 5_400_000_000
+    again = ran("hpsgd", slow, {**CRASH, "at_s": 5.0}, **changes)
+    assert again.recovery.restarts == 1
+    assert again.counts.eq(1).all()
+    assert again.time_s < 6 + 0.21 + 0.6 + 0.3  # worker 1 repeats less than the interval
+
+
+def test_the_model_of_a_lost_worker_is_not_in_the_mean():
+    found = ran("psgd", CRASH, on_worker_loss="continue")
+    assert found.counts[0].eq(1.5).all()  # the mean of two models, times three
+    assert found.counts[1].eq(0).all()
+
+
 def test_a_run_that_shall_stop_ends_with_the_loss():
     with pytest.raises(RunError, match=r"worker-1 was killed by SIGKILL \(after 1.04"):
         ran("ssgd", CRASH, on_worker_loss="stop")

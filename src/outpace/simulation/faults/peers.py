@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import CheckpointKeeper
@@ -23,6 +23,7 @@ from outpace.simulation.peers import PeerSimulation
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
+from outpace.sync.peers.parameters import average
 from outpace.tasks import Workload
 
 
@@ -54,6 +55,11 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._finished.add(context.worker)
         self._end_if_over()
 
+    @property
+    def last_checkpoint(self) -> Kept | None:
+        """The checkpoint from which all would begin again."""
+        return None if self._kept_saving is None else self._kept_saving.last
+
     def stand_still_to_write(self, size_bytes: int) -> Time:
         """Let all workers write a checkpoint; return how long that takes."""
         writing = nanoseconds(self._repairs.writing_s(size_bytes))
@@ -70,7 +76,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     def _lose_process(self, process: Process, how: str) -> None:
         worker, experiment = self._numbers[process.name], self.experiment
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
-        kept = None if self._kept_saving is None else self._kept_saving.last
+        kept = self.last_checkpoint
         if experiment.on_worker_loss == "restart" and kept is not None:
             self._begin_all_again(loss, kept, failed, [], [worker])
             return
@@ -86,8 +92,13 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._leave_for_good(worker)
         self._end_if_over()
 
+    def mean(self) -> Value:
+        """Return the mean of the models of workers whose processes are not lost."""
+        return average([block for n, block in sorted(self._own.items()) if n not in self._gone])
+
     def _leave_for_good(self, worker: int) -> None:
         """Let the others average without this worker."""
+        self._note_end_of_saving(worker, None)
         self._left.add(worker)
         self._all_reduces.lose(worker)
         self.meetings.leave(worker)
@@ -106,7 +117,8 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._own.clear()
         self.model = self._new_model()
         (state,) = kept.states
-        own: Sequence[ShardState | None] = kept.own or [None] * self.experiment.workers
+        by_worker = {each.shard: each for each in kept.own}
+        own = [by_worker.get(worker) for worker in range(self.experiment.workers)]
         self._before = put_back(state, own, self._strategy, self.model, self.own_block)
         self._kept_saving.begin_again(kept)
 
@@ -168,6 +180,7 @@ class KeptPeerSaving(PeerSaving):
         self._is_due, self._open = False, None
         self._passed = kept.states[0].version
         self._saved.clear()
+        self._gone.clear()
         self._begins = dict(enumerate(kept.first))
 
     def soon(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from outpace.blocks.block import Phantom, Value, whole
@@ -70,7 +70,7 @@ def state_of_worker(
 
 
 def states_of_workers(
-    blocks: Sequence[ParameterBlock], iterations: Mapping[int, int], *, apart: bool
+    blocks: Mapping[int, ParameterBlock], iterations: Mapping[int, int], *, apart: bool
 ) -> list[ShardState]:
     """Return the states of workers with models of their own, when they begin these iterations.
 
@@ -83,7 +83,7 @@ def states_of_workers(
             block.optimizer_state(),
             parameters=block.read() if apart else None,
         )
-        for worker, block in enumerate(blocks)
+        for worker, block in sorted(blocks.items())
     ]
 
 

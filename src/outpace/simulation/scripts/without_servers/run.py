@@ -218,8 +218,6 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def _leave(self, worker: int) -> None:
         super()._leave(worker)
         self.left(worker)
-        if isinstance(self._saving, ScriptPeerSaving):
-            self._saving.left()
 
     def parameters(self) -> list[Block]:
         (value,) = super().parameters()

@@ -121,9 +121,7 @@ class ScriptPeerSaving(PeerSaving):
         self._stop_asking(others)
         self._ask([worker])
         self._scripts.await_again(worker)
-        self._write(
-            self._run.state(self._begins, self._run.mean()), self._run.own_states(self._begins)
-        )
+        self._write_apart()
 
     # -- what scripts do ---------------------------------------------------------------
 
@@ -136,7 +134,7 @@ class ScriptPeerSaving(PeerSaving):
         if isinstance(saved, str):
             self._give_up()
 
-    def left(self) -> None:
+    def leave(self, worker: int, after: int | None, results: int) -> None:
         """A script takes no more part in the training, so what it kept would be missing."""
         self._has_left = True
         self._scripts.abandon()
