@@ -6,9 +6,10 @@ import pytest
 
 import outpace
 from outpace.cli.base import print_comparison, print_table
+from outpace.cluster.faults import KINDS
 from outpace.experiment.compared import compared
 from outpace.report import write_report
-from outpace.report.figures.faults import parts_of
+from outpace.report.figures.faults import _KINDS, parts_of
 from outpace.report.read.runs import read_run
 
 DATA = {
@@ -25,6 +26,7 @@ DATA = {
         "schedule": [
             {"at_s": 12.5, "worker": 1},  # it is back at 20.5, and has to repeat 0.5 s
             {"at_s": 30.25, "kind": "pause", "worker": 0, "for_s": 2.0},
+            {"at_s": 35.0, "kind": "duplicate", "worker": 0},
         ],
         "recovery": {"detected_s": 1.0, "worker_s": 7.0},
     },
@@ -65,7 +67,8 @@ def test_the_report_has_a_bar_for_each_run_with_failures(folder, tmp_path):
     write_report([folder / "BSP", folder / "ASP"], page)
     text = page.read_text()
     assert "What failures cost" in text
-    assert "1 crash, 1 pause" in text
+    assert "1 crash, 1 pause, 1 message that came twice" in text
+    assert set(_KINDS) == set(KINDS)
     assert text.count("BSP: waiting for others 10.4 %") == 1
 
 

@@ -90,6 +90,21 @@ def test_work_that_scripts_do_not_do_again_is_said_to_be_lost(tmp_path):
     assert "after 0.500 s, 2 scripts anew; resumed" in _interrupted(run).replace("\xa0", " ")
 
 
+@pytest.mark.parametrize(
+    "summary", [{"wall_time_s": 9.0, "restarts": 0}, {"faults": {"worker_losses": 1}}]
+)
+def test_a_worker_that_was_lost_for_good_is_shown_though_none_was_restarted(tmp_path, summary):
+    folder = make_run(tmp_path / "run", accuracy=CURVE, **summary)
+    sink = ParquetSink(folder / files.TRACE)
+    trace = Trace(sink)
+    Interruptions(trace).removed(1, 4_000_000_000)
+    trace.flush()
+    sink.close()
+    assert "worker 1 was lost at 4.00 s for good" in _interrupted(*read_runs([folder])).replace(
+        "\xa0", " "
+    )
+
+
 def test_a_server_that_came_back_alone_did_not_stop_the_workers(tmp_path):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
     write_waiting_trace(folder)

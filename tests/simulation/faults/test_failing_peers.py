@@ -63,7 +63,7 @@ def test_checkpoints_go_on_when_a_worker_has_finished():
     slow = {"kind": "slow", "at_s": 0.0, "worker": 1, "for_s": 100.0, "factor": 3.0}
     changes = {"compute": {"kind": "constant", "mean_s": 0.1}, "network": None}
     found = ran("hpsgd", slow, {**CRASH, "at_s": 5.0, "worker": 2}, **changes)
-    # Workers 0 and 2 have finished at 2 s. Worker 1 computes until 6 s, and 5 s is too late to fail.
+    # Workers 0 and 2 have finished at 2 s, too early to fail. Worker 1 computes until 6 s.
     assert found.recovery.restarts == 0
     assert found.counts.eq(1).all()
     assert found.run.last_checkpoint.now > 5_400_000_000

@@ -41,7 +41,8 @@ class Interruption(NamedTuple):
 def interruptions(run: Run) -> list[Interruption]:
     """Return the interruptions of a run, in the order of time; [] if it had none."""
     known = (run.number("restarts"), run.number("updates_lost"), run.summary.get("resumed_from"))
-    if not any(known):
+    # Of a worker that was lost for good only the trace says so, and faults of a simulation.
+    if not (any(known) or run.real or run.number("faults", "worker_losses")):
         return []
     try:
         return _read(run.trace)
