@@ -139,3 +139,13 @@ def test_a_script_that_keeps_other_objects_is_not_resumed(places):
     other = KeptState(ScriptModel(script.model, script.optimizer), {}, True)
     with pytest.raises(outpace.ConfigError, match=r"got no further objects, and .* has scheduler"):
         other.restore(state)
+
+
+def test_a_script_with_other_parameter_groups_is_not_resumed_and_stays_as_it_is(places):
+    state = Script().kept.state()
+    script = Script()
+    script.scheduler.last_epoch = 7
+    script.optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+    with pytest.raises(outpace.ConfigError, match=r"with 2 parameter groups, .* has 1: resume"):
+        script.kept.restore(state)
+    assert script.scheduler.last_epoch == 7

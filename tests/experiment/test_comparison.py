@@ -211,6 +211,8 @@ def test_a_comparison_is_resumed_where_it_stopped(tmp_path):
         compare(chosen, out, seeds=2)
     with pytest.raises(ConfigError, match="there is nothing to resume"):
         compare(chosen, tmp_path / "nowhere", seeds=2, resume=True)
+    with pytest.raises(ConfigError, match="is the folder of one run, not of a comparison"):
+        compare(chosen, out / "BSP" / "seed-0", seeds=2, resume=True)
 
 
 def test_a_run_that_fails_leaves_the_others_and_counts_as_failed(tmp_path):

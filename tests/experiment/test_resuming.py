@@ -205,7 +205,11 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     def problem(*arguments):
         return refused(capsys, "simulate", "--resume", *arguments)
 
-    assert "not the folder of a run: it has no config.yaml" in problem("nothing")
+    assert "nothing: there is no such folder" in problem("nothing")
+    (tmp_path / "empty").mkdir()
+    assert "not the folder of a run: it has no config.yaml" in problem("empty")
+    for inside in ("run/checkpoints", "run/checkpoints/000001"):
+        assert f"{inside} is a part of the run in run: give that folder" in problem(inside)
     for of, made in (("compare", "all/BSP/config.yaml"), ("sweep", "many/study.journal")):
         (tmp_path / made).parent.mkdir(parents=True)
         (tmp_path / made).touch()

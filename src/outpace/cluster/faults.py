@@ -190,14 +190,14 @@ class Faults:
             if law.kind == "crash":
                 yield (
                     f"faults.{key}: the processes of scripts cannot be started again in virtual "
-                    "time yet: choose a kind that is no crash, or use a task with layers of the "
+                    "time yet: choose another kind than crash, or use a task with layers of the "
                     "same sizes, such as task={kind: timing, layers: [...]}"
                 )
             elif law.kind in _SILENT and (law.for_s or 0) > self.recovery.lease_s:
                 yield (
                     f"faults.{key}.for_s: after {self.recovery.lease_s:g} s (faults.recovery."
                     "lease_s) a process counts as lost, and those of scripts cannot be started "
-                    "again in virtual time yet: choose at most so long"
+                    f"again in virtual time yet: choose at most {self.recovery.lease_s:g} s"
                 )
 
     def contradictions(self, workers: int, servers: int) -> Iterator[str]:

@@ -81,6 +81,15 @@ def prepared(runs: Sequence[Run], out: Path) -> dict[Run, str | None]:
         )
     if not out.is_dir():
         raise ConfigError(f"{out} is not a folder: there is nothing to resume")
+    for file, of in (
+        (files.CONFIG, "one run"),
+        (files.JOURNAL, "a sweep"),
+        (files.ADVICE, "advice"),
+    ):
+        if (out / file).exists():
+            raise ConfigError(
+                f"{out} is the folder of {of}, not of a comparison: choose another one"
+            )
     there = [run for run in runs if _is_there(run, out)]
     ended: dict[Run, str | None] = {run: None for run in there if _is_complete(run.folder)}
     for run in there:

@@ -124,7 +124,7 @@ class RealRun:
             can_restart=outside is None,
             advises_checkpoint=experiment.checkpoint is None,
         )
-        self._unrepeated = Unrepeated(log)
+        self._unrepeated = Unrepeated(log, resume)
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None

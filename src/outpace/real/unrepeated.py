@@ -13,11 +13,18 @@ from outpace.sync.membership.orders import Removed, Start
 
 
 class Unrepeated(RunObserver):
-    """Says whose scripts begin anew: those that give `outpace.attach` nothing to keep."""
+    """Says whose scripts begin anew: those that give `outpace.attach` nothing to keep.
 
-    def __init__(self, log: Log) -> None:
+    Args:
+        resume: where the run goes on; None: it begins.
+    """
+
+    def __init__(self, log: Log, resume: ResumePoint | None = None) -> None:
         self._log = log
         self._lost_since = 0, 0  # a checkpoint, and the iterations after it
+        if resume is not None:  # with those that a session before has lost since the checkpoint
+            known = ResumePoint.of(resume.checkpoint, resume.experiment).recovery.updates_lost
+            self._lost_since = resume.number, resume.recovery.updates_lost - known
         self._coordinator: Coordinator
 
     def attach(self, coordinator: Coordinator) -> None:

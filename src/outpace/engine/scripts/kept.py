@@ -23,6 +23,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import packed_tree
 from outpace.support.place import HERE
+from outpace.support.words import plural
 
 NOT_ATTACHED: Final = (
     "checkpoint: a script for DistributedDataParallel cannot be saved unless it says what it "
@@ -113,12 +114,17 @@ class KeptState:
                 f"outpace.attach got {_listed(names)}, and the checkpoint has "
                 f"{_listed(set(kept))}: resume with the script that the run was made with"
             )
+        groups, settings = self._script.optimizer.param_groups, state["settings"]
+        if len(groups) != len(settings):
+            raise ConfigError(
+                f"outpace.attach got an optimizer with {plural(len(groups), 'parameter group')}, "
+                f"and that of the checkpoint has {len(settings)}: resume with the script that the "
+                "run was made with"
+            )
         for name, each in self._objects.items():
             each.load_state_dict(kept[name])
-        for group, settings in zip(
-            self._script.optimizer.param_groups, state["settings"], strict=True
-        ):
-            group.update(settings)
+        for group, of_group in zip(groups, settings, strict=True):
+            group.update(of_group)
         self._script.load_buffers(state["buffers"])
         if (random := state.get("random")) is None:
             HERE.data.restore(state["data"], lambda: None)

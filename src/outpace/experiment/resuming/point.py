@@ -15,9 +15,11 @@ from outpace.config.reading import to_plain
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError
+from outpace.experiment.resuming.command import Began, resume_command
 from outpace.experiment.sources import TaskLike, as_experiment
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
+from outpace.record.checkpoints.reading import CHECKPOINTS
 from outpace.record.segments import SegmentedSink
 from outpace.record.status import read_status
 from outpace.record.trace import Trace
@@ -130,6 +132,11 @@ def resumption(
 
 def _not_of_a_run(folder: Path) -> str:
     """Return the error for a folder without a configuration, which may hold several runs."""
+    if not folder.is_dir():
+        return f"{folder}: there is no such folder"
+    run = folder.parent.parent if folder.parent.name == CHECKPOINTS else folder.parent
+    if CHECKPOINTS in (folder.name, folder.parent.name) and (run / files.CONFIG).exists():
+        return f"{folder} is a part of the run in {run}: give that folder"
     where = shlex.quote(str(folder))
     if (folder / files.JOURNAL).exists():
         return f"{folder} is of outpace sweep: use outpace sweep CONFIG --out {where} --resume"
@@ -146,9 +153,9 @@ def _require_resumable(folder: Path, command: str) -> None:
     summary = files.read_summary(folder)
     if summary.get("status") == "complete":
         raise ConfigError(f"{folder}: this run is complete; there is nothing to resume")
-    other = {"simulate": "run", "run": "simulate"}[command]
+    other: Began = "run" if command == "simulate" else "simulate"
     if _TIMES[other] in summary and _TIMES[command] not in summary:
-        raise ConfigError(f"{folder} is of outpace {other}: use outpace {other} --resume {folder}")
+        raise ConfigError(f"{folder} is of outpace {other}: use {resume_command(other, folder)}")
 
 
 def _count_unrepeated(folder: Path, point: ResumePoint) -> None:

@@ -29,7 +29,6 @@ from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.saving.base import Saving
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.net.messages import StopRun
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Session
@@ -170,7 +169,7 @@ class Coordinator:
             self.checkpoints.start()
         await ending.finish(self.workers, WIND_DOWN_S, or_left=True)
         await ending.hand_in(WIND_DOWN_S)
-        if isinstance(self.checkpoints, CheckpointsOfWorkers):  # some wait, to be saved
+        if self.checkpoints is not None:  # some workers may wait, to be saved
             for name in self.losses.awaited(self.checkpoints.waiting):
                 self.listener.send(name, StopRun("the run is over"))
         ending.reason = None

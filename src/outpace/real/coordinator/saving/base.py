@@ -149,6 +149,11 @@ class Checkpoints(ABC):
 
     # -- workers -------------------------------------------------------------------
 
+    @property
+    def waiting(self) -> list[str]:
+        """The workers that have finished and wait, because their models are saved."""
+        return []
+
     def left(self, name: str, *, ended: bool) -> None:  # noqa: B027  # matters for scripts only
         """A worker takes no more part in the training. ended: its script has come to its end."""
 

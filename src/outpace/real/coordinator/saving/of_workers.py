@@ -135,7 +135,6 @@ class CheckpointsOfWorkers(Checkpoints):
 
     @property
     def waiting(self) -> list[str]:
-        """The workers that have finished and wait, because their models are saved."""
         return [worker_name(each) for each in sorted(self._finished)] if self._waits else []
 
     @property
