@@ -26,10 +26,10 @@ from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
 from outpace.real.coordinator import architecture
 from outpace.real.coordinator import parts as coordinator_parts
-from outpace.real.coordinator.coordinator import JOIN_S
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.saving import scripts, sent_parts
 from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
@@ -253,19 +253,16 @@ class FuzzedCoordinator:
             mock.patch.object(architecture, "WritingThread", ThreadAtOnce),
         ):
             self._parts = parts = Parts(
-                experiment,
-                Session(1, FIRST, 10.0, None),
-                {},
-                Trace(NoSink()),
-                lambda *_: None,
-                lambda _: None,
-                JOIN_S,
-                "127.0.0.1",
-                rule,
-                None,
-                None,
-                Saving(files, files.complete),
-                None,
+                CoordinatorSetting(
+                    experiment=experiment,
+                    session=Session(1, FIRST, 10.0, None),
+                    keys={},
+                    trace=Trace(NoSink()),
+                    evaluate=lambda *_: None,
+                    log=lambda _: None,
+                    rule=rule,
+                    saving=Saving(files, files.complete),
+                )
             )
         transport: Any = parts.transport
         self._listener, *store = transport.listeners

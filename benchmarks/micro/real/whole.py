@@ -19,6 +19,7 @@ from outpace.experiment.sources import as_experiment
 from outpace.kernel import Kernel
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.coordinator.coordinator import Coordinator
+from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.net.transport import Session, new_keys
@@ -128,12 +129,14 @@ def whole(
         return Session(run_id, 0, LEASE_S, pairs.get(name))
 
     coordinator = Coordinator(
-        experiment,
-        session(COORDINATOR),
-        public,
-        Trace(MemorySink()),
-        lambda *_: None,
-        lambda text: print(text, file=sys.stderr),
+        CoordinatorSetting(
+            experiment=experiment,
+            session=session(COORDINATOR),
+            keys=public,
+            trace=Trace(MemorySink()),
+            evaluate=lambda *_: None,
+            log=lambda text: print(text, file=sys.stderr),
+        )
     )
     group = LocalLauncher(coordinator.clock, coordinator.losses.process_ended)
     results = []

@@ -20,6 +20,7 @@ from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.fitting import FittingBeside
 from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import FIRST, Keys, Session, new_keys
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
@@ -99,20 +100,22 @@ class Attempt:
         self.history: History | None = None  # of the rule that cuts iterations off
         address = setting.address if setting.outside is None else setting.outside.host
         coordinator = self.coordinator = Coordinator(
-            experiment,
-            sessions[COORDINATOR],
-            public,
-            setting.trace,
-            evaluate,
-            setting.log,
-            setting.training.join_s,
-            address=address,
-            rule=self._rule(),
-            warn=setting.warn,
-            timing=setting.timing,
-            saving=setting.saving,
-            resume=resume,
-            origin=origin,
+            CoordinatorSetting(
+                experiment=experiment,
+                session=sessions[COORDINATOR],
+                keys=public,
+                trace=setting.trace,
+                evaluate=evaluate,
+                log=setting.log,
+                join_s=setting.training.join_s,
+                address=address,
+                rule=self._rule(),
+                warn=setting.warn,
+                timing=setting.timing,
+                saving=setting.saving,
+                resume=resume,
+            ),
+            origin,
         )
         endpoint, key = coordinator.listener.endpoint, public.get(COORDINATOR, "")
         self._links = {

@@ -21,23 +21,13 @@ import contextlib
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
 from outpace.kernel import WalkerError
-from outpace.predict.interface import Rule
-from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.messages import StopRun
-from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Session
-from outpace.real.net.zeromq.transport import LOOPBACK
-from outpace.record.timing import Timing
-from outpace.record.trace import Trace
 from outpace.support.units import Time, nanoseconds
 
-JOIN_S: Final = 120.0  # for the slowest process to start and make its task
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
 
@@ -46,62 +36,23 @@ class Coordinator:
     """The coordinator of one run.
 
     Args:
-        keys: public key of each process; empty in an insecure run.
-        evaluate: called with consistent snapshots of the parameters; it may call `end`.
-        join_s: seconds for the processes to come through each phase before the training.
-        address: of this machine, at which the processes reach it.
-        rule: decides when an iteration is cut off; None if none is.
-        warn: called with a line for each warning; None: `log`.
-        timing: takes the times of messages and computations; None: they are dropped.
-        saving: where checkpoints go; None: none are taken.
-        resume: where the run goes on; None: it begins.
         origin: value of the monotonic clock when the time of the run began; None: it begins, or
-            goes on at the time of `resume`.
+            goes on at the time of `setting.resume`.
 
     Raises:
         ConfigError: it cannot listen at the address.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        session: Session,
-        keys: dict[str, str],
-        trace: Trace,
-        evaluate: Evaluate,
-        log: Log,
-        join_s: float = JOIN_S,
-        address: str = LOOPBACK,
-        rule: Rule | None = None,
-        warn: Log | None = None,
-        timing: Timing | None = None,
-        saving: Saving | None = None,
-        resume: ResumePoint | None = None,
-        origin: int | None = None,
-    ) -> None:
-        parts = self._parts = Parts(
-            experiment,
-            session,
-            keys,
-            trace,
-            evaluate,
-            log,
-            join_s,
-            address,
-            rule,
-            warn,
-            timing,
-            saving,
-            resume,
-        )
-        self.experiment = experiment
+    def __init__(self, setting: CoordinatorSetting, origin: int | None = None) -> None:
+        parts = self._parts = Parts(setting)
+        self.experiment = setting.experiment
         self.workers, self.servers = parts.workers, parts.servers
         self.clock, self.kernel, self.listener = parts.clock, parts.kernel, parts.listener
         self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers, self.processes = parts.observers, parts.processes
         self.started = self.over = False
-        self._ending, self._resume, self._origin = parts.ending, resume, origin
+        self._ending, self._resume, self._origin = parts.ending, setting.resume, origin
 
     @property
     def unrepeatable(self) -> Collection[int]:

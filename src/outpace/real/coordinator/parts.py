@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import leaves_behind
-from outpace.errors import ConfigError
 from outpace.kernel import Kernel
-from outpace.predict.interface import Rule
 from outpace.real.coordinator.architecture import Making
 from outpace.real.coordinator.ending import Ending
-from outpace.real.coordinator.evaluation.snapshots import Evaluate, Snapshots
+from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import Observers
@@ -22,22 +18,19 @@ from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.rejoining import PeerReplacements
 from outpace.real.coordinator.replacements import Processes, Replacements, RunAround
 from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.saving.base import Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
+from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.survival import Survival
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go
-from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Handlers, Session, Transport
+from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
-from outpace.record.timing import Timing
 from outpace.record.totals import Totals
-from outpace.record.trace import Trace
 from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
 from outpace.tasks import Script
 
@@ -45,7 +38,7 @@ _BEFORE: Final = "the run until its checkpoint"  # a name for its sums
 
 
 class Parts:
-    """The parts of the coordinator of one run; see `Coordinator` for the arguments.
+    """The parts of the coordinator of one run.
 
     Attributes:
         store: endpoint of the store through which processes find each other; empty: there is none.
@@ -54,32 +47,19 @@ class Parts:
         ConfigError: it cannot listen at the address.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        session: Session,
-        keys: dict[str, str],
-        trace: Trace,
-        evaluate: Evaluate,
-        log: Log,
-        join_s: float,
-        address: str,
-        rule: Rule | None,
-        warn: Log | None,
-        timing: Timing | None,
-        saving: Saving | None,
-        resume: ResumePoint | None,
-    ) -> None:
+    def __init__(self, setting: CoordinatorSetting) -> None:
+        experiment, resume, log = setting.experiment, setting.resume, setting.log
+        keys, address = setting.keys, setting.address
+        self._setting = setting
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
-        self._experiment, self._join_s, self._log = experiment, join_s, log
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.observers = Observers()
         self.processes = Processes()
-        first_gradients = SameGradients(self.workers, warn or log)
+        first_gradients = SameGradients(self.workers, setting.log_warning)
         self.announced = Announcements(self.kernel)
-        self.transport: Transport = ZeroMQTransport(COORDINATOR, session, self.clock, log)
+        self.transport: Transport = ZeroMQTransport(COORDINATOR, setting.session, self.clock, log)
         try:
             self.listener = self.transport.listen(
                 address,
@@ -97,22 +77,22 @@ class Parts:
             totals_of: dict[str, Totals] = {}
             if resume is not None:
                 totals_of[_BEFORE] = resume.totals
-            self.kept = self._kept(saving, resume)
+            self.kept = self._kept()
             self.architecture, self.checkpoints = Making(
                 experiment=experiment,
                 kernel=self.kernel,
                 clock=self.clock,
                 listener=self.listener,
-                trace=trace,
-                evaluate=evaluate,
-                rule=rule,
-                saving=saving,
+                trace=setting.trace,
+                evaluate=setting.evaluate,
+                rule=setting.rule,
+                saving=setting.saving,
                 resume=resume,
                 totals_of=totals_of,
                 store=self.store,
                 sent=self.kept.sent,
             ).architecture()
-        except ConfigError:
+        except BaseException:
             self.transport.close()
             raise
         self.snapshots: Snapshots = self.architecture.snapshots
@@ -120,7 +100,7 @@ class Parts:
             self.kernel,
             self.listener,
             self.servers,
-            session.lease_s,
+            setting.session.lease_s,
             lambda lost: self.survival.go_on_without(lost),
             self._announce,
         )
@@ -131,14 +111,14 @@ class Parts:
             self.losses,
             self._announce,
             totals_of,
-            trace,
+            setting.trace,
             log,
             first_gradients,
             experiment.workers,
-            Timing(lambda _: None) if timing is None else timing,
+            setting.timing,
             self.checkpoints,
             self.observers,
-            warn or log,
+            setting.log_warning,
         )
         self.survival = Survival(
             experiment,
@@ -176,12 +156,14 @@ class Parts:
             self.announced,
             self.kept,
             resume,
-            join_s,
+            setting.join_s,
         )
 
-    def _kept(self, saving: Saving | None, resume: ResumePoint | None) -> KeptScripts:
-        """Return what sends scripts what they go on with."""
-        experiment, task = self._experiment, self._experiment.task
+    def _kept(self) -> KeptScripts:
+        """Return the object that sends scripts the states with which they go on."""
+        setting = self._setting
+        experiment, saving, resume = setting.experiment, setting.saving, setting.resume
+        task = experiment.task
         if experiment.peers is not None and isinstance(task, Script) and task.is_elsewhere:
             return SentCheckpoint(experiment, self.listener, resume)
 
@@ -206,7 +188,7 @@ class Parts:
 
     def replacements(self) -> Replacements | None:
         """Return what brings lost workers back alone; None if none can come back alone."""
-        experiment, architecture = self._experiment, self.architecture
+        experiment, architecture = self._setting.experiment, self.architecture
         if isinstance(architecture, WithServers):
             servers = [server_name(server) for server in range(experiment.servers)]
             passes_over = leaves_behind(experiment)
@@ -230,8 +212,8 @@ class Parts:
 
     def _run_around(self) -> RunAround:
         return RunAround(
-            self._experiment,
-            self._join_s,
+            self._setting.experiment,
+            self._setting.join_s,
             self.kernel,
             self.listener,
             self.losses,
@@ -240,7 +222,7 @@ class Parts:
             self.survival.has_lost,
             self.survival.has_begun_again,
             self.observers,
-            self._log,
+            self._setting.log,
             self.kept,
             self.go,
             lambda: self.ending.order,

@@ -1,0 +1,56 @@
+"""The arguments of a coordinator, which its parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint
+from outpace.predict.interface import Rule
+from outpace.real.coordinator.evaluation.snapshots import Evaluate
+from outpace.real.coordinator.saving.base import Saving
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Session
+from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.record.timing import Timing
+from outpace.record.trace import Trace
+
+JOIN_S: Final = 120.0  # for the slowest process to start and make its task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSetting:
+    """The arguments of a `Coordinator`.
+
+    Attributes:
+        keys: public key of each process; empty in an insecure run.
+        evaluate: called with consistent snapshots of the parameters; it may call
+            `Coordinator.end`.
+        join_s: seconds for the processes to come through each phase before the training.
+        address: of this machine, at which the processes reach it.
+        rule: decides when an iteration is cut off; None if none is.
+        warn: called with a line for each warning; None: `log`.
+        timing: takes the times of messages and computations.
+        saving: where checkpoints go; None: none are taken.
+        resume: where the run goes on; None: it begins.
+    """
+
+    experiment: Experiment
+    session: Session
+    keys: dict[str, str]
+    trace: Trace
+    evaluate: Evaluate
+    log: Log
+    join_s: float = JOIN_S
+    address: str = LOOPBACK
+    rule: Rule | None = None
+    warn: Log | None = None
+    timing: Timing = field(default_factory=lambda: Timing(lambda _: None))
+    saving: Saving | None = None
+    resume: ResumePoint | None = None
+
+    @property
+    def log_warning(self) -> Log:
+        """Takes a line for each warning."""
+        return self.warn or self.log
