@@ -28,7 +28,7 @@ from outpace.real.coordinator import architecture
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.saving import scripts, sent_parts
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,

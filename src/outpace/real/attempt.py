@@ -19,7 +19,7 @@ from outpace.predict.rules.history import History
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.fitting import FittingBeside
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import FIRST, Keys, Session, new_keys

@@ -28,7 +28,7 @@ from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
 from outpace.real.coordinator.losses import GroupLost
 from outpace.real.coordinator.observers import AtStart
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.zeromq.transport import LOOPBACK

@@ -9,8 +9,8 @@ from tests.support.checkpoints import METRICS, Keeper, shard_state
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,

@@ -9,8 +9,8 @@ from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
+from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.net.checkpoint_messages import (
     CheckpointMissed,
     CheckpointPart,

@@ -9,8 +9,8 @@ from tests.real.coordinator.test_checkpoints import PLAN, Run
 from tests.support.checkpoints import METRICS
 
 from outpace.config.reading import experiment_from
-from outpace.real.coordinator.saving.base import SavedRun, Saving
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (

@@ -9,7 +9,7 @@ from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
-from outpace.real.coordinator.saving.base import SavedRun, Saving
+from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts, SentCheckpoint
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointPart, SentFile, TakeCheckpoint

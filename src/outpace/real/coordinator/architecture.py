@@ -14,9 +14,10 @@ from outpace.engine.scripts.redividing import require_same_workers
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
-from outpace.real.coordinator.saving.base import Checkpoints, SavedRun, Saving
+from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
+from outpace.real.coordinator.saving.open import SavedRun, Saving
 from outpace.real.coordinator.saving.scripts import CheckpointsOfScripts
 from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts
 from outpace.real.coordinator.with_servers import SchedulerResources, WithServers

@@ -9,7 +9,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
-from outpace.real.coordinator.saving.base import Saving
+from outpace.real.coordinator.saving.open import Saving
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Session
 from outpace.real.net.zeromq.transport import LOOPBACK

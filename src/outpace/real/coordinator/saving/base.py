@@ -7,20 +7,16 @@ work and writes it beside it. `sync.checkpoint` says when.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from outpace.blocks.block import Block
-from outpace.config.experiment import Experiment
-from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.errors import ProtocolError
-from outpace.kernel import Kernel
+from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import (
-    MOST_CLOCK,
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
@@ -29,11 +25,9 @@ from outpace.real.net.checkpoint_messages import (
     VersionReached,
 )
 from outpace.real.net.messages import Plan
-from outpace.real.net.transport import Listener
 from outpace.real.node.member import REPORT_EVERY_S
-from outpace.record.checkpoints import ShardRecord, Taken
-from outpace.record.totals import Totals
-from outpace.support.units import Time, nanoseconds
+from outpace.record.checkpoints import Taken
+from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
 
@@ -42,74 +36,6 @@ LONGEST_S: Final = 300.0  # for the slowest disk, after that of the first proces
 REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
 
 Answer = CheckpointPart | CheckpointMissed | CheckpointFailed | VersionReached
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """Where the checkpoints of a run go.
-
-    complete: called with a checkpoint whose parts are on the disk, their folder, and for each
-        worker whose script is saved, the time of the run at which it was; it adds what the
-        processes do not know. Raises OSError.
-    """
-
-    keeper: CheckpointKeeper
-    complete: Callable[[Taken, Path, Mapping[int, Time]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SavedRun:
-    """A run whose checkpoints are taken. `experiment.checkpoint` says when they are due.
-
-    totals_of: the sums that each process has reported. resume: where the run goes on; None: it
-    begins.
-    """
-
-    experiment: Experiment
-    kernel: Kernel
-    listener: Listener
-    saving: Saving
-    totals_of: Mapping[str, Totals]
-    resume: ResumePoint | None = None
-
-
-@dataclass(eq=False)
-class Open:
-    """A checkpoint that is being taken.
-
-    at_start: before the time of the run began. parts: what each process has sent and encoded, by
-    its number.
-    """
-
-    number: int
-    folder: Path
-    at_start: bool
-    parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
-
-    @property
-    def times(self) -> Mapping[int, Time]:
-        """For each worker whose script is saved, the time of the run at which it was."""
-        return {}
-
-
-def require_record(record: ShardRecord, workers: int | None = None) -> None:
-    """Raise ProtocolError if what a process says of its part cannot be in the index of a run.
-
-    workers: whose progress it has; None: that is not known.
-    """
-    if workers is not None and len(record.watermarks) != workers:
-        raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
-    numbers = (record.clock, record.version, record.pushes, *(1 + n for n in record.watermarks))
-    if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
-        raise ProtocolError("it saved numbers that cannot be")
-    require_names([record.file])
-
-
-def require_names(files: Iterable[str]) -> None:
-    """Raise ProtocolError if one of these files is not directly in the folder of a checkpoint."""
-    for file in files:
-        if not file or Path(file).name != file:
-            raise ProtocolError(f"it saved the file {file!r}, which is outside of the checkpoint")
 
 
 class Checkpoints(ABC):

@@ -9,7 +9,8 @@ import msgspec
 
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.base import Checkpoints, Open, SavedRun, require_record
+from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.saving.open import Open, SavedRun, require_record
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.record.checkpoints import Taken

@@ -17,14 +17,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.base import (
-    LONGEST_S,
-    Checkpoints,
-    Open,
-    SavedRun,
-    require_names,
-    require_record,
-)
+from outpace.real.coordinator.saving.base import LONGEST_S, Checkpoints
+from outpace.real.coordinator.saving.open import Open, SavedRun, require_names, require_record
 from outpace.real.net.checkpoint_messages import (
     MOST_CLOCK,
     CheckpointPart,

@@ -21,8 +21,8 @@ import torch
 from outpace.blocks.block import Block
 from outpace.engine.resuming import kept_in
 from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.base import Open, SavedRun
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.coordinator.saving.writer import written_to
 from outpace.real.net.checkpoint_messages import (
     MOST_KEPT,

@@ -18,9 +18,9 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint, kept_in, model_of
 from outpace.errors import OutpaceError, ProtocolError, RunError
-from outpace.real.coordinator.saving.base import Open, SavedRun
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers, Groups, OpenOfWorkers
+from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.coordinator.saving.writer import written_to
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (

@@ -1,0 +1,86 @@
+"""A checkpoint that is being taken in a real run, and checks of what processes say of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import CheckpointKeeper, ResumePoint
+from outpace.errors import ProtocolError
+from outpace.kernel import Kernel
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
+from outpace.real.net.transport import Listener
+from outpace.record.checkpoints import ShardRecord, Taken
+from outpace.record.totals import Totals
+from outpace.support.units import Time
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Where the checkpoints of a run go.
+
+    complete: called with a checkpoint whose parts are on the disk, their folder, and for each
+        worker whose script is saved, the time of the run at which it was; it adds what the
+        processes do not know. Raises OSError.
+    """
+
+    keeper: CheckpointKeeper
+    complete: Callable[[Taken, Path, Mapping[int, Time]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """A run whose checkpoints are taken. `experiment.checkpoint` says when they are due.
+
+    totals_of: the sums that each process has reported. resume: where the run goes on; None: it
+    begins.
+    """
+
+    experiment: Experiment
+    kernel: Kernel
+    listener: Listener
+    saving: Saving
+    totals_of: Mapping[str, Totals]
+    resume: ResumePoint | None = None
+
+
+@dataclass(eq=False)
+class Open:
+    """A checkpoint that is being taken.
+
+    at_start: before the time of the run began. parts: what each process has sent and encoded, by
+    its number.
+    """
+
+    number: int
+    folder: Path
+    at_start: bool
+    parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
+
+    @property
+    def times(self) -> Mapping[int, Time]:
+        """For each worker whose script is saved, the time of the run at which it was."""
+        return {}
+
+
+def require_record(record: ShardRecord, workers: int | None = None) -> None:
+    """Raise ProtocolError if what a process says of its part cannot be in the index of a run.
+
+    workers: whose progress it has; None: that is not known.
+    """
+    if workers is not None and len(record.watermarks) != workers:
+        raise ProtocolError(f"it saved the progress of {len(record.watermarks)} workers")
+    numbers = (record.clock, record.version, record.pushes, *(1 + n for n in record.watermarks))
+    if not all(0 <= number <= 1 + MOST_CLOCK for number in numbers):
+        raise ProtocolError("it saved numbers that cannot be")
+    require_names([record.file])
+
+
+def require_names(files: Iterable[str]) -> None:
+    """Raise ProtocolError if one of these files is not directly in the folder of a checkpoint."""
+    for file in files:
+        if not file or Path(file).name != file:
+            raise ProtocolError(f"it saved the file {file!r}, which is outside of the checkpoint")
