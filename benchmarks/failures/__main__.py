@@ -92,11 +92,11 @@ def _measured(part: str, *, quick: bool) -> list[Row]:
             lengths = (1, 8.0) if quick else (3, 60.0)
             return goodput(out, say, *lengths, ["worker"], "HPSGD")
         if part == "failure-free":
-            return failure_free(out, say, *((2, 1.0) if quick else (8, 20.0)))
+            return failure_free(out, say, *((1, 1.0) if quick else (8, 20.0)))
         if part == "overhead":
             return overhead(out, say, *((1.0, 4, 0.5, [0.0]) if quick else (100.0, 32, 5.0)))
         if part == "recovery":
-            return recovery(out, say, *((1.0, 1, ["server"]) if quick else (100.0, 5)))
+            return recovery(out, say, *((1.0, 1, ["server"], 0.2) if quick else (100.0, 5)))
         return resuming(out, say, *((1.0, 1) if quick else (100.0, 5)))
 
 

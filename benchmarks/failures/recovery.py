@@ -30,14 +30,18 @@ def recovery(
     megabytes: float,
     kills: int,
     roles: Sequence[str] = ("worker", "server"),
+    every_s: float = 1.0,
 ) -> list[Row]:
-    """Return the seconds from a kill until the process, or all of them, have begun again."""
+    """Return the seconds from a kill until the process, or all of them, have begun again.
+
+    every_s: between two checkpoints.
+    """
     rows = []
     for role in roles:
         goal = WORKER_S if role == "worker" else SERVER_S
         for size in (megabytes, None):
             config = {
-                **large(size or _SMALL_MB, checkpoint={"every_s": 1}),
+                **large(size or _SMALL_MB, checkpoint={"every_s": every_s}),
                 "stop": {"virtual_time_s": _LIMIT_S + 30 * kills},
             }
             if size is None:
