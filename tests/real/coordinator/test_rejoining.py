@@ -160,6 +160,12 @@ def test_a_worker_that_is_lost_with_the_last_model_does_not_come_back_alone():
     assert not host.architecture.can_spare(["worker-0"])  # worker-1 would wait for ever
 
 
+def test_a_worker_that_is_killed_when_it_has_left_does_not_come_back():
+    host = Host()
+    host.hear("worker-1", Leave(1))
+    assert not host.lose("worker-1")
+
+
 @pytest.mark.parametrize("ready", [False, True])
 def test_all_begin_again_if_the_others_end_before_a_worker_is_back(ready):
     host = Host(has_checkpoint=True)

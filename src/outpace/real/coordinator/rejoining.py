@@ -61,7 +61,11 @@ class PeerReplacements(Replacements):
 
     def can_take(self, lost: Collection[str]) -> bool:
         """True if these workers can come back, because another one has the model."""
-        return self._can_start and self._architecture.has_model_besides(lost)
+        architecture, losses = self._architecture, self._losses
+        # Who ends itself would do so again; who has left has nothing to do any more.
+        if any(architecture.has_left(name) or losses.has_exited(name) for name in lost):
+            return False
+        return self._can_start and architecture.has_model_besides(lost)
 
     def comes_back(self, name: str) -> bool:
         """True if this worker is lost and its successor does not take part yet."""
