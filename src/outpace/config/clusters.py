@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.config.experiment import SERVICE_TIMES
+from outpace.config.keys import SERVICE_TIMES
 from outpace.errors import ConfigError
 from outpace.support.notices import warn
 from outpace.support.randomness import generator

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from outpace.cluster.observed import Measured
-from outpace.config.experiment import FORWARD_SHARE, SERVICE_TIMES, Experiment
+from outpace.config.experiment import Experiment
+from outpace.config.keys import FORWARD_SHARE, SERVICE_TIMES
 from outpace.engine.control import ControlFunction
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError

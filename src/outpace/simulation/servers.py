@@ -15,7 +15,8 @@ import numpy as np
 
 from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
-from outpace.config.experiment import SERVICE_TIMES, Experiment
+from outpace.config.experiment import Experiment
+from outpace.config.keys import SERVICE_TIMES
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (

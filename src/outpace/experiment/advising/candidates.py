@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from outpace.config.experiment import SERVICE_TIMES, Experiment
+from outpace.config.experiment import Experiment
+from outpace.config.keys import SERVICE_TIMES
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.server_faults import of_workers

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from outpace.config.experiment import SERVICE_TIMES
+from outpace.config.keys import SERVICE_TIMES
 from outpace.experiment.calibrating import calibrate
 from outpace.experiment.explaining.model import cluster_of
 from outpace.report.explaining.charging import Floats
