@@ -10,18 +10,20 @@ from safetensors.torch import load_file
 from tests.kills.family import WORKERS, Family
 
 from outpace import load_checkpoint
+from outpace.record.event_log import LOG
 
 
 class Broken(AssertionError):
     """A promise that did not hold."""
 
 
-def check(out: Path, family: Family, iterations: int, deaths: int) -> None:
+def check(out: Path, family: Family, iterations: int, deaths: int, of_servers: int = 0) -> None:
     """Check the folder of a run that has ended.
 
     Args:
         iterations: of each worker.
         deaths: of workers.
+        of_servers: deaths of servers.
 
     Raises:
         Broken: naming the promise that did not hold.
@@ -42,9 +44,16 @@ def check(out: Path, family: Family, iterations: int, deaths: int) -> None:
         raise Broken(f"weights of gradients other than {sorted(weights)}: {sorted(wrong)}")
     missing = int((times == 0).any(dim=0).sum())
     allowed = family.in_flight * deaths
-    if not family.drops and missing > allowed:
+    comes_back = family.alone and of_servers > 0
+    if not family.drops and not comes_back and missing > allowed:
         raise Broken(f"{missing} gradients are missing, and {allowed} may be")
     if not family.drops and missing != summary["updates_lost"]:
         lost = summary["updates_lost"]
         raise Broken(f"{missing} gradients are missing, and updates_lost says {lost}")
+    if comes_back and "group-restart" in _events(out):
+        raise Broken("all processes began again, and not the server alone")
     load_checkpoint(out)
+
+
+def _events(out: Path) -> set[str]:
+    return {json.loads(line)["event"] for line in (out / LOG).read_text().splitlines()}

@@ -20,12 +20,15 @@ class Family:
         servers: 0 for strategies without servers.
         in_flight: gradients that the death of one worker may lose.
         drops: True if the strategy itself leaves gradients out.
+        alone: True if a server that dies comes back alone, without what it had applied since the
+            last checkpoint.
     """
 
     sync: Mapping[str, Any]
     servers: int = 2
     in_flight: int = 0
     drops: bool = False
+    alone: bool = False
     beside: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, iterations: int) -> dict[str, Any]:
@@ -59,8 +62,8 @@ class Family:
 
 FAMILIES: Final = {
     "bsp": Family({"kind": "bsp"}),
-    "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1),
-    "asp": Family({"kind": "asp"}, in_flight=1),
+    "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1, alone=True),
+    "asp": Family({"kind": "asp"}, in_flight=1, alone=True),
     "cutoff": Family({"kind": "cutoff", "model": "mean-5"}, in_flight=1, drops=True),
     "ssgd": Family({"kind": "ssgd"}, servers=0),
     "local-sgd": Family({"kind": "local-sgd", "every": 4}, servers=0),

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from outpace.errors import RunError
 
-OnServerLoss: TypeAlias = Literal["restart", "stop"]
+OnServerLoss: TypeAlias = Literal["restart", "restart-all", "stop"]
 
 MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
 _SET_CHECKPOINT: Final = (
@@ -32,15 +32,17 @@ class ServerLosses:
     def __init__(
         self, on_loss: OnServerLoss, *, can_restart: bool, advises_checkpoint: bool
     ) -> None:
-        self._restarts = on_loss == "restart" and can_restart
+        self._restarts = on_loss != "stop" and can_restart
         self._advises = advises_checkpoint
-        self._since: list[int] = []  # the last checkpoint at each loss, while it is the last
+        # By who begins again: the last checkpoint at each loss, while it is the last.
+        self._since: dict[str, list[int]] = {}
 
-    def require_way_on(self, loss: RunError, last: int) -> None:
-        """Count a loss; return if the run begins again from its last checkpoint.
+    def require_way_on(self, loss: RunError, last: int, alone: str = "") -> None:
+        """Count a loss; return if the run, or the server, begins again from its last checkpoint.
 
         Args:
             last: number of the last checkpoint; 0: there is none.
+            alone: name of the server that comes back alone; empty: all processes begin again.
 
         Raises:
             RunError: if there is none, if the run is to stop, or if it was lost too often since.
@@ -49,8 +51,8 @@ class ServerLosses:
             raise RunError(f"{loss}; {_SET_CHECKPOINT}") if self._advises else loss
         if not self._restarts:
             raise loss
-        self._since = [number for number in self._since if number == last]
-        self._since.append(last)
-        if len(self._since) == MOST_LOSSES:
-            since = f"the {MOST_LOSSES}th loss since checkpoint {last}"
-            raise RunError(f"{loss}: {since}; the run ends")
+        since = [number for number in self._since.get(alone, []) if number == last]
+        self._since[alone] = [*since, last]
+        if len(self._since[alone]) == MOST_LOSSES:
+            said = f"the {MOST_LOSSES}th loss since checkpoint {last}"
+            raise RunError(f"{loss}: {said}; the run ends")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
+from outpace.errors import RunError
 from outpace.predict.interface import Rule
 from outpace.predict.rules.history import History
 from outpace.real.coordinator.coordinator import Coordinator
@@ -43,6 +45,7 @@ class Setting:
     """The arguments that all attempts of a run share; see `RealRun`.
 
     address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
+    count_server_loss: see `real.coordinator.processes`.
     """
 
     experiment: Experiment
@@ -59,6 +62,7 @@ class Setting:
     launcher: MakeLauncher | None
     on_output: OnOutput
     saving: Saving | None
+    count_server_loss: Callable[[RunError, str], None]
 
 
 class Attempt:
@@ -132,7 +136,10 @@ class Attempt:
         is_lost = isinstance(experiment.task, Script) and setting.saving is None
         if setting.outside is None and not is_lost:
             coordinator.processes.start = self._start_again
-        self._places: dict[str, str] = {}  # addresses of the workers
+        if setting.outside is None and setting.saving is not None:
+            coordinator.processes.start_server = self._start_server_again
+        coordinator.processes.count_server_loss = setting.count_server_loss
+        self._places: dict[str, str] = {}  # addresses of the processes
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:
@@ -154,16 +161,13 @@ class Attempt:
     def start(self) -> None:
         """Start the processes, or have them started."""
         setting, launcher = self._setting, self.launcher
-        training, outside = setting.training, setting.outside
-        plan = training.experiment
+        outside = setting.outside
         worker_keys = {name: self._keys[name] for name in self.workers if self._keys}
-        public = {name: pair.public for name, pair in worker_keys.items()}
         saved = None if self._resume is None else self._resume.path.absolute()
         places = itertools.cycle(launcher.addresses)
         for index, name in enumerate(self.coordinator.servers):
-            address = next(places)
-            arguments = self._links[name], index, plan, public, address, saved
-            launcher.start(Role(name, serve, arguments), address)
+            self._places[name] = next(places)
+            self._start_server(index, self._links[name], saved)
         if outside is None:
             for index, name in enumerate(self.workers):
                 self._places[name] = next(places)
@@ -186,6 +190,27 @@ class Attempt:
         link = self._links[self.workers[worker]]
         session = replace(link.session, generation=generation)
         self._start_worker(worker, replace(link, session=session))
+
+    def _start_server_again(self, server: int, generation: int) -> None:
+        """Start a process for a server whose process has ended; it begins at the last checkpoint.
+
+        The workers, which have gone on, know its key.
+        """
+        assert self._setting.saving is not None
+        saved = self._setting.saving.keeper.folder
+        assert saved is not None
+        link = self._links[server_name(server)]
+        session = replace(link.session, generation=generation)
+        self._start_server(server, replace(link, session=session), saved.absolute(), alone=True)
+
+    def _start_server(
+        self, server: int, link: CoordinatorLink, saved: Path | None, *, alone: bool = False
+    ) -> None:
+        public = {name: self._keys[name].public for name in self.workers if self._keys}
+        address = self._places[link.name]
+        plan = self._setting.training.experiment
+        arguments = link, server, plan, public, address, saved, alone
+        self.launcher.start(Role(link.name, serve, arguments), address)
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
         training = self._setting.training

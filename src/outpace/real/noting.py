@@ -15,8 +15,8 @@ from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.recovery import Recovery
 from outpace.record.trace import Trace
 from outpace.support.units import Time, seconds
-from outpace.sync.membership.orders import Removed, Start
-from outpace.sync.messages import worker_name
+from outpace.sync.membership.orders import Lacks, Removed, Start
+from outpace.sync.messages import server_name, worker_name
 
 
 class Noting(RunObserver):
@@ -33,6 +33,7 @@ class Noting(RunObserver):
         self.events, self.recovery = events, recovery
         self.generations: dict[str, int] = {}
         self._interruptions = Interruptions(trace)
+        self._lost_servers: dict[int, tuple[Time, int]] = {}  # when, and the checkpoint
         self._coordinator: Coordinator
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -69,10 +70,14 @@ class Noting(RunObserver):
         self._interruptions.began(worker, self._coordinator.clock.now)
 
     def survived(self, lost: Mapping[str, RunError]) -> None:
-        now, workers = self._coordinator.clock.now, self._coordinator.workers
+        coordinator = self._coordinator
+        now, workers = coordinator.clock.now, coordinator.workers
         for name, error in lost.items():
-            lost_at = max(0, now - self._coordinator.losses.known_for(name))
-            self._interruptions.lost(workers.index(name), lost_at)
+            lost_at = max(0, now - coordinator.losses.known_for(name))
+            if name in workers:
+                self._interruptions.lost(workers.index(name), lost_at)
+            else:
+                self._lost_servers[coordinator.servers.index(name)] = lost_at, 0
             generation = self.generations.get(name, 0)
             self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
 
@@ -93,6 +98,38 @@ class Noting(RunObserver):
             updates_lost=recovered.lost,
         )
 
+    # -- servers that come back alone ---------------------------------------------------
+
+    def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:
+        lost_at, _ = self._lost_servers[server]
+        self._lost_servers[server] = lost_at, checkpoint
+        self.recovery.restarts += 1
+        name = server_name(server)
+        self.generations[name] = generation
+        self.events.add("server-restarted", role=name, generation=generation, number=checkpoint)
+
+    def server_back(self, server: int, clock: int) -> None:
+        now, name = self._coordinator.clock.now, server_name(server)
+        lost_at, checkpoint = self._lost_servers.pop(server)
+        self._interruptions.server_lost(server, lost_at, checkpoint, clock)
+        self._interruptions.server_back(server, now)
+        generation = self.generations[name]
+        away_s = seconds(now - lost_at)
+        self.events.add("server-back", role=name, generation=generation, away_s=away_s)
+
+    def server_lacks(self, server: int, lacks: Lacks) -> None:
+        self.recovery.updates_lost += lacks.lost
+        now, name = self._coordinator.clock.now, server_name(server)
+        self._interruptions.lacks(server, lacks.worker, lacks.first, lacks.lost, now)
+        self.events.add(
+            "gap",
+            role=name,
+            generation=self.generations[name],
+            worker=lacks.worker,
+            first=lacks.first,
+            updates_lost=lacks.lost,
+        )
+
     # -- all processes begin again -----------------------------------------------------
 
     def group_lost(self, loss: GroupLost) -> None:
@@ -108,6 +145,7 @@ class Noting(RunObserver):
         lost_at: time of the run. unrepeated: iterations since the checkpoint that no script will
         repeat.
         """
+        self._lost_servers.clear()
         self.recovery.restarts += 1
         self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
         servers = _numbers(self._coordinator.servers, loss)

@@ -20,7 +20,7 @@ from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
-from outpace.errors import OutpaceError
+from outpace.errors import OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
@@ -144,6 +144,7 @@ class RealRun:
             launcher=launcher,
             on_output=self._show,
             saving=None if keeper is None else self._saving(keeper),
+            count_server_loss=self._count_server_loss,
         )
         self._attempt = self._new_attempt()
 
@@ -159,6 +160,10 @@ class RealRun:
             lambda: self._attempt.history,
         )
         return Saving(keeper, completion.complete)
+
+    def _count_server_loss(self, loss: RunError, alone: str = "") -> None:
+        last = 0 if self._keeper is None else self._keeper.last
+        self._server_losses.require_way_on(loss, last, alone)
 
     def _new_attempt(self) -> Attempt:
         attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin)
@@ -245,7 +250,7 @@ class RealRun:
         """
         keeper, coordinator = self._keeper, self.coordinator
         self._noting.group_lost(loss)
-        self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
+        self._count_server_loss(loss)
         assert keeper is not None
         done = self.totals.iterations
         lost_at = 0 if self._resume is None else self._resume.now

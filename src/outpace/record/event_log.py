@@ -9,7 +9,8 @@ Every object has these keys:
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
-                restarted, rejoined, group-restart, failed, finished, notice, warning or end
+                restarted, rejoined, server-restarted, server-back, gap, group-restart, failed,
+                finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
 
@@ -47,6 +48,9 @@ _MESSAGES: Final = {
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
     "rejoined": "{role} takes part again, from iteration {first}",
+    "server-restarted": "{role} is started again from checkpoint {number}, generation {generation}",
+    "server-back": "{role} is back after {away_s:.1f} s: the workers go on with it",
+    "gap": "{role} lacks {updates_lost:update} of worker {worker}, from iteration {first} on",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "failed": "{text}",
     "finished": "{role} is done",

@@ -93,10 +93,10 @@ class Run:
         self.kernel.spawn(sleeper(), "the test")
         self.kernel.run()
 
-    def begin(self):
-        """Begin the run, with a checkpoint at clock 0."""
+    def begin(self, clock=0):
+        """Begin the run, with a checkpoint at clock 0; None: of each server at once."""
         self.checkpoints.prepare(PLAN, first=True)
-        assert self.clocks() == (1, 0)
+        assert self.clocks() == (1, clock)
         self.checkpoints.start()
         for server in (0, 1):
             self.saved(server, 1, 0)
@@ -296,3 +296,45 @@ def test_a_server_that_missed_a_checkpoint_that_is_complete_is_not_heard(tmp_pat
     run.hear(1, CheckpointMissed(number, clock + 1))
     run.wait(1)
     assert run.keeper.last == number
+
+
+def test_no_checkpoint_is_taken_while_a_server_comes_back_alone(tmp_path):
+    run = Run(tmp_path, {"every_s": 5}, sync="asp")
+    run.begin(clock=None)
+    run.wait(5)
+    assert run.clocks() == (2, None)
+    run.saved(1, 2, 3)
+    run.checkpoints.hold()
+    assert run.orders() == [(server, GiveUpCheckpoint(2)) for server in (0, 1)]
+    run.hear(0, CheckpointFailed(2, "there is no such folder"))  # it was about to write
+    run.wait(12)
+    assert run.orders() == []
+    assert run.keeper.last == 1
+    run.checkpoints.release()  # the one that was given up is due
+    assert run.clocks() == (3, None)
+    for server in (0, 1):
+        run.saved(server, 3, 4)
+    run.wait(1)
+    assert run.keeper.last == 3
+
+
+def test_a_checkpoint_whose_parts_are_all_there_is_given_up_too_when_a_server_is_lost(tmp_path):
+    run = Run(tmp_path, {"every_s": 5}, sync="asp")
+    run.begin(clock=None)
+    run.wait(5)
+    run.orders()
+    for server in (0, 1):
+        run.saved(server, 2, 3, now=run.kernel.now)
+    run.checkpoints.hold()
+    run.wait(1)
+    assert run.keeper.last == 1
+    assert not run.keeper.files._partial(2).exists()
+
+
+def test_a_server_that_comes_back_is_asked_again_for_the_version_that_is_awaited(tmp_path):
+    run = Run(tmp_path, {"every_updates": 100}, sync="asp")
+    run.begin(clock=None)
+    run.orders()
+    run.checkpoints.hold()
+    run.checkpoints.release()
+    assert run.orders() == [(0, TellVersion(100))]

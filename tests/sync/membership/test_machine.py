@@ -271,6 +271,37 @@ def test_a_worker_that_dies_before_it_rejoins_is_counted_with_its_death():
     members.confirmed("server-0", 0, 1, 3, 4, now=1)
     assert members.rejoined("server-0", 0, first=9) == []  # of another process
     assert members.confirmed("server-1", 0, 1, 8, 8, now=1) == [Start(0, 1, 9, lost=5)]
+    assert not members.has_all_servers
+    assert members.rejoined("server-0", 0, first=9) == []
+    assert members.has_all_servers
+
+
+def test_a_worker_that_is_lost_is_awaited_at_a_server_that_came_back_until_its_successor_rejoins():
+    """A checkpoint before that would have the gap again that was counted with the loss."""
+    members = Membership(1, SERVERS, RULES)
+    members.server_lost("server-0", 0)
+    assert members.lost(0, KILLED, 0, has_ended=False) == [Replace("server-1", 0, 1, True), Kill(0)]
+    assert members.confirmed("server-1", 0, 1, 9, 0, now=1) == []
+    assert members.server_back("server-0", 1) == [Replace("server-0", 0, 1, stays=True)]
+    assert members.confirmed("server-0", 0, 1, 4, 0, now=2) == [Reconnect("server-0")]
+    assert not members.has_all_servers
+    assert members.process_ended(0, 3) == [Start(0, 1, first=10, lost=5)]
+    # It is lost once more before it has rejoined.
+    members.lost(0, KILLED, 4, has_ended=True)
+    members.confirmed("server-0", 0, 2, 4, 0, now=4)
+    assert members.confirmed("server-1", 0, 2, 9, 0, now=4) == [Start(0, 2, first=10, lost=0)]
+    assert not members.has_all_servers
+    members.began(0)
+    assert members.rejoined("server-0", 0, 10) == []
+    assert members.has_all_servers
+
+
+def test_nothing_is_awaited_of_a_worker_without_which_the_run_ends():
+    members = Membership(2, SERVERS, RULES)
+    back_alone(members, "server-0", 3, now=0)
+    members.given_up(1)
+    assert not members.has_all_servers
+    members.rejoined("server-0", 0, 4)
     assert members.has_all_servers
 
 

@@ -51,6 +51,7 @@ class Coordinator:
         self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers, self.processes = parts.observers, parts.processes
+        self.changes = parts.changes
         self.started = self.over = False
         self._ending, self._resume, self._origin = parts.ending, setting.resume, origin
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.servers import leaves_behind
+from outpace.engine.servers import leaves_behind, returns_alone
 from outpace.kernel import Kernel
 from outpace.real.coordinator.architecture import Making
 from outpace.real.coordinator.ending import Ending
@@ -14,10 +14,13 @@ from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.hosted_store import HostedStore
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import Observers
+from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.preparing import Preparation
+from outpace.real.coordinator.processes import Processes
 from outpace.real.coordinator.rejoining import PeerReplacements
-from outpace.real.coordinator.replacements import Processes, Replacements, RunAround
+from outpace.real.coordinator.replacements import Replacements
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.run_around import RunAround
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
@@ -26,7 +29,7 @@ from outpace.real.coordinator.survival import Survival
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Go
+from outpace.real.net.messages import Go, Ready
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
@@ -70,6 +73,7 @@ class Parts:
                     on_lost=lambda name: self.losses.connection_lost(name),
                 ),
             )
+            self.changes = PolicyChanges(experiment, self.clock, self.listener)
             self._store: HostedStore | None = None
             if experiment.peers is not None or isinstance(experiment.task, Script):
                 self._store = HostedStore(self.transport, address, self.workers, keys)
@@ -192,13 +196,22 @@ class Parts:
         if isinstance(architecture, WithServers):
             servers = [server_name(server) for server in range(experiment.servers)]
             passes_over = leaves_behind(experiment)
-            return Replacements(
+            replacements = Replacements(
                 self._run_around(),
                 servers,
                 [SCHEDULER],
                 lambda worker, stays: architecture.replace(worker, stays=stays),
                 passes_over=passes_over,
             )
+            if self.checkpoints is not None and returns_alone(experiment):
+                returning = replacements.let_servers_return(
+                    self.checkpoints,
+                    self.snapshots,
+                    self.changes,
+                    lambda: self.announced.add(COORDINATOR, Ready()),
+                )
+                self.ending.has_all_servers = lambda: returning.is_over
+            return replacements
         strategy, store, checkpoints = experiment.peers, self._store, self.checkpoints
         assert strategy is not None
         assert store is not None

@@ -6,72 +6,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from outpace.config.experiment import Experiment
 from outpace.errors import ProtocolError, RunError
-from outpace.kernel import Kernel
-from outpace.real.coordinator.losses import Losses
-from outpace.real.coordinator.observers import RunObserver
-from outpace.real.coordinator.reports import Reports
-from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
-from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready, StopRun
-from outpace.real.net.sparse_log import Log
-from outpace.real.net.transport import Listener
+from outpace.real.coordinator.evaluation.snapshots import Snapshots
+from outpace.real.coordinator.policy_changes import PolicyChanges
+from outpace.real.coordinator.returning_servers import ReturningServers
+from outpace.real.coordinator.run_around import RunAround
+from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.net.membership_messages import (
+    ReplaceWorker,
+    ServerBack,
+    WorkerRejoined,
+    WorkerReplaced,
+)
+from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready
 from outpace.sync.membership import (
     EndRun,
     Kill,
+    Lacks,
     Membership,
     Order,
+    Reconnect,
     Removed,
     Replace,
     Rules,
     Start,
 )
 from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
-
-
-@dataclass(slots=True)
-class Processes:
-    """The actions of the launcher on the processes of workers.
-
-    start: starts one of a generation for a worker; None: none can be started. kill: ends the lost
-    one of a name.
-    """
-
-    start: Callable[[int, int], None] | None = None
-    kill: Callable[[str], None] = lambda name: None
-
-
-@dataclass(frozen=True, slots=True)
-class RunAround:
-    """What replacements need of the run.
-
-    start_s: for a new process to be ready. lost: called with a name if the run goes on without
-    this worker. began: called with a worker whose new process begins with its work, and its first
-    iteration if that is known only now. observer: is told of each worker that begins again, or is
-    removed. kept: what the scripts of new processes go on with. go: returns the order to start.
-    ending: returns the order to stop, once it was given.
-    """
-
-    experiment: Experiment
-    start_s: float
-    kernel: Kernel
-    listener: Listener
-    losses: Losses
-    reports: Reports
-    processes: Processes
-    lost: Callable[[str], None]
-    began: Callable[[int, int | None], None]
-    observer: RunObserver
-    log: Log
-    kept: KeptScripts
-    go: Callable[[], Go]
-    ending: Callable[[], StopRun | None]
 
 
 class Replacements:
@@ -84,6 +48,9 @@ class Replacements:
         forget: has this process forget the old process of a worker, which comes back (True) or
             not; returns the last iteration that the worker has pushed here, and those finished.
         passes_over: workers may pass over iterations.
+
+    Attributes:
+        returning: the servers that come back alone; None: none does.
     """
 
     def __init__(
@@ -107,28 +74,50 @@ class Replacements:
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
         self._lost, self._began, self._observer = run.lost, run.began, run.observer
         self._log, self._kept, self._go, self._ending = run.log, run.kept, run.go, run.ending
+        self._run = run
+        self.returning: ReturningServers | None = None
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
         self._losses.is_replaced = self._was_replaced
         self._losses.when_killed_at_its_end = self._killed_at_its_end
         self._reports.may_join_again = self._may_join
 
+    def let_servers_return(
+        self,
+        checkpoints: Checkpoints,
+        snapshots: Snapshots,
+        changes: PolicyChanges,
+        complete: Callable[[], None],
+    ) -> ReturningServers:
+        """Have servers come back alone; see `ReturningServers`."""
+        self.returning = ReturningServers(
+            self._run, self._members, checkpoints, snapshots, changes, self._do, complete
+        )
+        return self.returning
+
     # -- losses ------------------------------------------------------------------------
 
     def take_losses(self, lost: Mapping[str, RunError]) -> bool:
         """Bring these processes back, or go on without them; False if that cannot be."""
         members, losses = self._members, self._losses
-        if not lost.keys() <= self._numbers.keys():
+        servers = [name for name in lost if name not in self._numbers]
+        if servers and not self._can_return(servers):
             return False
-        for name in lost:
+        workers = [name for name in lost if name in self._numbers]
+        for name in workers:
             # Who ends itself would do so again; who has left has the end of its script to do.
             exits = self._wants_restart and losses.has_exited(name)
             if exits or name in self._reports.left or not members.can_spare(self._numbers[name]):
                 return False
-        for name, error in lost.items():
+        for name in servers:
+            assert self.returning is not None
+            self.returning.lost(name, lost[name])
+        for name in workers:
+            error = lost[name]
             worker, how = self._numbers[name], str(error).removeprefix(f"{name} ")
             if self._ending() is not None:
                 self._log(f"{error}; the run ends without it")
+                members.given_up(worker)
                 self._lost(name)
                 continue
             has_ended = losses.has_ended(name)
@@ -139,7 +128,16 @@ class Replacements:
                 self._log(f"{error}; the others go on without it")
                 self._lost(name)
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
+        self._watch_deadline()
+        if self.returning is not None:
+            self.returning.look()
         return True
+
+    def _can_return(self, servers: Sequence[str]) -> bool:
+        """True if these lost servers come back alone."""
+        if self.returning is None or self._ending() is not None:
+            return False
+        return self.returning.can_return(servers)
 
     def _killed_at_its_end(self, name: str) -> None:
         """Tell the servers that a worker has left: its own message may not have reached them."""
@@ -150,7 +148,9 @@ class Replacements:
     def _was_replaced(self, name: str) -> bool:
         """The process of this name has ended: return True if another one takes its place."""
         worker = self._numbers.get(name)
-        if worker is None or not self._members.is_coming_back(worker):
+        if worker is None:
+            return self.returning is not None and self.returning.process_ended(name)
+        if not self._members.is_coming_back(worker):
             return False
         if self._members.is_starting(worker):
             return False
@@ -164,11 +164,16 @@ class Replacements:
         if isinstance(message, WorkerReplaced):
             self._take_confirmation(name, message)
             return True
+        if self.returning is not None and self.returning.take(name, message):
+            return True
+        if isinstance(message, ServerBack | WorkerRejoined):
+            self._listener.refuse(name, "no server comes back alone in this run")
+            return True
         worker = self._numbers.get(name)
         if worker is None:
             return False
         if isinstance(message, ProcessDone):
-            self._do(self._members.finished(worker))
+            self._do(self._members.finished(worker, message.pushed - 1))
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
@@ -225,9 +230,21 @@ class Replacements:
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
                         self._observer.recovered(order)
+                case Reconnect(server):
+                    assert self.returning is not None
+                    self.returning.reconnect(server)
+                case Lacks():
+                    assert self.returning is not None
+                    self.returning.lacks(order)
                 case EndRun(reason):
                     raise RunError(reason)
-        if (due := self._members.next_deadline) is not None and orders:
+        if orders:
+            self._watch_deadline()
+        if self.returning is not None:
+            self.returning.look()
+
+    def _watch_deadline(self) -> None:
+        if (due := self._members.next_deadline) is not None:
             self._kernel.call_at(max(due, self._kernel.now), self._look)
 
     def _look(self, _: object) -> None:
@@ -258,7 +275,7 @@ class Replacements:
         name = worker_name(order.worker)
         self._first[order.worker] = order.first
         self._say_start(order)
-        completed = 0 if self._passes_over else order.first
+        completed = None if self._passes_over else order.first
         self._reports.begins_again(name, order.generation, order.worker, completed)
         self._observer.recovered(order)
         assert self._processes.start is not None

@@ -84,6 +84,7 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
+        self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
         names = map(worker_name, range(workers))
@@ -223,17 +224,18 @@ class Reports:
             self.joined[name] = message
             self._observer.told(name, message)
 
-    def begins_again(self, name: str, generation: int, worker: int, completed: int) -> None:
+    def begins_again(self, name: str, generation: int, worker: int, completed: int | None) -> None:
         """A process of this generation takes the place of this one, whose sums are kept.
 
         Args:
-            completed: iterations that the worker has completed at least. The process did not
-                report its last ones if it was killed.
+            completed: iterations that the worker has completed. The process did not report its
+                last ones if it was killed, and has reported more if servers died with them. None:
+                it is not known.
         """
         totals = self.totals_of.pop(name, None) or Totals()
         self.totals_of[f"{name} before generation {generation}"] = totals
-        unreported = completed - self.totals.iterations.get(worker, 0)
-        if unreported > 0:
+        if completed is not None:
+            unreported = completed - self.totals.iterations.get(worker, 0)
             totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
 
     def has_joined(
@@ -253,6 +255,13 @@ class Reports:
         known.iterations[worker] = counted - self.totals.iterations.get(worker, 0)
         of_worker = [each for key, each in self.totals_of.items() if key.startswith(earlier)]
         known.applied += gradients - sum(each.applied for each in of_worker)
+
+    def server_begins_again(self, name: str, generation: int) -> None:
+        """A process of this generation takes the place of a server, whose sums are kept."""
+        self.joined.pop(name, None)
+        totals = self.totals_of.pop(name, None) or Totals()
+        self.totals_of[f"{name} before generation {generation}"] = totals
+        self.applied_before += totals.applied
 
     def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:

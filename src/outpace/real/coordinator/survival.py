@@ -10,8 +10,9 @@ from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.processes import Processes
 from outpace.real.coordinator.rejoining import PeerReplacements
-from outpace.real.coordinator.replacements import Processes, Replacements
+from outpace.real.coordinator.replacements import Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.waiting import Announcements

@@ -175,7 +175,7 @@ class Plan(WireMessage, tag="plan"):
     if none does. ended: workers whose
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
-    the workers go on; empty: they begin.
+    the workers go on; empty: they begin. generations: of the servers; empty: all are the first.
     """
 
     endpoints: list[Text]  # of the servers
@@ -194,6 +194,7 @@ class Plan(WireMessage, tag="plan"):
     before: Count = 0
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
+    generations: list[Count] = msgspec.field(default_factory=list)
 
     @property
     def slices(self) -> list[slice]:
@@ -263,7 +264,12 @@ class TrainingDone(WireMessage, tag="left"):
 
 
 class ProcessDone(WireMessage, tag="finished"):
-    """A process has sent everything it had to send, and ends."""
+    """A process has sent everything it had to send, and ends.
+
+    pushed: iterations up to the last one that this worker has pushed to any server.
+    """
+
+    pushed: Count = 0
 
 
 class AllArrived(WireMessage, tag="arrived"):

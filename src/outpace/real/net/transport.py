@@ -52,7 +52,7 @@ class Session:
     """The run that a process belongs to, and the keys of that process.
 
     generation: FIRST, or higher in a process that has taken the place of another one of the same
-    name; only processes that call others are replaced. lease_s: seconds of silence after which a
+    name. lease_s: seconds of silence after which a
     connection counts as lost. keys: None in an insecure run, whose messages are not encrypted, and
     whose processes show the number `run` instead.
     """
@@ -151,13 +151,16 @@ class Transport(Protocol):
             ConfigError: it is not an address of this machine, or all its ports are taken.
         """
 
-    def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> Caller:
+    def call(
+        self, peer: str, endpoint: str, key: str, handlers: Handlers, generation: int = FIRST
+    ) -> Caller:
         """Connect to a listener.
 
         Args:
             peer: name of the process that listens.
             endpoint: of its listener.
             key: its public key; empty in an insecure run.
+            generation: of that process.
         """
 
     def close(self) -> None:

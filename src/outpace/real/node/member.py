@@ -194,7 +194,7 @@ class Member:
         """Send the remaining rows and totals, and report that this process is done."""
         self._end_times()
         self.flush()
-        self.coordinator.send(ProcessDone())
+        self.coordinator.send(ProcessDone(self._pushed))
         self._linger_s = _LAST_MESSAGES_S  # the run is incomplete without these messages
         self._await_arrival()
 
@@ -252,6 +252,11 @@ class Member:
             f"{self.name} lost the coordinator: it has ended, or this process was silent for "
             f"{self._lease_s:g} s and counts as lost"
         )
+
+    @property
+    def _pushed(self) -> int:
+        """Iterations up to the last one that was pushed to any server."""
+        return 0
 
     def _updated(self, shard: int, version: int) -> None:
         pass

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from outpace.blocks.block import Block, whole
+from outpace.blocks.block import Block, Value, whole
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
@@ -23,7 +23,12 @@ from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
 from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.inbox import Inbox, Turns
-from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
+from outpace.real.net.membership_messages import (
+    ReplaceWorker,
+    ServerBack,
+    WorkerRejoined,
+    WorkerReplaced,
+)
 from outpace.real.net.messages import (
     ChangePolicy,
     Fetch,
@@ -39,7 +44,7 @@ from outpace.real.net.messages import (
 from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
-from outpace.real.net.transport import Handlers
+from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
@@ -57,6 +62,7 @@ from outpace.sync.messages import (
     Message,
     Pull,
     Push,
+    Rejoin,
     Reply,
     SetPolicy,
     WireMessage,
@@ -75,6 +81,7 @@ class Server(Member):
         keys: public keys of the workers, by name.
         address: address to listen at.
         resume: folder of the checkpoint from which the run goes on; None: it begins.
+        alone: True if the workers have gone on, and only this server goes back to the checkpoint.
     """
 
     def __init__(
@@ -85,9 +92,10 @@ class Server(Member):
         keys: dict[str, str],
         address: str = LOOPBACK,
         resume: Path | None = None,
+        alone: bool = False,
     ) -> None:
         super().__init__(link)
-        self.index = index
+        self.index, self._is_alone = index, alone
         self._resume = resume
         self._times = ServiceTimes(self.timing, index)
         self._experiment = experiment
@@ -103,6 +111,7 @@ class Server(Member):
         self._lengths: dict[int, int] = {}  # of the pieces of parameters in the block
         self._given_state = Future[dict[int, State]](self.kernel, "the optimizer's state")
         self._all_left_at: Time | None = None
+        self._taken: Message | None = None  # the last message of the shard
         self._log = SparseLog(self.notice)
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self.listener = self.transport.listen(
@@ -132,35 +141,42 @@ class Server(Member):
         experiment = self._experiment
         part = plan.slices[self.index]
         self._block = plan.dtype, block_elements(plan.dtype, part)
-        self.coordinator.send(Ready())  # to receive the initial parameters
-        initialize, initial = await self._initialized
+        saved: ShardState | None = None
+        parameters: Block
+        if self._resume is not None:
+            saved = saved_state(self._resume, self.index, experiment)
+        if self._is_alone:
+            assert saved is not None
+            initialize, parameters = None, _copy(saved.parameters)
+        else:
+            self.coordinator.send(Ready())  # to receive the initial parameters
+            initialize, parameters = await self._initialized
         block = parameter_block(
-            initial,
+            parameters,
             self._optimizer(initialize),
             deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
         )
         if isinstance(block, TensorBlock) and isinstance(block.take_step, TorchSteps):
             self._steps = block.take_step
-            if initialize.has_state:
+            if initialize is not None and initialize.has_state:
                 self._steps.load(await self._given_state)
         policy = self._followed.policy
         self.shard = TimedShard(self.index, block, experiment.workers, policy, self.recorder)
         self.shard.times = self._times
-        saved: ShardState | None = None
-        if self._resume is not None:
-            saved = saved_state(self._resume, self.index, experiment)
         self._is_ready = True
         for name in self._want_initial:
             self._send_parameters(name)
         await self.start_run()
         if saved is not None:
-            self.shard.restore(saved, self.clock.now)
+            self.shard.restore(saved, self.clock.now, everyone=not self._is_alone)
         program = server_program(experiment, self._checkpoints.cuts)
         self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
         for at, server, policy in experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
+        if self._is_alone:
+            self.coordinator.send(ServerBack(self.shard.version, self.shard.clock))
         while True:
             read = await self.order(TakeSnapshot)
             if self.shard.version >= read.version:
@@ -187,7 +203,8 @@ class Server(Member):
         await kernel.sleep(_LOOK_S)
         while self.listener.unread and kernel.now < limit:  # perhaps of the old process
             await kernel.sleep(_LOOK_S)
-        self.listener.replace(name, order.generation, returns=order.stays)
+        if order.generation > FIRST:
+            self.listener.replace(name, order.generation, returns=order.stays)
         self._want_initial.discard(name)
         self._want_final.discard(name)
         await self._inbox.settled()
@@ -209,10 +226,10 @@ class Server(Member):
         self._followed = followed
         self._inbox.put(SetPolicy(followed.policy))
 
-    def _optimizer(self, asked: Initialize) -> Optimizer:
+    def _optimizer(self, asked: Initialize | None) -> Optimizer:
         """Return the configuration's optimizer, or the one that a script attached."""
         optimizer = self._experiment.optimizer
-        if not asked.optimizer:
+        if asked is None or not asked.optimizer:
             return optimizer
         if isinstance(optimizer, PythonOptimizer):  # code named by the configuration
             return optimizer.of_groups(asked.groups, asked.settings)
@@ -346,12 +363,21 @@ class Server(Member):
         return self.clock.now
 
     async def recv(self) -> Message:
-        self._answer_if_all_left()
-        return await self._inbox.recv()
+        self._look_at_last()
+        self._taken = await self._inbox.recv()
+        return self._taken
 
     async def recv_within(self, timeout_s: float) -> Message | None:
+        self._look_at_last()
+        self._taken = await self._inbox.recv_within(timeout_s)
+        return self._taken
+
+    def _look_at_last(self) -> None:
+        """Do what follows the last message, which the shard has processed."""
+        last = self._taken
+        if self._is_alone and isinstance(last, Rejoin):
+            self.coordinator.send(WorkerRejoined(last.worker, last.first))
         self._answer_if_all_left()
-        return await self._inbox.recv_within(timeout_s)
 
     def _answer_if_all_left(self) -> None:
         """Send the final parameters to the workers that wait for them."""
@@ -378,6 +404,11 @@ class Server(Member):
             self.listener.send(to, wire_reply(message, block), block)
             if began:
                 self._times.answered(message.worker, message.iteration, block.nbytes, began)
+
+
+def _copy(parameters: Value) -> Value:
+    """Return parameters that the optimizer may change."""
+    return parameters.clone() if isinstance(parameters, torch.Tensor) else parameters
 
 
 def serve(*arguments: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from time import monotonic_ns
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -12,13 +14,13 @@ from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.scripts.redividing import Redivided
-from outpace.engine.servers import has_scheduler, tells_pauses, worker_program
+from outpace.engine.servers import has_scheduler, returns_alone, tells_pauses, worker_program
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
-from outpace.real.net.membership_messages import Fenced
+from outpace.real.net.membership_messages import Fenced, ServerLost, ServerReturned
 from outpace.real.net.messages import (
     PHANTOM,
     Fetch,
@@ -33,7 +35,8 @@ from outpace.real.net.messages import (
 from outpace.real.net.probe_messages import ProbeAnswer
 from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
-from outpace.real.net.transport import Caller, Handlers
+from outpace.real.net.transport import FIRST, Caller, Handlers
+from outpace.real.net.wire import WireError
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeOfServers
@@ -53,12 +56,16 @@ from outpace.sync.messages import (
     Pull,
     Push,
     Rejoin,
+    Restarted,
     Resume,
     WireMessage,
     server_name,
     size_bytes,
 )
 from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.restarted import RestartedServers
+
+_LOST_AFTER: Final = 2.0  # leases, for the coordinator to notice the loss of a server, too
 
 
 class ServedWorker(WorkerProcess):
@@ -84,6 +91,13 @@ class ServedWorker(WorkerProcess):
         self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
+        self._plan: Plan
+        self._returns = returns_alone(experiment)
+        self._context: RestartedServers | None = None  # if servers come back alone
+        self._generations: dict[str, int] = {}  # of the servers
+        self._lost_servers: dict[str, bool] = {}  # whether the coordinator knows that they are
+        self._unread: Counter[str] = Counter()  # returns of servers that the program has not read
+        self._fetching: dict[str, Fetch] = {}  # requests to servers that have no answer
         self._numbers: dict[str, int] = {}  # of the servers
         self._times = RequestTimes(self.timing, worker)
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
@@ -120,25 +134,55 @@ class ServedWorker(WorkerProcess):
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
         await self.start_run()
-        await self._train(self)
+        if not self._returns:
+            await self._train(self)
+            return
+        self.recv = self._recv
+        self._context = RestartedServers(self)
+        await self._train(self._context)
 
     def _call(self, plan: Plan) -> None:
-        for server, (endpoint, block) in enumerate(zip(plan.endpoints, self._blocks, strict=True)):
-            name, groups = server_name(server), self.trainer.places(server)
+        self._plan = plan
+        for server, endpoint in enumerate(plan.endpoints):
+            name = server_name(server)
             self.servers.append(name)
             self._numbers[name] = server
-            self._callers[name] = self.transport.call(
-                name,
-                endpoint,
-                plan.keys[server] if plan.keys else "",
-                Handlers(_expect(server, block, groups), self._take, self._lost),
-            )
+            generation = plan.generations[server] if plan.generations else FIRST
+            self._connect(server, endpoint, generation)
         self._times.connected(len(self.servers))
+
+    def _connect(self, server: int, endpoint: str, generation: int) -> None:
+        name, keys = server_name(server), self._plan.keys
+        self._generations[name] = generation
+        groups = self.trainer.places(server)
+        self._callers[name] = self.transport.call(
+            name,
+            endpoint,
+            keys[server] if keys else "",
+            Handlers(
+                _expect(server, self._blocks[server], groups),
+                partial(self._take_of, generation),
+                partial(self._lost_of, generation),
+            ),
+            generation,
+        )
+
+    def _take_of(
+        self, generation: int, peer: str, message: WireMessage, block: Block | None
+    ) -> None:
+        if generation == self._generations[peer]:
+            self._take(peer, message, block)
+
+    def _lost_of(self, generation: int, peer: str) -> None:
+        if generation == self._generations[peer]:
+            self._lost(peer)
 
     async def _fetch(self, request: Fetch) -> list[Block]:
         """Return the servers' parameters, one block per server."""
-        for caller in self._callers.values():
-            caller.send(request)
+        for name, caller in self._callers.items():
+            self._fetching[name] = request  # sent again to a server that comes back
+            if name not in self._lost_servers:
+                caller.send(request)
         blocks = dict([await self._snapshots.get() for _ in self._callers])
         return [blocks[server] for server in range(len(blocks))]
 
@@ -189,14 +233,34 @@ class ServedWorker(WorkerProcess):
     def recv_nowait(self) -> Message | None:
         if not len(self._mailbox):
             self.kernel.catch_up()  # handles messages that arrived during the computation
-        return self._mailbox.get_nowait()
+        return self._read(self._mailbox.get_nowait())
 
     async def recv_within(self, timeout_s: float) -> Message | None:
         self.kernel.catch_up()  # the timeout starts now
-        return await self._mailbox.get_within(timeout_s)
+        return self._read(await self._mailbox.get_within(timeout_s))
+
+    async def _recv(self) -> Message:
+        message = await self._mailbox.get()
+        self._read(message)
+        return message
+
+    def _read(self, message: Message | None) -> Message | None:
+        """The program takes a message, and may send to a server that is back from then on."""
+        if isinstance(message, Restarted):
+            self._unread[self.servers[message.shard]] -= 1
+        return message
 
     def send(self, to: str, *messages: Message) -> None:
         caller = self.coordinator if to == SCHEDULER else self._callers[to]
+        if to in self._lost_servers or self._unread[to]:
+            return  # the program repeats what is due when it knows the new process of the server
+        try:
+            self._send(to, caller, *messages)
+        except WireError:
+            if to not in self._lost_servers:
+                raise
+
+    def _send(self, to: str, caller: Caller, *messages: Message) -> None:
         is_free = isinstance(messages[0], Leave | Rejoin)
         self.recorder.totals.messages += 0 if is_free else len(messages)
         match messages:
@@ -304,10 +368,34 @@ class ServedWorker(WorkerProcess):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
             self._kept_states.put((data, message.done))
+        elif isinstance(message, ServerLost):
+            self._server_lost(server_name(message.shard))
+        elif isinstance(message, ServerReturned):
+            self._reconnect(message)
         elif self.take_checkpoint(message):
             pass
         else:
             super()._order(peer, message, block)
+
+    def _server_lost(self, name: str) -> None:
+        """The coordinator knows that a server is lost: send nothing to it until it is back."""
+        if name in self._callers:
+            self._lost_servers[name] = True
+            self._callers[name].close(0.0)
+
+    def _reconnect(self, returned: ServerReturned) -> None:
+        """Connect to the new process of a server, unless that has been done."""
+        name = server_name(returned.shard)
+        if self._is_done or returned.generation <= self._generations.get(name, FIRST):
+            return  # or its plan came later, and has the new process
+        self._callers[name].close(0.0)
+        self._lost_servers.pop(name, None)
+        self._connect(returned.shard, returned.endpoint, returned.generation)
+        self._times.forget(returned.shard)
+        if (request := self._fetching.get(name)) is not None:
+            self._callers[name].send(request)
+        self._unread[name] += 1
+        self._mailbox.put(Restarted(returned.shard, returned.version))
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireReply):
@@ -320,21 +408,48 @@ class ServedWorker(WorkerProcess):
             self._mailbox.put(message)
         elif isinstance(message, Snapshot):
             assert block is not None
+            self._fetching.pop(peer, None)
             self._snapshots.put((message.shard, whole(block)))
         elif isinstance(message, OptimizerState):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
             self._states.put((message.shard, state_from(message.entries, data)))
         elif isinstance(message, Fenced):
-            raise self.was_replaced()
+            if not self._is_done:  # else a server that came back takes it that this worker has left
+                raise self.was_replaced()
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
             raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")
 
     def _lost(self, peer: str) -> None:
-        if not self._is_done:  # servers may end before a worker that has reported its end
+        if self._is_done:  # servers may end before a worker that has reported its end
+            return
+        if not self._returns:
             raise Lost(self.name, peer)
+        self._lost_servers.setdefault(peer, False)
+        generation, now = self._generations[peer], self.kernel.now
+        # Else ZeroMQ would connect again to its address, at which another process may listen.
+        self.kernel.call_at(now, lambda _: self._close_lost(peer, generation))
+        # From now on: the kernel's time may be that of before a long computation.
+        limit = self.clock.now + nanoseconds(_LOST_AFTER * self._lease_s)
+        self.kernel.call_at(limit, self._require_known_loss, (peer, generation))
+
+    def _close_lost(self, peer: str, generation: int) -> None:
+        if self._generations[peer] == generation:
+            self._callers[peer].close(0.0)
+
+    def _require_known_loss(self, lost: tuple[str, int]) -> None:
+        """End if the coordinator still has the connection that this worker has lost."""
+        peer, generation = lost
+        if self._is_done or self._generations[peer] != generation:
+            return
+        if self._lost_servers.get(peer) is False:
+            raise Lost(self.name, peer)
+
+    @property
+    def _pushed(self) -> int:
+        return 0 if self._context is None else 1 + self._context.pushed
 
 
 def _expect(

@@ -11,7 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import with_history
 from outpace.engine.servers import (
     AbortableProgram,
-    returns_alone,
+    returns_alone_in_virtual_time,
     scheduler_shard,
     worker_program,
 )
@@ -40,7 +40,7 @@ class FailingSimulation(FailingRun, Simulation):
     """A run with servers and failures. Implements `Engine`.
 
     The loss of a worker is handled by the machine of real runs (`sync.membership`). After the loss
-    of a server all processes begin again, or the server comes back alone (`returns_alone`).
+    of a server all processes begin again, or the server comes back alone (`engine.servers`).
     """
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
@@ -55,7 +55,7 @@ class FailingSimulation(FailingRun, Simulation):
         # The last iteration of each worker that shard 0 had when its server was lost.
         self._had = [-1] * experiment.workers
         super()._set_up(experiment, workload)
-        if returns_alone(experiment):
+        if returns_alone_in_virtual_time(experiment):
             restart = nanoseconds(self._repairs.servers_s)
             self._lone = LoneServers(self, restart, self._costs, self._interruptions)
         self._begin_failures(experiment)
@@ -226,7 +226,8 @@ class FailingSimulation(FailingRun, Simulation):
         if self._lone is None:
             self._begin_all_again(loss, kept, failed, [server], [])
             return
-        self._server_losses.require_way_on(loss, 0 if kept is None else kept.number)
+        last = 0 if kept is None else kept.number
+        self._server_losses.require_way_on(loss, last, process.name)
         assert kept is not None
         assert saving is not None
         saving.abandon()

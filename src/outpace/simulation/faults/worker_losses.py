@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from outpace.config.experiment import Experiment
-from outpace.engine.servers import has_scheduler, returns_alone
+from outpace.engine.servers import has_scheduler, returns_alone_in_virtual_time
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.support.units import nanoseconds
@@ -68,7 +68,7 @@ class WorkerLosses:
         self._restart = nanoseconds(experiment.faults.recovery.worker_s)
         # A process is ready when the configuration says so, however late that is.
         rules = Rules(experiment.on_worker_loss, start_s=2e9)
-        if returns_alone(experiment):
+        if returns_alone_in_virtual_time(experiment):
             rules = replace(rules, fence_s=2e9)
         servers = [server_name(server) for server in range(experiment.servers)]
         schedulers = [SCHEDULER] if has_scheduler(experiment) else []

@@ -36,7 +36,7 @@ from outpace.sync.membership.orders import (
     Start,
 )
 from outpace.sync.membership.returning import Returning
-from outpace.sync.membership.worker import AWAY, DONE, OUT, Phase, Worker
+from outpace.sync.membership.worker import AWAY, COMING, DONE, OUT, Phase, Worker
 
 
 class Membership:
@@ -179,9 +179,12 @@ class Membership:
         if known.phase in OUT and (was_awaited or server in returning.told):
             orders += self._lacking(server, known, known.has_at(server), known.pushed)
         if server in returning.told and not self._is_untold(server):
-            here = [each for each in self._workers if each.phase in (Phase.HERE, Phase.STARTING)]
+            here = [each for each in self._workers if each.phase in COMING]
             returning.reconnects(server, {each.number: each.has_at(server) for each in here})
             orders.append(Reconnect(server))
+        elif was_awaited and known.phase is Phase.FENCING:
+            # Until its new process rejoins, a checkpoint would have the gap that is counted now.
+            returning.awaits_again(server, worker, known.has_at(server))
         if known.unconfirmed:
             return orders
         if known.phase in (Phase.LEAVING, Phase.ENDED):
@@ -192,6 +195,13 @@ class Membership:
             known.pushed = max(known.pushed, self._highest(known))
             return [*orders, Removed(worker, self._lost_of(known))]
         return [*orders, *self._started_if_fenced(known, now)]
+
+    def given_up(self, worker: int) -> None:
+        """The run is about to end, and without this lost worker: nothing is awaited of it."""
+        known, returning = self._workers[worker], self._returning
+        known.phase, known.deadline = Phase.GONE, None
+        for server in returning.awaits(worker):
+            returning.rejoined(server, worker)
 
     def began(self, worker: int) -> None:
         """The new process of a worker is ready, and takes part from now on.
@@ -243,8 +253,11 @@ class Membership:
 
     def rejoined(self, server: str, worker: int, first: int) -> list[Order]:
         """A worker goes on with a server that has come back: `first` is its next push there."""
+        known = self._workers[worker]
+        if known.phase is Phase.FENCING:
+            return []  # it was the process that is lost
         has = self._returning.rejoined(server, worker)
-        return [] if has is None else self._lacking(server, self._workers[worker], has, first - 1)
+        return [] if has is None else self._lacking(server, known, has, first - 1)
 
     def on_time(self, now: Time) -> list[Order]:
         """End the run if a deadline has passed."""
@@ -311,9 +324,8 @@ class Membership:
         return known.loses(lowest, self._highest(known))
 
     def _lacking(self, server: str, known: Worker, has: int, last: int) -> list[Order]:
-        if last <= has:
-            return []
-        return [Lacks(server, known.number, has + 1, known.loses(has, last))]
+        lost = known.loses(has, last)
+        return [Lacks(server, known.number, has + 1, lost)] if lost else []
 
     def _hopeless(self, known: Worker, now: Time) -> EndRun | None:
         deaths = known.deaths

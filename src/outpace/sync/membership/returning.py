@@ -64,6 +64,10 @@ class Returning:
         if has:
             self._has[server] = dict(has)
 
+    def awaits_again(self, server: str, worker: int, last: int) -> None:
+        """The worker's process is lost: await the next one. last: iteration that the server has."""
+        self._has.setdefault(server, {})[worker] = last
+
     def awaits(self, worker: int) -> list[str]:
         """Return the servers that a worker has not rejoined yet, ascending."""
         return sorted(server for server, has in self._has.items() if worker in has)

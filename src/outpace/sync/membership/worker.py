@@ -25,6 +25,7 @@ class Phase(Enum):
 
 AWAY: Final = (Phase.LEAVING, Phase.GONE)
 DONE: Final = (Phase.FINISHED, Phase.ENDED, Phase.TOLD)
+COMING: Final = (Phase.HERE, Phase.FENCING, Phase.STARTING)  # or there already
 OUT: Final = (Phase.GONE, Phase.FINISHED, Phase.TOLD)  # and the losses so far are counted
 
 

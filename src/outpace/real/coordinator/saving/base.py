@@ -67,6 +67,7 @@ class Checkpoints(ABC):
         self._open: Open | None = None
         self._version = 0  # the last one that is known
         self._has_begun = self._is_due = self._stops = self._is_over = False
+        self._is_held = False  # True while a server is away, or its workers do not go on with it
 
     @property
     def last(self) -> int:
@@ -114,6 +115,20 @@ class Checkpoints(ABC):
     def relax(self) -> None:
         """From now on save each part at once: the policy may be another than the configured."""
         self._planner.exact = False
+
+    def hold(self) -> None:
+        """A server is lost, and comes back alone: give the open checkpoint up, and begin none."""
+        self._is_held = True
+        if self._open is not None:
+            self._is_due = True
+            self._give_up(self._open, self._planner.abandon() if self._planner.is_open else [])
+
+    def release(self) -> None:
+        """All servers are there again: take a checkpoint if one is due."""
+        self._is_held = False
+        if not self._is_over:
+            self._await_version()
+            self._begin_if_due()
 
     def stop(self) -> None:
         """The workers are told to stop, each where it is."""
@@ -250,7 +265,7 @@ class Checkpoints(ABC):
 
     def _begin_if_due(self, clock: int = 0) -> None:
         """clock: of a process, if one is known."""
-        if self._is_due and self._open is None and not self._is_over:
+        if self._is_due and self._open is None and not (self._is_over or self._is_held):
             self._is_due = False
             self._order(self._planner.begin(self._target(clock)))
 

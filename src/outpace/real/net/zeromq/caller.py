@@ -32,10 +32,11 @@ class ZeroMQCaller(MonitoredSocket):
         peer: str,
         endpoint: str,
         key: str,
+        generation: int = FIRST,
     ) -> None:
         super().__init__(context, clock, zmq.DEALER, session, handlers)
         self.peer = peer
-        self._incoming = Incoming(session.run, FIRST, partial(handlers.expect, peer))
+        self._incoming = Incoming(session.run, generation, partial(handlers.expect, peer))
         self._outgoing = Outgoing(session.run, session.generation)
         self._up = False
         self._failed = 0  # handshakes in a row

@@ -1,0 +1,24 @@
+"""The actions of the launcher on the processes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outpace.errors import RunError
+
+
+@dataclass(slots=True)
+class Processes:
+    """The actions of the launcher on the processes of a run.
+
+    start: starts one of a generation for a worker; None: none can be started. start_server: the
+    same for a server, which begins as at the last checkpoint. kill: ends the lost one of a name.
+    count_server_loss: called with the loss of a server that comes back alone, and its name; raises
+    RunError if the run ends with it.
+    """
+
+    start: Callable[[int, int], None] | None = None
+    start_server: Callable[[int, int], None] | None = None
+    kill: Callable[[str], None] = lambda name: None
+    count_server_loss: Callable[[RunError, str], None] = lambda error, name: None
