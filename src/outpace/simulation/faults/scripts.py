@@ -14,7 +14,7 @@ from outpace.errors import RunError
 from outpace.simulation.faults.processes import Process, awake_after, computed
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.scripts.nodes import ScriptWorkerNode
-from outpace.simulation.scripts.runs import ScriptSimulation
+from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import Message

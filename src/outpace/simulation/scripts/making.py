@@ -14,7 +14,8 @@ from outpace.record.trace import Trace
 from outpace.simulation.faults.scripts import FailingScriptSimulation
 from outpace.simulation.scripts.collectives.run import FollowedSimulation
 from outpace.simulation.scripts.measuring import with_measured_times
-from outpace.simulation.scripts.runs import ScriptRun, ScriptSimulation
+from outpace.simulation.scripts.runs import ScriptRun
+from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload

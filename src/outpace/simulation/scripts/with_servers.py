@@ -1,0 +1,141 @@
+"""Runs of a user's script with servers, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.engine.scripts.layout import places_of
+from outpace.engine.scripts.optimizer_state import cut
+from outpace.engine.scripts.redividing import redivided, script_files
+from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
+from outpace.errors import ConfigError
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
+from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
+from outpace.simulation.scripts.runs import ScriptRun
+from outpace.simulation.scripts.without_servers.blocks import optimizer_of
+from outpace.simulation.servers import Simulation
+from outpace.sync.messages import SCHEDULER, Leave, Pause, Resume
+from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.tasks import Workload
+
+
+class ScriptSimulation(ScriptRun, Simulation):
+    """A run of a script with servers."""
+
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
+        first = self._workload.first
+        self._places = [
+            places_of(first.members, first.layers, part) for part in self._workload.slices
+        ]
+        self._blocks: list[ParameterBlock] = []
+        self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
+        self._tells_pauses = tells_pauses(experiment)
+        self._is_at_limit = False  # True once a worker has come to stop.iterations
+        self._training = set(range(experiment.workers))
+        self._at_end: set[int] = set()  # workers whose scripts have come to their end
+        if self.resume is not None:
+            self._restore_scripts(self.resume)
+        super()._set_up(experiment, workload)
+        if first.state and self.resume is None:
+            self.load_optimizer_state(0, first.state)
+
+    def _block(self, server: int, initial: Block) -> ParameterBlock:
+        first, optimizer = self._workload.first, self.experiment.optimizer
+        if isinstance(optimizer, PythonOptimizer):
+            made = optimizer.of_groups(self._places[server], first.settings)
+        else:
+            made = optimizer_of(first, self._workload.slices[server])
+        block = parameter_block(initial, made, layers=self._layers_of[server])
+        self._blocks.append(block)
+        return block
+
+    def _restore_scripts(self, point: ResumePoint) -> None:
+        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
+        try:
+            files, others = script_files(point), redivided(point)
+        except OSError as error:
+            raise ConfigError(f"{point.path}: {error}") from error
+        ended = point.checkpoint.index.ended
+        for process in self._script_processes:
+            process.kept, process.redivided = files.get(process.worker), others
+            process.had_ended = process.worker in ended
+
+    def scripts_at_end(self) -> Collection[int]:
+        return self._at_end
+
+    def save_scripts(self, folder: Path) -> set[int]:
+        for worker in self._training:
+            self._script_processes[worker].save = (folder / kept_in(worker)).absolute()
+        return set(self._training)
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """See `Host`."""
+        assert self._saving is not None
+        self._saving.script_saved(worker, saved)
+
+    def left(self, worker: int) -> None:
+        super().left(worker)
+        self._training.discard(worker)
+        if self._saving is not None:
+            self._saving.script_saved(worker, None)
+
+    async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
+        first = None if self.resume is None else self.resume.first[worker]
+        await self._run_script(train, ScriptWorkerNode(self, worker, servers, first))
+
+    async def _run_script(self, train: AbortableProgram, node: ScriptWorkerNode) -> None:
+        worker = node.worker
+        self._nodes[worker] = node
+        self._connect(node)
+        node.slices = self._workload.slices
+        try:
+            if node.process.had_ended:
+                node.process.await_left()
+                raise ScriptLeft
+            await train(node)
+            self._is_at_limit = True
+        except ScriptLeft:  # the program sends nothing more
+            self._at_end.add(worker)
+            for name in self._listeners(node):
+                node.send(name, Leave(worker))
+        self.left(worker)
+
+    def _listeners(self, node: ScriptWorkerNode) -> list[str]:
+        """Return the servers, and the scheduler if there is one."""
+        return [*node.servers, *[SCHEDULER] * has_scheduler(self.experiment)]
+
+    def _tell(self, worker: int, message: Pause | Resume) -> None:
+        node = self._nodes[worker]
+        for name in self._listeners(node) if self._tells_pauses else ():
+            node.send(name, message)
+
+    def _note_end_of(self, worker: int) -> None:
+        # Late workers have taken fewer steps of their scripts at stop.iterations, and so never join
+        # the collectives in which others may wait for them.
+        if self._tells_pauses and self._is_at_limit:
+            self.collectives.end(worker)
+        else:
+            super()._note_end_of(worker)
+
+    def _values(self, worker: int) -> Sequence[Block]:
+        return self.parameters()
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return a copy of the state that each server has now."""
+        return [block.optimizer_state() for block in self._blocks]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Give the servers the state that worker 0 has loaded."""
+        if worker == 0:
+            starts = self._workload.starts
+            for block, places, part in zip(
+                self._blocks, self._places, self._workload.slices, strict=True
+            ):
+                block.load_optimizer_state(cut(state, places, part, starts))
