@@ -108,6 +108,11 @@ class Waker:
         os.read(self._read_end, 1)
         self._actions.get()()
 
+    def run_all(self) -> None:
+        """Run the actions that are there, without a wait."""
+        while not self._actions.empty():
+            self.run_next()
+
     def stop(self) -> None:
         """Run no more actions."""
         self._clock.forget(self._read_end)

@@ -52,11 +52,12 @@ class WritingThread:
             self._thread.start()
 
     def finish(self) -> None:
-        """Wait for the jobs so far. Their results are there when the clock is asked next."""
-        if self._thread is not None:
+        """Wait for the jobs so far, and hand their results over. In the thread of the clock."""
+        if self._thread is not None and self._waker is not None:
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
+            self._waker.run_all()
 
     def _work(self, waker: Waker) -> None:
         torch.set_num_threads(1)  # a new thread would have one per core

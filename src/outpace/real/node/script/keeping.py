@@ -224,4 +224,3 @@ class Keeping:
         """Send what is being prepared: the script leaves the training."""
         self._forget()
         self._thread.finish()
-        self._process.kernel.catch_up()
