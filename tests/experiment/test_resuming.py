@@ -371,3 +371,24 @@ def test_a_rule_that_cuts_iterations_off_knows_what_it_had_observed(tmp_path):
     first = int(resumed[-6:]) * 7 - 7  # checkpoints are 7 iterations apart
     assert 0 < first < 20
     assert min(counts[iteration] for iteration in range(first, first + 5)) < 3
+
+
+def test_the_costs_of_failures_before_the_checkpoint_are_counted(tmp_path):
+    crashes = [{"at_s": 12.5, "worker": 1}, {"at_s": 32.5, "worker": 0}, {"at_s": 16, "server": 1}]
+    config = {
+        "task": {"kind": "timing", "parameters": 8},
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        "network": None,
+        "stop": {"iterations": 40},
+        "faults": {"schedule": crashes, "recovery": {"detected_s": 1.0, "checkpoint_s": 0.5}},
+    }
+    whole = outpace.simulate({**CONFIG, **config, "checkpoint": {"every_updates": 10}})
+    out = interrupted(tmp_path / "run", at_s=40.0, every_updates=10, **config)
+    found = outpace.simulate(resume=out)
+    assert found.summary["resumed_from"] == "checkpoints/000003"  # after 20 iterations
+    costs, expected = dict(found.summary["faults"]), dict(whole.summary["faults"])
+    # But for the half second of the checkpoint itself, which is known when it is written.
+    assert costs.pop("lost_s") == pytest.approx(expected.pop("lost_s"), abs=0.501)
+    assert costs == expected
+    assert (costs["happened"]["crash"], costs["worker_losses"], costs["server_losses"]) == (3, 2, 1)
+    assert found.summary["restarts"] == whole.summary["restarts"] == 3

@@ -215,6 +215,7 @@ def written_now(
         layers=tuple(workload.layers),
         layout=workload.layout,
         recovery=run.recovery(),
+        costs=run.costs(),
     )
 
 

@@ -252,6 +252,10 @@ class VirtualRun(ABC):
             self.kernel.stop()
         self.settle(wait=False)
 
+    def costs(self) -> dict[str, Any]:
+        """Return the costs of simulated failures so far, for a checkpoint; {} if there are none."""
+        return {}
+
     def scripts_anew(self) -> Sequence[int]:
         """Return the workers whose scripts begin anew when the run goes on."""
         return ()

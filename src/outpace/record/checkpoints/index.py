@@ -39,6 +39,7 @@ class Taken(msgspec.Struct, kw_only=True):
         recovery: of the run until now.
         ended: workers whose scripts had come to their end.
         anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
+        costs: of simulated failures until now (`simulation.faults.costs`).
     """
 
     number: int
@@ -54,6 +55,7 @@ class Taken(msgspec.Struct, kw_only=True):
     own: tuple[ShardRecord, ...] = ()
     ended: tuple[int, ...] = ()
     anew: tuple[int, ...] = ()
+    costs: dict[str, Any] = {}
 
     @property
     def workers(self) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from outpace.cluster.faults import KINDS, FaultKind
 from outpace.support.units import Time, seconds
 
 CAUSES: Final = ("detection", "restart", "repeated", "lost", "standing", "checkpoints")
+_KEPT: Final = ("counts", "lost", "worker_losses", "server_losses", "gradients_lost")
 
 
 @dataclass(slots=True)
@@ -36,6 +38,17 @@ class Costs:
     def add(self, cause: str, duration: Time, workers: int = 1) -> None:
         """Add time (ns) that so many workers lost."""
         self.lost[cause] += max(0, duration) * workers
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs to go on from here, as plain data."""
+        found = asdict(self)
+        return {key: found[key] for key in _KEPT}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of a run that was resumed; an empty one has nothing."""
+        for key, value in state.items():
+            if key in _KEPT:
+                setattr(self, key, value)
 
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about the costs; seconds are means per worker."""

@@ -51,6 +51,8 @@ class FailingRun(VirtualRun):
         self._recovery = Recovery() if self.resume is None else self.resume.recovery
         self._repairs = experiment.faults.recovery
         self._costs = Costs(experiment.workers)
+        if self.resume is not None:
+            self._costs.restore(self.resume.checkpoint.index.costs)
         self._interruptions = Interruptions(self.rows)
         self._processes: dict[str, Process] = {}
         self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
@@ -289,6 +291,9 @@ class FailingRun(VirtualRun):
 
     def times(self, host_s: float) -> dict[str, Any]:
         return {**super().times(host_s), "faults": self._costs.summary()}
+
+    def costs(self) -> dict[str, Any]:
+        return self._costs.state()
 
     def recovery(self) -> Recovery:
         return structs.replace(self._recovery)
