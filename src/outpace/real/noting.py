@@ -77,7 +77,9 @@ class Noting(RunObserver):
             if name in workers:
                 self._interruptions.lost(workers.index(name), lost_at)
             else:
-                self._lost_servers[coordinator.servers.index(name)] = lost_at, 0
+                server = coordinator.servers.index(name)
+                first_lost_at, _ = self._lost_servers.get(server, (lost_at, 0))
+                self._lost_servers[server] = first_lost_at, 0
             generation = self.generations.get(name, 0)
             self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
 

@@ -142,7 +142,7 @@ class ReturningServers:
         """Handle a message of a process; False if it is not about a server that comes back."""
         phase = self._phases.get(name)
         if isinstance(message, ServerBack):
-            if phase is not _Phase.STARTING:
+            if phase is not _Phase.STARTING or name not in self._reports.joined:
                 self._listener.refuse(name, "it is no server that comes back")
                 return True
             self._phases[name], self._back[name] = _Phase.TOLD, message

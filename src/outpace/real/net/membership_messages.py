@@ -6,6 +6,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from outpace.real.net.messages import Text
 from outpace.sync.messages import Count, Index, WireMessage
 
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
@@ -67,7 +68,7 @@ class ServerReturned(WireMessage, tag="server returned"):
     """
 
     shard: Index
-    endpoint: Annotated[str, msgspec.Meta(max_length=1000)]
+    endpoint: Text
     generation: Count
     version: Count
 
