@@ -61,7 +61,7 @@ def test_a_server_that_is_back_before_it_has_joined_is_refused():
         assert not coordinator.hear("server-0", ServerBack(3, 2))  # it was not lost
         parts.losses.process_ended("server-1", "was killed by SIGKILL")
         parts.kernel.run(10**9)
-        assert parts.losses.away == {"server-1"}
+        assert parts.losses.away == {"server-0", "server-1"}  # one that is refused is lost, too
         assert not coordinator.hear("server-1", ServerBack(3, 2))
     finally:
         coordinator.close()
