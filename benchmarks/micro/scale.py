@@ -14,7 +14,7 @@ from outpace.experiment.running import simulate
 
 
 def measure(quick: bool) -> list[Measurement]:
-    workers, servers, iterations, training = (256, 16, 1, 32) if quick else (4096, 64, 3, 1024)
+    workers, servers, iterations, training = (64, 8, 1, 8) if quick else (4096, 64, 3, 1024)
     microseconds, megabytes = _in_a_process(f"timing({workers}, {servers}, {iterations})")
     _, training_megabytes = _in_a_process(f"gradients({training})")
     return [
