@@ -84,7 +84,7 @@ def test_a_worker_that_comes_back_is_in_the_next_group_and_others_tell_no_more_o
     team.joins(0, 0, 1, 2)
     team.membership.lose(NAMES[1])
     team.told.clear()
-    team.membership.join(NAMES[1])
+    team.membership.join(NAMES[1], 1)
     assert team.told == regroup(2, [0, 1, 2], 0, 2, 1)
     assert team.joins(1, 0, 1, 2) == []
     team.membership.has_joined(NAMES[1])
@@ -95,7 +95,7 @@ def test_a_worker_that_leaves_as_another_joins_may_be_the_one_that_has_the_model
     team = Team()
     team.joins(0, 0, 1, 2)
     team.membership.lose(NAMES[1])
-    team.membership.join(NAMES[1])
+    team.membership.join(NAMES[1], 1)
     assert team.hear((0, Leave(0))) == regroup(3, [1, 2], 0, 1, 2)
 
 
@@ -103,7 +103,7 @@ def test_a_worker_that_comes_back_and_is_not_given_the_model_in_time_ends_the_ru
     team = Team(timeout_s=5)
     team.joins(0, 0, 1, 2)
     team.membership.lose(NAMES[1])
-    team.membership.join(NAMES[1])
+    team.membership.join(NAMES[1], 1)
     team.joins(1, 0, 2)
     with pytest.raises(RunError, match=r"^worker-1 did not come to all-reduce 1 within 5 s"):
         team.wait(6)

@@ -8,7 +8,7 @@ does not enter an all-reduce in time ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -28,6 +28,7 @@ class Roster:
 
     def __init__(self, workers: Iterable[str]) -> None:
         self.numbers = {name: number for number, name in enumerate(workers)}
+        self.changes = 0  # so far
         self._gone: set[str] = set()
 
     @property
@@ -38,10 +39,12 @@ class Roster:
     def remove(self, name: str) -> None:
         """Leave out a worker that has left or is lost."""
         self._gone.add(name)
+        self.changes += 1
 
     def add(self, name: str) -> None:
         """Count on a worker again that was lost."""
         self._gone.discard(name)
+        self.changes += 1
 
 
 def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
@@ -114,7 +117,11 @@ class Membership:
         self._joining.discard(name)
         self._regroup()
 
-    def join(self, name: str) -> None:
+    def can_give(self, names: Collection[str], besides: Collection[str]) -> bool:
+        """True if a worker other than these has the model that all have."""
+        return any(name not in self._joining for name in self.roster.here if name not in besides)
+
+    def join(self, name: str, generation: int) -> None:
         """A new process takes the place of a worker that was lost."""
         self.roster.add(name)
         self._joining.add(name)

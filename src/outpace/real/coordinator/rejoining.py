@@ -56,17 +56,18 @@ class PeerReplacements(Replacements):
         self._architecture, self._store = architecture, store
         self._checkpoints, self._can_begin_again = checkpoints, can_begin_again
         self._joining: dict[str, Alarm] = {}  # workers that are being given the model
-        architecture.when_none_trains = self._require_model
+        architecture.when_fewer = self._require_model
 
     # -- losses ------------------------------------------------------------------------
 
     def can_take(self, lost: Collection[str]) -> bool:
-        """True if these workers can come back, because another one has the model."""
+        """True if these workers can come back, because others have what they need."""
         architecture, losses = self._architecture, self._losses
         # Who ends itself would do so again; who has left has nothing to do any more.
         if any(architecture.has_left(name) or losses.has_exited(name) for name in lost):
             return False
-        return self._can_start and architecture.has_model_besides(lost)
+        away = {name for name in self._numbers if self.comes_back(name)}
+        return self._can_start and architecture.can_give({*lost, *away}, besides=lost)
 
     def comes_back(self, name: str) -> bool:
         """True if this worker is lost and its successor does not take part yet."""
@@ -126,7 +127,7 @@ class PeerReplacements(Replacements):
         due = self._kernel.now + nanoseconds(self._limit_s)
         self._joining[name] = self._kernel.set_alarm(due, lambda: self._too_late(name))
         if self._ending() is None:
-            self._architecture.rejoin(name)
+            self._architecture.rejoin(name, self._members.generation(worker))
             self._require_model()
 
     def _too_late(self, name: str) -> None:
@@ -143,10 +144,11 @@ class PeerReplacements(Replacements):
     # -- the others are gone -----------------------------------------------------------
 
     def _require_model(self) -> None:
-        """Begin again, or go on without the workers that come back, if none has a model."""
-        if self._ending() is not None or self._architecture.has_model_besides(()):
+        """Begin again, or go on without workers that come back, if none has a model for them."""
+        away = [name for name in self._numbers if self.comes_back(name)]
+        names = [name for name in away if not self._architecture.can_give([name])]
+        if self._ending() is not None or not names:
             return
-        names = [name for name in self._numbers if self.comes_back(name)]
         errors = {name: self._errors[self._numbers[name]] for name in names}
         for name, error in errors.items():
             if self._can_begin_again(name):

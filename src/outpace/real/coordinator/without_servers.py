@@ -43,8 +43,8 @@ class WithoutServers:
         self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
         # Called with each worker that leaves in order, or is lost (True).
         self.when_left: Callable[[str, bool], None] = lambda name, lost: None
-        # Called when no worker trains any more.
-        self.when_none_trains: Callable[[], None] = lambda: None
+        # Called when a worker trains no more.
+        self.when_fewer: Callable[[], None] = lambda: None
         self.groups: Membership | Pairs
         first = 0 if resume is None else resume.checkpoint.index.shards[0].version
         if strategy.exchanges:
@@ -84,20 +84,22 @@ class WithoutServers:
         """True if the training needs this worker no more."""
         return name in self._left
 
-    def has_model_besides(self, names: Collection[str]) -> bool:
-        """True if a worker other than these trains, so that it has the present parameters."""
-        return not self._with_model <= set(names)
+    def can_give(self, names: Collection[str], besides: Collection[str] = ()) -> bool:
+        """True if workers that train can give those of these names their models.
 
-    def rejoin(self, name: str) -> None:
-        """A new process takes a lost worker's place: have the others give it the model."""
+        besides: workers that cannot.
+        """
+        trains = not self._with_model <= set(besides)
+        return trains and self.groups.can_give(names, {*besides, *self._left})
+
+    def rejoin(self, name: str, generation: int) -> None:
+        """A new process takes a lost worker's place: have the others give it its model."""
         self._present.add(name)
-        assert isinstance(self.groups, Membership)
-        self.groups.join(name)
+        self.groups.join(name, generation)
 
     def has_joined(self, name: str) -> None:
         """A worker that was lost takes part again."""
         self._with_model.add(name)
-        assert isinstance(self.groups, Membership)
         self.groups.has_joined(name)
         self._meetings.join(name)
         self.snapshots.join(self._workers.index(name))
@@ -113,5 +115,4 @@ class WithoutServers:
     def _trains_no_more(self, name: str) -> None:
         if name in self._with_model:
             self._with_model.remove(name)
-            if not self._with_model:
-                self.when_none_trains()
+            self.when_fewer()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -14,10 +15,10 @@ from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import PendingExchange
+from outpace.real.collective.exchanges import Kept, OfPairs, PendingExchange
 from outpace.real.collective.group import Backend, gpu_of
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
-from outpace.real.collective.reductions import PendingReduction, Progress
+from outpace.real.collective.reductions import Joined, PendingReduction, Progress
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import CheckpointFiles
@@ -29,12 +30,9 @@ from outpace.real.net.messages import (
     TrainingDone,
 )
 from outpace.real.net.peer_messages import (
-    CancelAverage,
     EndMeeting,
     JoinedOthers,
-    NoPartnerLeft,
     Regroup,
-    StartAverage,
 )
 from outpace.real.node.averages import JoinedAverages
 from outpace.real.node.handed_over import HandedOver, decoded, encoded
@@ -102,6 +100,9 @@ class PeerWorker(WorkerProcess):
         # The all-reduce with which this worker has joined the others in the middle of the run.
         self.joined: PendingReduction | None = None
         self._has_model = True  # False: it is still to be given one
+        self._stepped = 0  # iterations whose steps its own model has
+        is_task = not isinstance(experiment.task, Script)
+        self._can_be_replaced = is_task and experiment.on_worker_loss == "restart"
 
     # -- course of the run ------------------------------------------------------------
 
@@ -130,13 +131,14 @@ class PeerWorker(WorkerProcess):
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own
-        await groups.connect_pairs(models, self._averages.exchanged)
+        progress = self._progress if self._can_be_replaced else None
+        await groups.connect_pairs(models, self._averages.exchanged, progress, late=plan.late)
         self._has_model = not plan.late
-        joined = groups.reductions.joins() if plan.late else None
+        join = self._joining() if plan.late else None
         self._is_in_run = True
         await self.start_run()
-        if joined is not None:
-            self._join(*await joined)
+        if join is not None:
+            await join
         await self.strategy.train(self)
         self.send_result()
         if self._is_saved_apart:
@@ -148,6 +150,7 @@ class PeerWorker(WorkerProcess):
     async def _go_on(self, plan: Plan) -> None:
         """Go on from a checkpoint, if the run does."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
+        self._stepped = self.first_iteration
         if self.saver is None:
             return
         with TemporaryDirectory(prefix="outpace-") as folder:
@@ -167,8 +170,31 @@ class PeerWorker(WorkerProcess):
         record = partial(HandedOver, self.version, self._applied, progress)
         return partial(encoded, record, self.saver.common_state())
 
-    def _join(self, data: torch.Tensor, reduction: PendingReduction) -> None:
-        """Go on with the state of another worker; `reduction` is the next all-reduce."""
+    def _joining(self) -> Coroutine[Any, Any, None]:
+        """Return what has this worker take the place of a lost one, once the run goes on."""
+        if self.strategy.exchanges:
+            return self._join_pairs(self._groups.exchanges.joins())
+        return self._join_group(self._groups.reductions.joins())
+
+    def _progress(self) -> tuple[int, int, int]:
+        """Return what this worker's own model is the result of, for one that takes its place."""
+        return self._stepped, self.version, self._applied
+
+    async def _join_pairs(self, given: Future[Kept | None]) -> None:
+        """Go on with the model that another worker has kept of the one in this place."""
+        assert self.saver is not None
+        kept = await given
+        if kept is not None:  # else it begins as that one did
+            self.first_iteration, self.version, self._applied = kept.numbers
+            if kept.values is not None:
+                self.models.own().replace(kept.values)
+        self._stepped, self._has_model = self.first_iteration, True
+        self.saver.joins(self.first_iteration, None)
+        self.coordinator.send(JoinedOthers(self.first_iteration, self._applied))
+
+    async def _join_group(self, joined: Future[Joined]) -> None:
+        """Go on with the state of another worker."""
+        data, reduction = await joined
         assert self.saver is not None
         state, shared = decoded(data, self.name)
         reductions = self._groups.reductions
@@ -299,6 +325,7 @@ class PeerWorker(WorkerProcess):
         return max(self.first_iteration, self._averages.computed)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
+        self._stepped = iteration
         self._averages.joins_exchange(iteration)
         return self._groups.exchanges.begin(iteration)
 
@@ -348,7 +375,7 @@ class PeerWorker(WorkerProcess):
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Plan) and message.kept:
             self._checkpoint_bytes = message.kept[self.worker]
-        if isinstance(message, Regroup | StartAverage | CancelAverage | NoPartnerLeft):
+        if isinstance(message, Regroup | OfPairs):
             if self._is_in_run:
                 self._groups.take(message)
         elif isinstance(message, CheckpointFiles):

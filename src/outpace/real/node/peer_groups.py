@@ -13,7 +13,7 @@ from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import PairwiseExchanges, PendingExchange
+from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, own_address
 from outpace.real.collective.joining import Encode
 from outpace.real.collective.reductions import PendingReduction, Reductions
@@ -21,7 +21,7 @@ from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Plan
-from outpace.real.net.peer_messages import CancelAverage, NoPartnerLeft, Regroup, StartAverage
+from outpace.real.net.peer_messages import Regroup
 from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peer_models import PeerModels
@@ -100,11 +100,19 @@ class PeerGroups:
             await self._reductions.connect(self._settings, 0, range(self._workers))
 
     async def connect_pairs(
-        self, models: PeerModels, ended: Callable[[PendingExchange], None]
+        self,
+        models: PeerModels,
+        ended: Callable[[PendingExchange], None],
+        progress: Callable[[], Sequence[int]] | None,
+        *,
+        late: bool,
     ) -> None:
         """Connect this worker with each other one, if the strategy exchanges in pairs.
 
-        ended: called with each exchange that is over.
+        Args:
+            ended: called with each exchange that is over.
+            progress: see `PairwiseExchanges`.
+            late: this worker joins late: the coordinator says with whom to connect.
         """
         if not self._strategy.exchanges:
             return
@@ -112,12 +120,13 @@ class PeerGroups:
             self._kernel,
             self._clock,
             self._worker,
-            [worker for worker in range(self._workers) if worker != self._worker],
+            [worker for worker in range(self._workers) if worker != self._worker and not late],
             self._settings,
             read=lambda: models.own().read(),
             change=models.change_own,
             tell=self._tell,
             ended=ended,
+            progress=progress,
         )
         await self._exchanges.connect()
 
@@ -193,7 +202,7 @@ class PeerGroups:
             # All workers must do the same, so they go by the same time.
             turn.took(await self.reductions.agree(arrived - joined))
 
-    def take(self, message: Regroup | StartAverage | CancelAverage | NoPartnerLeft) -> None:
+    def take(self, message: Regroup | OfPairs) -> None:
         """Follow an order of the coordinator."""
         if isinstance(message, Regroup):
             if self._reductions is not None:

@@ -194,12 +194,12 @@ class WorkerSaver:
         if block is not None:
             restore_own(block, state, own)
 
-    def joins(self, first: int, shared: ShardState) -> None:
-        """Begin with the model of the other workers, at this iteration."""
+    def joins(self, first: int, shared: ShardState | None) -> None:
+        """Begin at this iteration, with the model of the other workers; None: it has its own."""
         self._first = self._begins = first
         model = self._models.shared
-        assert model is not None, "only common models are handed over"
-        model.restore(shared.parameters, shared.optimizer, shared.pushes, shared.version)
+        if model is not None and shared is not None:
+            model.restore(shared.parameters, shared.optimizer, shared.pushes, shared.version)
 
     # -- what the worker does --------------------------------------------------------
 
