@@ -177,29 +177,6 @@ class Faults:
         if self.servers is not None and self.servers.kind == "slow":
             reject("servers.kind: slow is for workers; servers have push_time and others")
 
-    def losses_of_processes(self) -> Iterator[str]:
-        """Yield which of these failures end a process; those of scripts cannot come back."""
-        laws: dict[str, RandomFaults | Fault | None] = {
-            "workers": self.workers,
-            "servers": self.servers,
-        }
-        laws |= {f"schedule[{n}]": fault for n, fault in enumerate(self.schedule)}
-        for key, law in laws.items():
-            if law is None:
-                continue
-            if law.kind == "crash":
-                yield (
-                    f"faults.{key}: the processes of scripts cannot be started again in virtual "
-                    "time yet: choose another kind than crash, or use a task with layers of the "
-                    "same sizes, such as task={kind: timing, layers: [...]}"
-                )
-            elif law.kind in _SILENT and (law.for_s or 0) > self.recovery.lease_s:
-                yield (
-                    f"faults.{key}.for_s: after {self.recovery.lease_s:g} s (faults.recovery."
-                    "lease_s) a process counts as lost, and those of scripts cannot be started "
-                    f"again in virtual time yet: choose at most {self.recovery.lease_s:g} s"
-                )
-
     def contradictions(self, workers: int, servers: int) -> Iterator[str]:
         """Yield why these failures do not fit a run with so many workers and servers."""
         if self.servers is not None and not servers:

@@ -181,16 +181,12 @@ def _of_faults(experiment: Experiment) -> Iterator[str]:
     if faults is None:
         return
     yield from faults.contradictions(experiment.workers, experiment.servers_in_run)
-    if not isinstance(experiment.task, Script):
-        return
-    if experiment.peers is not None:
+    if isinstance(experiment.task, Script) and experiment.peers is not None:
         yield (
             "faults: failures of scripts without servers cannot be simulated yet: leave it "
             "out, or use a task with layers of the same sizes, such as task={kind: timing, "
             "layers: [...]}"
         )
-    else:
-        yield from faults.losses_of_processes()
 
 
 def _of_service_times(experiment: Experiment) -> Iterator[str]:

@@ -78,12 +78,12 @@ class Saving:
     def now(self) -> None:
         """Take one now, or when all shards are at the same iteration; between two messages."""
         self._is_due = True
-        if not self._is_taking:
+        if not self.is_taking:
             self._is_due = False
             self._begin_at(self._furthest + 1)
 
     @property
-    def _is_taking(self) -> bool:
+    def is_taking(self) -> bool:
         """True while a checkpoint has been begun and is not complete."""
         return self._planner.is_open or self._scripts.is_open
 
@@ -95,7 +95,7 @@ class Saving:
         """Begin one after a message of shard 0, whose answers have not been sent yet."""
         first, before = self._shards[0], self._clock
         self._clock = first.clock
-        if not self._is_due or self._is_taking:
+        if not self._is_due or self.is_taking:
             return
         self._is_due = False
         furthest = self._furthest

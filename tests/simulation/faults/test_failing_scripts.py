@@ -1,4 +1,4 @@
-"""Scripts in virtual time whose workers and servers stand still, are slow, or cut off."""
+"""Scripts in virtual time whose workers and servers stand still, are slow, cut off, or die."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from tests.support.paths import SCRIPTS
 
 import outpace
 from outpace.config.reading import experiment_from
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, OutpaceWarning, RunError
+
+PLAIN = {"kind": "script", "path": str(SCRIPTS / "plain.py")}  # keeps nothing, and has no end
+SAVED = {"checkpoint": {"every_updates": 3}}
+RECOVERY = {"detected_s": 0.01, "worker_s": 0.3, "servers_s": 0.5, "lease_s": 5.0}
 
 CONFIG = {
     "task": {"kind": "script", "path": str(SCRIPTS / "kept.py")},  # 9 iterations
@@ -36,30 +40,89 @@ def test_a_script_meets_failures_and_trains_the_same():
     assert found.summary["faults"]["goodput"] == pytest.approx(0.9 / 1.77, rel=0.06)
 
 
-def test_a_script_whose_process_counts_as_lost_ends_with_an_error():
-    schedule = [{"at_s": at_s, "kind": "pause", "worker": 1, "for_s": 0.4} for at_s in (0.25, 0.55)]
-    faults = {"schedule": schedule, "recovery": {"lease_s": 0.5}}
-    with pytest.raises(RunError, match=r"worker-1 was silent for 0.5 s .* \(after 0.75"):
-        outpace.simulate({**CONFIG, "faults": faults})
+def crash(at_s, **node):
+    return {"at_s": at_s, "kind": "crash", **node}
+
+
+def failing(*schedule, recovery=None, **changes):
+    faults = {"schedule": list(schedule), "recovery": {**RECOVERY, **(recovery or {})}}
+    return outpace.simulate({**CONFIG, **changes, "faults": faults})
+
+
+def logged(result):
+    """Return what each script has logged, without times: by worker, in its order."""
+    rows = result.metrics.to_pylist()
+    names = ("iteration", "train_loss", "lr", "seen")
+    return {n: [[row[k] for k in names] for row in rows if row["worker"] == n] for n in (0, 1)}
+
+
+def test_scripts_whose_processes_die_train_bitwise_the_same_and_log_everything_once():
+    """Iterations of 0.1 s; states of scripts at 0, after each third iteration, and after 0.25 s.
+
+    The worker that dies in iteration 5 is back at 0.55 + 0.01 + 0.3 s with its state of iteration
+    3, computes 3 and 4 again, then 5 to 8. The server that dies in iteration 7 is known to be lost
+    at 0.76 s, and all begin again 0.5 s later with iteration 6.
+    """
+    plain = outpace.simulate(CONFIG)
+    died = {
+        "worker": failing(crash(0.55, worker=1), **SAVED),
+        "server": failing(crash(0.75, server=1), **SAVED),
+        "both": failing(crash(0.25, worker=0), crash(0.85, server=0), **SAVED),
+    }
+    for name, found in died.items():
+        assert found.summary["parameters_digest"] == plain.summary["parameters_digest"], name
+        assert logged(found) == logged(plain), name
+        assert (found.summary["updates_lost"], found.summary["iterations"]) == (0, [9, 9])
+    assert died["worker"].summary["virtual_time_s"] == pytest.approx(0.86 + 0.2 + 0.4)
+    assert died["server"].summary["virtual_time_s"] == pytest.approx(1.26 + 0.3)
+    assert [died[name].summary["restarts"] for name in died] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("faults", "sync", "message"),
-    [
-        ({"workers": {"mtbf_s": 9}}, "bsp", "faults.workers: the processes of scripts cannot"),
-        (
-            {"schedule": [{"at_s": 1, "kind": "pause", "server": 0, "for_s": 11}]},
-            "bsp",
-            r"faults.schedule\[0\].for_s: after 10 s .* a process counts as lost",
-        ),
-        (
-            {"workers": {"mtbf_s": 9, "kind": "pause", "for_s": 1}},
-            "ssgd",
-            "failures of scripts without servers cannot be simulated yet",
-        ),
-    ],
+    ("sync", "alone", "lost"),
+    [("asp", False, False), ("asp", True, True), ("cutoff", False, False)],
 )
-def test_failures_that_end_processes_of_scripts_are_refused(faults, sync, message):
-    servers = {} if sync == "bsp" else {"servers": 1}
-    with pytest.raises(ConfigError, match=message):
-        experiment_from({**CONFIG, **servers, "sync": {"kind": sync}, "faults": faults}, "it")
+def test_each_script_reads_its_data_once_whatever_dies(sync, alone, lost):
+    """A sample counts as seen when its step is done; `seen` would jump, or repeat, otherwise."""
+    changes = {"compute": {"kind": "exponential", "mean_s": 0.1}, "sync": {"kind": sync}, **SAVED}
+    schedule = crash(0.5, server=1), crash(0.52, worker=0), crash(1.2, worker=1)
+    found = failing(*schedule, recovery={"server_alone": alone}, **changes)
+    for rows in logged(found).values():
+        assert [row[0] for row in rows] == list(range(1, 10))
+        assert [row[-1] for row in rows] == [4 * done for done in range(1, 10)]
+    assert found.summary["iterations"] == [9, 9]
+    assert (found.summary["updates_lost"] > 1) == lost
+
+
+def test_a_script_that_keeps_nothing_begins_anew_and_is_warned_of():
+    changes = {"task": PLAIN, "stop": {"iterations": 9}, **SAVED}
+    with pytest.warns(
+        OutpaceWarning, match="the script of worker-1 begins anew, with the parameters"
+    ):
+        found = failing(crash(0.55, worker=1), **changes)
+    assert (found.summary["iterations"], found.summary["updates_lost"]) == ([9, 9], 0)
+    with pytest.warns(OutpaceWarning, match="scripts of worker-0, worker-1 begin anew"):
+        found = failing(crash(0.75, server=1), **changes)
+    # In iteration 7, of which the checkpoint has the first six, both had computed seven.
+    assert (found.summary["iterations"], found.summary["updates_lost"]) == ([9, 9], 2)
+
+
+def test_without_checkpoints_the_others_go_on_without_a_script_that_died():
+    found = failing(crash(0.55, worker=1))
+    assert (found.summary["iterations"], found.summary["restarts"]) == ([9, 5], 0)
+    with pytest.raises(RunError, match=r"server-1 was killed .* set checkpoint"):
+        failing(crash(0.55, server=1))
+
+
+def test_a_script_with_collectives_of_its_own_cannot_lose_a_process(tmp_path):
+    arguments = ["asynchronous", str(tmp_path)]  # the second barrier is at 0.2 s
+    task = {"kind": "script", "path": str(SCRIPTS / "ddp_vectors.py"), "arguments": arguments}
+    with pytest.raises(RunError, match=r"worker-1 was killed .* collectives of their own"):
+        failing(crash(0.15, worker=1), task=task, sync={"kind": "asp"})
+
+
+def test_failures_of_scripts_without_servers_are_refused():
+    faults = {"workers": {"mtbf_s": 9, "kind": "pause", "for_s": 1}}
+    changes = {"servers": 1, "sync": {"kind": "ssgd"}, "faults": faults}
+    with pytest.raises(ConfigError, match="failures of scripts without servers cannot be simul"):
+        experiment_from({**CONFIG, **changes}, "it")

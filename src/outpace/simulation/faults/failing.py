@@ -215,7 +215,7 @@ class FailingRun(VirtualRun):
         self._failed_at.clear()
         self._generations.clear()
         self._take_back(kept)
-        self._interruptions.group_lost(servers, workers, failed, kept)
+        self._interruptions.group_lost(servers, workers, failed, kept, self._anew())
         self._restore_from(kept)
         self.events.add(
             "group-restart",
@@ -255,6 +255,10 @@ class FailingRun(VirtualRun):
         self._evaluated_at = None
         self._recovery.restarts += 1
         self._recovery.updates_lost = kept.recovery.updates_lost
+
+    def _anew(self) -> int:
+        """Return how many scripts begin anew when all processes begin again."""
+        return 0
 
     @abstractmethod
     def _restore_from(self, kept: Kept) -> None:

@@ -145,17 +145,8 @@ async def computed(kernel: Kernel, process: Process, duration: Time) -> None:
         await kernel.sleep(seconds(left))
 
 
-async def awake_after(
-    process: Process, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
-) -> T:
-    """Return what is received, once the process does not stand still."""
-    message = await received(*arguments)
-    await process.awake()
-    return message
-
-
-class FailingWorker(WorkerNode):
-    """The context of a worker's program, whose process may stand still or be slow.
+class FailingNode(WorkerNode):
+    """The part about messages of the context of a worker whose process may stand still.
 
     reconnected: called with a server that has come back alone, from when on the worker knows it,
     and since when (ns) it has waited for a message.
@@ -180,8 +171,10 @@ class FailingWorker(WorkerNode):
     async def _awake_after(
         self, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
     ) -> T:
+        """Return what is received, once the process does not stand still."""
         began = self._kernel.now
-        message = await awake_after(self._process, received, *arguments)
+        message = await received(*arguments)
+        await self._process.awake()
         self._look_at(message, began)
         return message
 
@@ -198,6 +191,10 @@ class FailingWorker(WorkerNode):
     def send(self, to: str, *messages: Message) -> None:
         if to not in self._process.unreachable and not self._process.unread[to]:
             super().send(to, *messages)
+
+
+class FailingWorker(FailingNode):
+    """The context of a worker's program, whose process may stand still or be slow."""
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         gradient = await self._compute(parameters, iteration, None)

@@ -122,9 +122,9 @@ class KeptSaving(Saving):
         self.close()
 
     @property
-    def _is_taking(self) -> bool:
+    def is_taking(self) -> bool:
         # While a server is away, or lacks what its workers do not repeat, none is begun.
-        is_taking = self._coming is not None or super()._is_taking
+        is_taking = self._coming is not None or super().is_taking
         return is_taking or not self._failing.has_all_servers
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:

@@ -1,73 +1,267 @@
-"""Scripts in virtual time whose workers and servers stand still or are slow.
+"""Scripts in virtual time whose workers and servers fail.
 
-The processes of scripts cannot be started again: a process that counts as lost ends the run.
+A process of a script that is lost is replaced by a real one, which runs the script from its
+beginning, with what the script keeps, as in real runs. Starting it takes no virtual time beside
+`faults.recovery`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
 
 from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.anew import REMEDY, begin_anew
+from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.servers import AbortableProgram
 from outpace.errors import RunError
-from outpace.simulation.faults.processes import Process, awake_after, computed
+from outpace.simulation.faults.noted_states import Noted, NotedStates
+from outpace.simulation.faults.processes import FailingNode, Process, computed
 from outpace.simulation.faults.run import FailingSimulation
-from outpace.simulation.scripts.nodes import ScriptWorkerNode
+from outpace.simulation.faults.saving import Kept
+from outpace.simulation.scripts.collectives.memory import CallMemory
+from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.simulation.scripts.messages import Computes
+from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
 from outpace.simulation.scripts.with_servers import ScriptSimulation
-from outpace.simulation.virtual import VirtualRun
-from outpace.support.units import nanoseconds, seconds
-from outpace.sync.messages import Message
-from outpace.sync.programs.context import Stopped
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.membership import Removed, Start
+from outpace.sync.messages import Leave, Message
+from outpace.sync.programs.context import AbortableContext, Stopped
+from outpace.tasks import Workload
 
 
 class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
     """A run of a script with servers and failures. Implements `Engine`."""
 
-    async def _live(
-        self, train: AbortableProgram, worker: int, servers: Sequence[str], process: Process
-    ) -> None:
-        node = FailingScript(self, worker, servers, self._first[worker], process)
-        await self._run_script(train, node)
-        self._has_finished(worker, process)
+    def _set_up(self, experiment: Experiment, workload: Workload) -> None:
+        first = [Noted(0, None)] * experiment.workers
+        if self.resume is not None:
+            files, others = script_files(self.resume), redivided(self.resume)
+            first = [Noted(n, files.get(w), others) for w, n in enumerate(self.resume.first)]
+        self.noted = NotedStates(first)
+        self._is_noted = experiment.checkpoint is not None
+        self._again: dict[int, range] = {}  # iterations that a new process computes again
+        self._computed_again: dict[int, int] = {}  # by worker: the iteration that it is in now
+        self._logs = Counter[int]()  # by worker: how often its script has logged
+        self._known_logs = Counter[int]()  # of a new process, that the one before it has logged
+        self._had_ended: frozenset[int] = frozenset()  # workers, at the last checkpoint
+        self._leaving: set[int] = set()  # of these, which are not run again
+        self._back: Mapping[int, Noted] = {}  # by worker: where all processes begin again
+        self._has_collectives = False  # of the scripts' own
+        super()._set_up(experiment, workload)
 
-    def _lose_process(self, process: Process, how: str) -> None:
-        raise RunError(
-            f"{process.name} {how} and counts as lost, and the processes of scripts cannot be "
-            "started again in virtual time yet: choose failures that are further apart"
-        )
+    # -- the programs of workers -------------------------------------------------------
 
-
-class FailingScript(ScriptWorkerNode):
-    """The context of a script's worker, whose process may stand still or be slow."""
-
-    def __init__(
+    def _failing_node(
         self,
-        run: VirtualRun,
         worker: int,
         servers: Sequence[str],
-        first: int | None,
-        life: Process,
+        process: Process,
+        heard: Callable[[int, Time], None],
+    ) -> FailingNode:
+        return FailingScript(self, worker, servers, self._first[worker], process, heard)
+
+    async def _run_program(
+        self, train: AbortableProgram, me: FailingNode, context: AbortableContext
     ) -> None:
-        super().__init__(run, worker, servers, first)
-        self._life = life
-        self.recv = partial(awake_after, life, self.mailbox.get)
-        self.recv_within = partial(awake_after, life, self.mailbox.get_within)
+        assert isinstance(me, FailingScript)
+        if me.worker in self._leaving:
+            self._leaving.remove(me.worker)
+            for name in self._listeners(me):
+                context.send(name, Leave(me.worker))
+            return
+        me.again = self._again.pop(me.worker, range(0))
+        await self._run_script(train, me, context)
+
+    def wants_note(self, worker: int) -> bool:
+        """True if the states of this worker's script are noted."""
+        return self._is_noted and worker not in self.noted.anew
+
+    def note(self, worker: int, iteration: int, file: Path, now: Time) -> None:
+        """A script has written its state, at the beginning of an iteration."""
+        noted = Noted(iteration, file, logged=self._logs[worker])
+        self.noted.add(worker, noted, now, may_drop=not self.is_taking_checkpoint)
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        if self._known_logs[worker]:
+            self._known_logs[worker] -= 1
+            return
+        self._logs[worker] += 1
+        super().logged(worker, values)
+
+    def _finished_of(self, worker: int) -> int:
+        return self._computed_again.get(worker, super()._finished_of(worker))
+
+    def computes_again(self, worker: int, iteration: int | None) -> None:
+        """A new process computes this iteration again; None: it goes on."""
+        if iteration is None:
+            self._computed_again.pop(worker, None)
+        else:
+            self._computed_again[worker] = iteration
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        self._has_collectives = True
+        super().joined(worker, call, memory)
+
+    # -- lost processes ----------------------------------------------------------------
+
+    def _lose_process(self, process: Process, how: str) -> None:
+        if self._has_collectives:
+            raise RunError(
+                f"{process.name} {how}, and the scripts use collectives of their own, which a new "
+                "process cannot take part in"
+            )
+        super()._lose_process(process, how)
+
+    def begin(self, start: Start) -> None:
+        worker = start.worker
+        noted = self.noted.newest(worker)
+        self._replace({worker: noted}, {worker: self._losses.done(worker)})
+        if worker in self.noted.anew:
+            self.warned(f"{begin_anew([worker], 'that the servers have')}: {REMEDY}")
+        else:
+            self._known_logs[worker] = self._logs[worker] - noted.logged
+        super().begin(start)
+
+    def removed(self, removed: Removed) -> None:
+        super().removed(removed)
+        self._script_processes[removed.worker].kill()
+        self.left(removed.worker)
+
+    def checkpoint_written(self, taken: Time, still: Time = 0) -> None:
+        super().checkpoint_written(taken, still)
+        assert self._kept_saving is not None
+        assert self._kept_saving.last is not None
+        self.noted.checkpoint(self._kept_saving.last.first)
+        self._had_ended = frozenset(self._finished)
+
+    def _take_back(self, kept: Kept) -> None:
+        now, before = self.totals.iterations, kept.totals.iterations
+        unrepeated = sum(max(0, now.get(n, 0) - before.get(n, 0)) for n in self.noted.anew)
+        workers = set(range(self.experiment.workers)) - self._had_ended
+        back = {n: self.noted.go_back(n, kept.first[n]) for n in sorted(workers)}
+        rows = self._rows_until(kept.metrics, back)
+        super()._take_back(kept)
+        self.metrics.take_up(rows)
+        self._recovery.updates_lost += unrepeated
+        self._back = back
+        self._known_logs.clear()
+
+    def _rows_until(self, kept: pa.Table, back: Mapping[int, Noted]) -> pa.Table:
+        """Return the metrics with what each script had logged when it was noted.
+
+        Args:
+            kept: the metrics of the checkpoint, where those of scripts that begin anew end.
+            back: by worker, where its script goes on.
+        """
+        rows = self.metrics.kept()
+        workers = rows["worker"].to_pylist()
+        most, earlier = Counter(workers), Counter(kept["worker"].to_pylist())
+        for worker, noted in back.items():
+            logged = self._logs[worker] - noted.logged
+            keeps_nothing = worker in self.noted.anew
+            most[worker] = earlier[worker] if keeps_nothing else most[worker] - logged
+            self._logs[worker] = noted.logged
+        inside = []
+        for worker in workers:
+            most[worker] -= 1
+            inside.append(most[worker] >= 0)
+        return rows.filter(pa.array(inside, pa.bool_()))
+
+    def _anew(self) -> int:
+        return len(self.noted.anew)
+
+    def _begin_again(self, kept: Kept) -> None:
+        back = self._back
+        self._replace(back, {worker: kept.first[worker] for worker in back})
+        if anew := self.noted.anew & back.keys():
+            self.warned(f"{begin_anew(anew, 'of the checkpoint')}: {REMEDY}")
+        self._leaving = set(self._had_ended)
+        self._training, self._is_at_limit = set(back), False
+        self._at_end -= self._training
+        super()._begin_again(kept)
+
+    def _replace(self, states: Mapping[int, Noted], done: Mapping[int, int]) -> None:
+        """Start new processes for the scripts of some workers.
+
+        Args:
+            done: by worker, the iterations that servers have of it.
+        """
+        anew = {worker: (None, None) for worker in states if worker in self.noted.anew}
+        kept = {worker: (each.kept, each.redivided) for worker, each in states.items()}
+        self._workload.workers.replace({**kept, **anew})
+        for worker, each in states.items():
+            self._computed_again.pop(worker, None)
+            first = done[worker] if worker in anew else each.iteration
+            self._again[worker] = range(first, done[worker])
+
+    def close(self) -> None:
+        super().close()
+        self.noted.close()
+
+
+class FailingScript(FailingNode, ScriptWorkerNode):
+    """The context of a script's worker, whose process may stand still, be slow, or be a new one.
+
+    Attributes:
+        again: iterations that it computes again before it goes on; their gradients are dropped.
+    """
+
+    _run: FailingScriptSimulation
+    again = range(0)
 
     def _duration_s(self, iteration: int) -> float:
-        return self._life.stretched(super()._duration_s(iteration))
+        return self._process.stretched(super()._duration_s(iteration))
 
     async def _spend(self, duration_s: float) -> None:
-        await computed(self._kernel, self._life, nanoseconds(duration_s))
+        await computed(self._kernel, self._process, nanoseconds(duration_s))
+
+    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
+        again, self.again = self.again, range(0)
+        if again:
+            await self._repeat(parameters, again)
+        run, now, file = self._run, self._kernel.now, None
+        if run.wants_note(self.worker):
+            file = self.process.note = run.noted.begins(self.worker, iteration, now)
+        self._process.computing = iteration, now
+        found = await super()._begin(parameters, iteration)
+        if found.begins_anew:
+            run.noted.anew.add(self.worker)
+        if file is not None and found.noted:
+            run.note(self.worker, iteration, file, now)
+        return found
+
+    async def _repeat(self, parameters: Sequence[Block], again: range) -> None:
+        """Compute iterations again of which the servers have the gradients."""
+        process = self.process
+        # The state for a checkpoint must not be behind what the servers have.
+        save, process.save = process.save, None
+        for iteration in again:
+            self._run.computes_again(self.worker, iteration)
+            found = await process.go(parameters, iteration)
+            if found is None:
+                raise ScriptLeft
+            if found.evaluated:
+                await self._spend(seconds(next(self.evaluations)))
+            await self._spend(self._duration_s(iteration))
+            if await process.finish_step() is None:
+                raise ScriptLeft
+        self._run.computes_again(self.worker, None)
+        process.save = process.save or save
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        await self._life.awake()
+        await self._process.awake()
         return await super().execute(parameters, iteration)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        kernel, life = self._kernel, self._life
+        kernel, life = self._kernel, self._process
         await life.awake()
         begun = await self._begin(parameters, iteration)
         started, stood = kernel.now, life.stood

@@ -29,6 +29,7 @@ from outpace.sync.membership import (
     Start,
 )
 from outpace.sync.messages import SCHEDULER, Lost, server_name
+from outpace.tasks import Script
 
 
 class Cluster(Protocol):
@@ -67,7 +68,8 @@ class WorkerLosses:
         self._kernel, self._cluster = kernel, cluster
         self._restart = nanoseconds(experiment.faults.recovery.worker_s)
         # A process is ready when the configuration says so, however late that is.
-        rules = Rules(experiment.on_worker_loss, start_s=2e9)
+        can_start = experiment.checkpoint is not None or not isinstance(experiment.task, Script)
+        rules = Rules(experiment.on_worker_loss, can_start=can_start, start_s=2e9)
         if returns_alone_in_virtual_time(experiment):
             rules = replace(rules, fence_s=2e9)
         servers = [server_name(server) for server in range(experiment.servers)]
@@ -85,6 +87,10 @@ class WorkerLosses:
     def lost(self, worker: int, how: str) -> None:
         """A worker's process is lost, and has ended. Raises RunError if the run ends with it."""
         self._do(self._members.lost(worker, how, self._kernel.now, has_ended=True))
+
+    def done(self, worker: int) -> int:
+        """Return how many iterations some server has of a worker that was lost."""
+        return self._members.done(worker)
 
     def finished(self, worker: int, pushed: int) -> None:
         """The worker is done. pushed: its last iteration."""

@@ -88,6 +88,7 @@ class ScriptProcess:
         self.redivided: Redivided | None = None  # if it goes on with another number of workers
         self.had_ended = False  # before that checkpoint, so that it leaves at once
         self.save: Path | None = None  # where it is to write what it keeps, until it has
+        self.note: Path | None = None  # as `save`, in the next iteration only
         self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
         self.has_left = False
@@ -137,7 +138,8 @@ class ScriptProcess:
             return None
         self._free_slot()
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
-        self._script.send(Go(iteration, discard, self.save))
+        note, self.note = self.note, None
+        self._script.send(Go(iteration, discard, self.save, note))
         self._is_computing = True
         message = await self._next_of_step()
         if isinstance(message, Left):
@@ -286,11 +288,17 @@ class ScriptProcess:
             self._script.send(Over(""))
         return True
 
-    def close(self) -> None:
-        """End the process, whatever it does. Idempotent."""
+    def kill(self) -> None:
+        """Kill the process: its worker was lost, and takes no more part in the run."""
+        self.close(kill=True)
+        self.has_left, self._waits_for_final = True, False
+        self.ended = self.ended or Ended(None, frozenset())
+
+    def close(self, *, kill: bool = False) -> None:
+        """End the process, whatever it does. Idempotent. kill: it cleans nothing up."""
         if self._script.closed:
             return
-        self._script.close(has_ended=self.ended is not None)
+        self._script.close(has_ended=self.ended is not None, kill=kill)
         self._slots.close()
         self.memory.close()
 

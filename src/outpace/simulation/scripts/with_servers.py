@@ -23,6 +23,7 @@ from outpace.simulation.scripts.without_servers.blocks import optimizer_of
 from outpace.simulation.servers import Simulation
 from outpace.sync.messages import SCHEDULER, Leave, Pause, Resume
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
+from outpace.sync.programs.context import AbortableContext
 from outpace.tasks import Workload
 
 
@@ -88,9 +89,13 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         first = None if self.resume is None else self.resume.first[worker]
-        await self._run_script(train, ScriptWorkerNode(self, worker, servers, first))
+        node = ScriptWorkerNode(self, worker, servers, first)
+        await self._run_script(train, node, node)
 
-    async def _run_script(self, train: AbortableProgram, node: ScriptWorkerNode) -> None:
+    async def _run_script(
+        self, train: AbortableProgram, node: ScriptWorkerNode, context: AbortableContext
+    ) -> None:
+        """Run the program of a worker until its script ends. context: what it sees of its node."""
         worker = node.worker
         self._nodes[worker] = node
         self._connect(node)
@@ -99,12 +104,12 @@ class ScriptSimulation(ScriptRun, Simulation):
             if node.process.had_ended:
                 node.process.await_left()
                 raise ScriptLeft
-            await train(node)
+            await train(context)
             self._is_at_limit = True
         except ScriptLeft:  # the program sends nothing more
             self._at_end.add(worker)
             for name in self._listeners(node):
-                node.send(name, Leave(worker))
+                context.send(name, Leave(worker))
         self.left(worker)
 
     def _listeners(self, node: ScriptWorkerNode) -> list[str]:

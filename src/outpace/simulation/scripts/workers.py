@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,8 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.misuse import other_parameters
-from outpace.errors import ConfigError
+from outpace.engine.scripts.redividing import Redivided
+from outpace.errors import ConfigError, RunError
 from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.ending import end_scripts
 from outpace.simulation.scripts.memory import free_bytes, own_bytes
@@ -62,14 +63,15 @@ class ScriptWorkers:
         self.processes: list[ScriptProcess] = []
         alone = measured is not None
         workers = 1 if alone else experiment.workers
-        self._measured = measured
+        self._experiment, self._measured = experiment, measured
         self._show: OnOutput = partial(_without_name, show) if workers == 1 else show
         try:
-            first = self._start(0, experiment, files)
+            first = self._start(0)
+            self.processes.append(first)
             opening = Opening(experiment.workers, alone=alone)
             _require_memory(first, opening.follow(first), experiment, workers)
             for worker in range(1, workers):
-                self._start(worker, experiment, files)
+                self.processes.append(self._start(worker))
             self.attached = opening.attached(self.processes)
             for worker in range(1, workers):
                 _require_fit(worker, self.attached[worker], self.attached[0], experiment)
@@ -77,14 +79,41 @@ class ScriptWorkers:
             self.close()
             raise
 
-    def _start(self, worker: int, experiment: Experiment, files: Path | None) -> ScriptProcess:
+    def _start(self, worker: int) -> ScriptProcess:
         output = Output(self._output, worker_name(worker), self._show)
         self._outputs.append(output)
-        process = ScriptProcess(
-            worker, experiment, files, output, self._require_reader, self._measured
+        return ScriptProcess(
+            worker, self._experiment, self.files, output, self._require_reader, self._measured
         )
-        self.processes.append(process)
-        return process
+
+    def replace(self, states: Mapping[int, tuple[Path | None, Redivided | None]]) -> None:
+        """Kill the processes of some workers, and start others, which go on.
+
+        Args:
+            states: by worker, what its script goes on with, see `ScriptProcess`.
+
+        Raises:
+            ConfigError: if a script trains other parameters than before.
+            RunError: if a script fails, or waits for other workers before it trains.
+        """
+        for worker, state in states.items():
+            before = self.processes[worker]
+            before.kill()
+            process = self.processes[worker] = self._start(worker)
+            process.kept, process.redivided = state
+            process.host, process.save, process.step = before.host, before.save, before.step
+        for worker in states:
+            process = self.processes[worker]
+            found = Opening(len(self.processes), alone=False).follow(process)
+            if found is None:
+                raise RunError(
+                    f"the script of {worker_name(worker)} is started again and waits in a "
+                    "collective for other workers, which train already: call no collectives "
+                    "before the training where workers may be lost"
+                )
+            if found.layout != self.attached[0].layout:
+                raise other_parameters(worker_name(worker), found.layout, self.attached[0].layout)
+            self._begin(process)
 
     def _require_reader(self) -> None:
         """Raise OutputClosed if nothing reads what the scripts print any more."""
@@ -98,10 +127,13 @@ class ScriptWorkers:
             averaged: number of elements of model buffers that travel with the parameters.
             slices: of the flat parameters, one for each server.
         """
-        first = self.attached[0]
-        elements = sum(first.layers) + averaged
+        self._elements, self._slices = sum(self.attached[0].layers) + averaged, list(slices)
         for process in self.processes:
-            process.begin(elements, first.dtype, list(slices), first.buffers)
+            self._begin(process)
+
+    def _begin(self, process: ScriptProcess) -> None:
+        first = self.attached[0]
+        process.begin(self._elements, first.dtype, self._slices, first.buffers)
 
     def take_output(self) -> None:
         """Print the rest of what the scripts print. Raises OutputClosed if nothing reads it."""

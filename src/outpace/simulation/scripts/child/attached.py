@@ -105,6 +105,7 @@ class SimulatedScript:
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         self._kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
         self._save_to: Path | None = None
+        self._note_to: Path | None = None
         pipe.on_over = self._exit
         self._holder = SimulatedState(
             self._name,
@@ -235,7 +236,8 @@ class SimulatedScript:
             else:
                 self._before = script.read_buffers()
         self._load()
-        self._iteration, self._save_to = message.iteration, message.save
+        self._iteration = message.iteration
+        self._save_to, self._note_to = message.save, message.note
         HERE.data.steps()
         self._hook = register_module_forward_pre_hook(self._forward)
         self._clock.start()
@@ -267,8 +269,9 @@ class SimulatedScript:
         self._outcome.is_abortable = self._abortable > 0
         saved = None if self._save_to is None else self._save(self._save_to)
         begins_anew = not self._kept.is_complete
+        noted = None if self._note_to is None or begins_anew else self._save(self._note_to)
         outcome = self._outcome.is_abortable, self._clock.has_evaluated
-        self._send(Computes(*outcome, saved, begins_anew))
+        self._send(Computes(*outcome, saved, begins_anew, isinstance(noted, Part)))
         self._clock.computes()
 
     def _save(self, path: Path) -> Part | str:
