@@ -44,8 +44,8 @@ def crash(at_s, **node):
     return {"at_s": at_s, "kind": "crash", **node}
 
 
-def failing(*schedule, recovery=None, **changes):
-    faults = {"schedule": list(schedule), "recovery": {**RECOVERY, **(recovery or {})}}
+def failing(*schedule, **changes):
+    faults = {"schedule": list(schedule), "recovery": RECOVERY}
     return outpace.simulate({**CONFIG, **changes, "faults": faults})
 
 
@@ -78,20 +78,17 @@ def test_scripts_whose_processes_die_train_bitwise_the_same_and_log_everything_o
     assert [died[name].summary["restarts"] for name in died] == [1, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("sync", "alone", "lost"),
-    [("asp", False, False), ("asp", True, True), ("cutoff", False, False)],
-)
-def test_each_script_reads_its_data_once_whatever_dies(sync, alone, lost):
+@pytest.mark.parametrize("sync", ["asp", "cutoff"])
+def test_each_script_reads_its_data_once_whatever_dies(sync):
     """A sample counts as seen when its step is done; `seen` would jump, or repeat, otherwise."""
     changes = {"compute": {"kind": "exponential", "mean_s": 0.1}, "sync": {"kind": sync}, **SAVED}
-    schedule = crash(0.5, server=1), crash(0.52, worker=0), crash(1.2, worker=1)
-    found = failing(*schedule, recovery={"server_alone": alone}, **changes)
+    schedule = crash(0.5, server=1), crash(0.52, worker=0), crash(1.05, worker=1)
+    found = failing(*schedule, **changes)
     for rows in logged(found).values():
         assert [row[0] for row in rows] == list(range(1, 10))
         assert [row[-1] for row in rows] == [4 * done for done in range(1, 10)]
-    assert found.summary["iterations"] == [9, 9]
-    assert (found.summary["updates_lost"] > 1) == lost
+    # Scripts begin again together after the death of a server, and so does worker 0.
+    assert (found.summary["iterations"], found.summary["restarts"]) == ([9, 9], 2)
 
 
 def test_a_script_that_keeps_nothing_begins_anew_and_is_warned_of():
