@@ -8,10 +8,14 @@ from typing import Any
 import torch
 
 from outpace.config.reading import experiment_from
+from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
+from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import ChangePolicy, Snapshot, TakeSnapshot
+from outpace.record.recovery import Recovery
+from outpace.record.totals import Totals
 
 
 class Told:
@@ -86,3 +90,32 @@ def test_snapshots_are_asked_for_again_and_have_no_part_of_the_lost_process():
     assert listener.since() == [("server-0", TakeSnapshot(1, 40))]
     answers(0, 43, 3.0)
     assert found == [([3.0, 3.0, 2.0, 2.0], 43)]
+
+
+def test_the_status_names_a_server_that_comes_back():
+    kernel, written = Kernel(), []
+    names = ["server-0", "server-1", "worker-0"]
+    coordinator: Any = SimpleNamespace(
+        kernel=kernel,
+        clock=kernel,
+        started=True,
+        servers=names[:2],
+        workers=names[2:],
+        losses=SimpleNamespace(finished=set(), away={"server-1"}, awaited=lambda names: names),
+        reports=SimpleNamespace(totals=Totals(), totals_of={}, joined=names, left=set()),
+    )
+    file: Any = SimpleNamespace(write=lambda *what: written.append(what))
+    StatusOfRun(file, Recovery(), {"server-1": 1}).attach(coordinator)
+
+    async def briefly() -> None:
+        await kernel.sleep(0.5)
+
+    kernel.spawn(briefly(), "the test")
+    kernel.run()
+    ((phase, _, _, _, processes, waits_for),) = written
+    assert (phase, waits_for) == ("training", "server-1 to come back")
+    assert [(each.state, each.generation) for each in processes] == [
+        ("training", 0),
+        ("returning", 1),
+        ("training", 0),
+    ]

@@ -69,6 +69,8 @@ class StatusOfRun:
                 state = "finished"
             elif not losses.awaited([name]):
                 state = "lost"
+            elif name in losses.away:
+                state = "returning"
             elif name in reports.left:
                 state = "left"
             elif name not in reports.joined:
@@ -112,6 +114,8 @@ def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[Proce
     if phase != "training":
         what, missing = coordinator.awaited
         return f"{_names(missing)} to {what}" if missing else ""
+    if away := [each.name for each in processes if each.state == "returning"]:
+        return f"{_names(away)} to come back"
     workers = [each for each in processes if _trains(each)]
     least = min(each.iteration or 0 for each in workers)
     quiet = [
