@@ -232,11 +232,17 @@ def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(tmp_pa
     assert logged == [1, 2, 3, 4]
 
 
-def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path):
+def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
     config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
     config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}
-    outpace.simulate(config, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        killed_after(5, patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
     newest = Checkpoints(tmp_path / "run").newest()
     assert newest is not None
-    assert newest.index.updates == 12
+    assert newest.index.totals.iterations == {0: 6, 1: 4}
     assert newest.index.ended == ()
+    with pytest.warns(OutpaceWarning, match="worker-0 begins anew, .*: stop.iterations was reached"):
+        found = outpace.simulate(resume=tmp_path / "run", stop={"iterations": 7})
+    assert found.summary["iterations"] == [7, 7]

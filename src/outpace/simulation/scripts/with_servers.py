@@ -8,6 +8,7 @@ from pathlib import Path
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.engine.scripts.anew import begin_anew
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.redividing import redivided, script_files
@@ -67,6 +68,12 @@ class ScriptSimulation(ScriptRun, Simulation):
         for process in self._script_processes:
             process.kept, process.redivided = files.get(process.worker), others
             process.had_ended = process.worker in ended
+        # Only if stop.iterations is higher now: what those keep that had reached it is not saved.
+        limit = self.experiment.stop.iterations
+        anew = {n for n, first in enumerate(point.first) if limit is None or first < limit}
+        if anew := anew - files.keys() - set(ended):
+            why = "stop.iterations was reached before the checkpoint"
+            self.warn(f"{begin_anew(anew, 'of the checkpoint')}: {why}")
 
     def scripts_at_end(self) -> Collection[int]:
         return self._at_end
