@@ -243,6 +243,8 @@ def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
     assert newest is not None
     assert newest.index.totals.iterations == {0: 6, 1: 4}
     assert newest.index.ended == ()
-    with pytest.warns(OutpaceWarning, match="worker-0 begins anew, .*: stop.iterations was reached"):
+    with pytest.warns(
+        OutpaceWarning, match="worker-0 begins anew, .*: stop.iterations was reached"
+    ):
         found = outpace.simulate(resume=tmp_path / "run", stop={"iterations": 7})
     assert found.summary["iterations"] == [7, 7]
