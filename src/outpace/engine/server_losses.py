@@ -34,7 +34,7 @@ class ServerLosses:
     ) -> None:
         self._restarts = on_loss != "stop" and can_restart
         self._advises = advises_checkpoint
-        # By who begins again: the last checkpoint at each loss, while it is the last.
+        # By server that came back alone (all processes: ""), the last checkpoint at each loss.
         self._since: dict[str, list[int]] = {}
 
     def require_way_on(self, loss: RunError, last: int, alone: str = "") -> None:

@@ -19,7 +19,7 @@ from outpace.real.net.transport import Listener
 
 @dataclass(frozen=True, slots=True)
 class RunAround:
-    """What replacements need of the run.
+    """The parts of a run that replacements use.
 
     start_s: for a new process to be ready. lost: called with a name if the run goes on without
     this worker. began: called with a worker whose new process begins with its work, and its first

@@ -27,7 +27,8 @@ from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import Attached, attached
+from outpace.real.node.script.attach import Attached
+from outpace.real.node.script.making import attached
 from outpace.support.place import CONNECT, HERE
 from outpace.support.words import plural
 from outpace.sync.messages import worker_name

@@ -14,8 +14,9 @@ from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.collective.store import SharedStore
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.script.attach import Attached, attached
+from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.follow import Followed, followed
+from outpace.real.node.script.making import attached
 from outpace.real.node.script.own_collectives import OwnCollectives
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name

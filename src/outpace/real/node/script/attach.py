@@ -20,21 +20,12 @@ from typing import Any, NoReturn
 import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
-from outpace.config.experiment import Experiment
 from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
-from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizers import require_workers_can_step
 from outpace.engine.scripts.running import RunOver
-from outpace.engine.scripts.takeover import take_over
 from outpace.kernel import WalkerError
-from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import require_known
-from outpace.real.collective.store import SharedStore
 from outpace.real.net.messages import BatchSize, TrainingDone
-from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.peer import PeerWorker
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.saving import ScriptSaver
@@ -312,46 +303,3 @@ class Attached:
         """Call `end` at the end of a Python process, which keeps an unhandled error."""
         error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
         self.end(error if isinstance(error, Exception) else None)
-
-
-def attached(
-    link: CoordinatorLink,
-    number: int,
-    experiment: Experiment,
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    store: SharedStore | None = None,
-) -> Attached:
-    """Return the worker that `optimizer.step()` drives from now on; call `start` to join the run.
-
-    Args:
-        store: the worker's connection to the store of the run, if it has one already.
-
-    Raises:
-        ConfigError: if the model or its optimizer cannot be shared.
-    """
-    script = ScriptModel(model, optimizer)
-    if experiment.peers is None:
-        if not isinstance(experiment.optimizer, PythonOptimizer):  # made on the servers
-            require_known(type(optimizer))
-        script.settings()  # raises if a setting cannot be sent
-        served = ServedWorker(link, number, experiment)
-        trainer = ScriptTrainer(served, experiment, script)
-        has_checkpoints = experiment.checkpoint is not None
-        kept = KeptState(script, HERE.kept, has_checkpoints)
-        is_replaced = has_checkpoints and experiment.on_worker_loss == "restart"
-        work = served.work(trainer)
-        found = Attached(served, trainer, work, kept=kept, is_replaced=is_replaced)
-    else:
-        require_workers_can_step(script, experiment.optimizer, experiment.peers)
-        peer = PeerWorker(link, number, experiment, store)
-        trainer = ScriptTrainer(peer, experiment, script)
-        models = ScriptModels(peer, experiment, trainer)
-        found = Attached(peer, trainer, peer.work(models), models)
-        kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
-        found.saver = peer.saver = ScriptSaver(
-            peer.view, models, experiment, script, kept, found.is_elsewhere
-        )
-    HERE.tell = found.process.warn
-    take_over(optimizer, found.step, found.state.whole, found.state.loading)
-    return found
