@@ -86,8 +86,13 @@ class RecordedRun:
         """Run the engine once. held: gets the lock of the folder."""
         try:
             self._open_folder(held)
-        except BaseException:
+        except BaseException as error:
             self.engine.close()
+            if isinstance(error, OSError):
+                raise RunError(
+                    f"cannot write to the folder {self.out}: {error.strerror or error}; nothing "
+                    "was run: make room there, or choose another folder"
+                ) from error
             raise
         status, reason = "complete", None
         started = time.perf_counter()
