@@ -232,6 +232,23 @@ def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(tmp_pa
     assert logged == [1, 2, 3, 4]
 
 
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+def test_a_script_that_had_ended_stays_so_when_all_begin_again_after_a_resume(
+    tmp_path, monkeypatch
+):
+    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
+    faults = {"schedule": [{"at_s": 1.9, "server": 0}]}  # before the third checkpoint
+    config = {**CONFIG, "task": script, "checkpoint": {"every_updates": 10}, "faults": faults}
+    config["compute"] = {"kind": "constant", "mean_s": 0.1}
+    with monkeypatch.context() as patch:
+        killed_after(2, patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    found = outpace.simulate(None, resume=tmp_path / "run")
+    assert found.summary["restarts"] == 1
+    assert found.summary["iterations"] == [30, 4]
+
+
 def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
     config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
     config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}

@@ -40,7 +40,9 @@ class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         first = [Noted(0, None)] * experiment.workers
+        self._had_ended = frozenset[int]()  # workers, at the last checkpoint
         if self.resume is not None:
+            self._had_ended = frozenset(self.resume.checkpoint.index.ended)
             files, others = script_files(self.resume), redivided(self.resume)
             first = [Noted(n, files.get(w), others) for w, n in enumerate(self.resume.first)]
         self.noted = NotedStates(first)
@@ -49,7 +51,6 @@ class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
         self._computed_again: dict[int, int] = {}  # by worker: the iteration that it is in now
         self._logs = Counter[int]()  # by worker: how often its script has logged
         self._known_logs = Counter[int]()  # of a new process, that the one before it has logged
-        self._had_ended: frozenset[int] = frozenset()  # workers, at the last checkpoint
         self._leaving: set[int] = set()  # of these, which are not run again
         self._back: Mapping[int, Noted] = {}  # by worker: where all processes begin again
         self._has_collectives = False  # of the scripts' own
