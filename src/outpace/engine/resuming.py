@@ -16,6 +16,7 @@ from outpace.record.checkpoints.shards import without_tensors
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.support.units import Time
+from outpace.support.words import plural
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration, scheduler_state
 from outpace.sync.messages import worker_name
 
@@ -112,9 +113,10 @@ class ResumePoint:
         before = self.checkpoint.index.layers
         if tuple(layers) != before:
             raise ConfigError(
-                f"--resume: the model has {sum(layers):,} parameters in {len(layers)} "
-                f"tensors, and {self.checkpoint.name} has {sum(before):,} in {len(before)}: resume "
-                "with the model that the run was made with"
+                f"--resume: the model has {plural(sum(layers), 'parameter')} in "
+                f"{plural(len(layers), 'tensor')}, and {self.checkpoint.name} has "
+                f"{sum(before):,} in {len(before)}: resume with the model that the run was made "
+                "with"
             )
 
     def state(self, server: int) -> ShardState:
