@@ -8,12 +8,32 @@ from typing import Any
 import torch
 
 from outpace.config.reading import experiment_from
+from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
+from outpace.real.coordinator.processes import Processes
+from outpace.real.coordinator.replacements import Replacements
+from outpace.real.coordinator.run_around import RunAround
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import ChangePolicy, Snapshot, TakeSnapshot
+from outpace.real.net.membership_messages import (
+    ReplaceWorker,
+    ServerBack,
+    ServerLost,
+    ServerReturned,
+    WorkerRejoined,
+    WorkerReplaced,
+)
+from outpace.real.net.messages import (
+    ChangePolicy,
+    Go,
+    JoinRun,
+    Plan,
+    Ready,
+    Snapshot,
+    TakeSnapshot,
+)
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 
@@ -119,3 +139,144 @@ def test_the_status_names_a_server_that_comes_back():
         ("returning", 1),
         ("training", 0),
     ]
+
+
+class Run:
+    """Two servers and two workers. `did` has what was done, in order."""
+
+    def __init__(self) -> None:
+        self.did: list[Any] = []
+        self.kernel = Kernel()
+        note = self.did.append
+        self.losses: Any = SimpleNamespace(
+            finished=set(),
+            away=set(),
+            has_ended=lambda name: False,
+            has_exited=lambda name: False,
+            reporters=lambda name: [],
+            comes_back=lambda name: None,
+        )
+        self.plan = Plan(["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest="")
+        self.reports: Any = SimpleNamespace(
+            joined={}, left=set(), plan=self.plan, server_begins_again=lambda *_: None
+        )
+        listener: Any = SimpleNamespace(
+            send=lambda name, message: note((name, message)),
+            replace=lambda name, generation, **_: note(("hear", name, generation)),
+            refuse=lambda name, why: note(("refuse", name, why)),
+        )
+        observer: Any = SimpleNamespace(
+            server_restarted=lambda *_: None,
+            server_back=lambda *_: None,
+            server_lacks=lambda server, lacks: note(("lacks", server, lacks.worker, lacks.lost)),
+        )
+        unused: Any = None
+        experiment = experiment_from(
+            {
+                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 4},
+                "workers": 2,
+                "servers": 2,
+                "sync": {"kind": "asp"},
+                "stop": {"iterations": 5},
+            },
+            "the test",
+        )
+        processes = Processes(
+            start_server=lambda server, generation: note(("start", server, generation)),
+            kill=lambda name: note(("kill", name)),
+        )
+        self.replacements = Replacements(
+            RunAround(
+                experiment,
+                120.0,
+                self.kernel,
+                listener,
+                self.losses,
+                self.reports,
+                processes,
+                unused,
+                unused,
+                observer,
+                lambda _: None,
+                unused,
+                lambda: Go(0, ""),
+                lambda: None,
+            ),
+            ["server-0", "server-1"],
+            [],
+            unused,
+            passes_over=False,
+        )
+        checkpoints: Any = SimpleNamespace(
+            last=3, hold=lambda: note("hold"), release=lambda: note("release")
+        )
+        snapshots: Any = SimpleNamespace(forget=lambda _: None, ask_again=lambda _: note("ask"))
+        changes: Any = SimpleNamespace(tell_again=lambda server: note(("changes", server)))
+        self.returning = self.replacements.let_servers_return(
+            checkpoints, snapshots, changes, lambda: note("complete")
+        )
+
+    def since(self) -> list[Any]:
+        did, self.did[:] = list(self.did), []
+        return did
+
+    def hear(self, name: str, message: Any) -> list[Any]:
+        assert self.replacements.take(name, message)
+        return self.since()
+
+
+def test_a_server_comes_back_when_its_old_process_has_ended_and_workers_when_it_knows_them():
+    run = Run()
+    assert run.replacements.take_losses({"server-1": RunError("server-1 is lost: silent")})
+    workers = ["worker-0", "worker-1"]
+    assert run.since() == [
+        ("hear", "server-1", 1),
+        "hold",
+        *((name, ServerLost(1)) for name in workers),
+        ("kill", "server-1"),
+    ]
+    assert run.losses.is_replaced("server-1")  # the old process has ended
+    assert run.since() == [("start", 1, 1)]
+    join = JoinRun("", 7, endpoint="elsewhere")
+    run.reports.joined["server-1"] = join
+    assert run.hear("server-1", join) == [("server-1", run.plan)]
+    assert run.hear("server-1", Ready()) == [("server-1", Go(0, "")), ("changes", 1)]
+    told = [("server-1", ReplaceWorker(worker, 0, stays=True)) for worker in (0, 1)]
+    assert run.hear("server-1", ServerBack(version=8, clock=2)) == told
+    assert run.hear("server-1", WorkerReplaced(0, 0, 4, 2)) == []
+    # A worker that joins now would not be heard at the new address yet.
+    assert run.reports.plan.endpoints == ["a", "b"]
+    back = ServerReturned(1, "elsewhere", 1, 8)
+    found = run.hear("server-1", WorkerReplaced(1, 0, 5, 2))
+    assert found == [*((name, back) for name in workers), "ask"]
+    assert (run.reports.plan.endpoints, run.reports.plan.generations) == (
+        ["a", "elsewhere"],
+        [0, 1],
+    )
+    assert run.hear("server-1", WorkerRejoined(0, 9)) == [("lacks", 1, 0, 4)]
+    assert not run.returning.is_over
+    assert run.hear("server-1", WorkerRejoined(1, 6)) == ["release", "complete"]
+    assert run.returning.is_over
+
+
+def test_a_process_that_dies_as_it_comes_back_is_replaced_by_one_of_another_generation():
+    run = Run()
+    run.losses.has_ended = lambda name: True
+    run.replacements.take_losses({"server-0": RunError("server-0 was killed")})
+    run.kernel.run()
+    assert run.since()[-1] == ("start", 0, 1)
+    run.replacements.take_losses({"server-0": RunError("server-0 was killed")})
+    run.kernel.run()
+    did = run.since()
+    assert did[0] == ("hear", "server-0", 2)
+    assert did[-1] == ("start", 0, 2)
+    why = ("refuse", "server-0", "it is no server that comes back")
+    assert run.hear("server-0", ServerBack(0, 0)) == [why]  # before it has joined
+
+
+def test_a_server_that_ended_itself_or_that_a_worker_gave_up_does_not_come_back_alone():
+    for name, found in (("has_exited", True), ("reporters", ["worker-0"])):
+        run = Run()
+        setattr(run.losses, name, lambda _, found=found: found)
+        assert not run.replacements.take_losses({"server-1": RunError("server-1 is lost")})
+        assert run.since() == []
