@@ -131,6 +131,19 @@ FOUND = {
         latency_s=0.015,
         faults=(Fault("server", 0.773, node=1, for_s=0.0, flag=True),),
     ),
+    "a worker was lost after it had rejoined a server that came back": Scenario(
+        seed=695,
+        strategy="ssptable",
+        workers=5,
+        servers=2,
+        iterations=2,
+        checkpoint_s=10.0,
+        latency_s=0.03,
+        faults=(
+            Fault("both", 0.047, node=4, for_s=0.8, flag=True),
+            Fault("crash", 0.231, node=1, for_s=0.0, flag=True),
+        ),
+    ),
     "a server came back and finished an iteration without a worker that had joined anew": Scenario(
         seed=595,
         strategy="global barrier, ssp",

@@ -276,6 +276,19 @@ def test_a_worker_that_dies_before_it_rejoins_is_counted_with_its_death():
     assert members.has_all_servers
 
 
+def test_a_worker_that_is_lost_after_it_has_rejoined_is_counted_at_once():
+    members = Membership(1, SERVERS, RULES)
+    back_alone(members, "server-0", 3, now=0)
+    members.lost(0, KILLED, 1, has_ended=True)
+    # The server had taken its Rejoin before it heard of the loss, and has no gap any more.
+    assert members.rejoined("server-0", 0, first=9) == [Lacks("server-0", 0, 4, lost=5)]
+    members.confirmed("server-0", 0, 1, 8, 4, now=1)
+    assert members.confirmed("server-1", 0, 1, 8, 8, now=1) == [Start(0, 1, 9, lost=0)]
+    assert not members.has_all_servers
+    assert members.rejoined("server-0", 0, first=9) == []
+    assert members.has_all_servers
+
+
 def test_a_worker_that_is_lost_is_awaited_at_a_server_that_came_back_until_its_successor_rejoins():
     """A checkpoint before that would have the gap again that was counted with the loss."""
     members = Membership(1, SERVERS, RULES)

@@ -253,11 +253,16 @@ class Membership:
 
     def rejoined(self, server: str, worker: int, first: int) -> list[Order]:
         """A worker goes on with a server that has come back: `first` is its next push there."""
-        known = self._workers[worker]
-        if known.phase is Phase.FENCING:
-            return []  # it was the process that is lost
-        has = self._returning.rejoined(server, worker)
-        return [] if has is None else self._lacking(server, known, has, first - 1)
+        known, returning = self._workers[worker], self._returning
+        is_lost = known.phase is Phase.FENCING
+        if is_lost and server not in known.unconfirmed:
+            return []  # the server hears the lost process no more
+        has = returning.rejoined(server, worker)
+        if has is None:
+            return []
+        if is_lost:  # its gap is closed there, so it is counted now; the next process is awaited
+            returning.awaits_again(server, worker, max(has, first - 1))
+        return self._lacking(server, known, has, first - 1)
 
     def on_time(self, now: Time) -> list[Order]:
         """End the run if a deadline has passed."""
