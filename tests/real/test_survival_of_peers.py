@@ -83,7 +83,6 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(kind, t
     [
         {"kind": "hpsgd"},
         {"kind": "gossip"},
-        pytest.param({"kind": "hpsgd", "commit": "delayed"}, marks=pytest.mark.slow),
         pytest.param({"kind": "hpsgd", "start_together": True}, marks=pytest.mark.slow),
         pytest.param(
             {"kind": "diloco", "every": 5, "overlap": True, "outer_lr": 1.0, "outer_momentum": 0.0},
