@@ -37,10 +37,12 @@ class SimulatedPeer(Computing):
         self._computed: Time = 0
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
+        self.joined: Reduction | None = None
 
-    @property
-    def joined(self) -> Reduction | None:
-        return None  # lost workers do not come back alone
+    def joins(self, reduction: SimulatedReduction) -> None:
+        """Go on with the common model before this all-reduce, whose result has arrived."""
+        self._common.go_to(reduction.number)
+        self.joined = reduction
 
     @property
     def unsent(self) -> Unsent:

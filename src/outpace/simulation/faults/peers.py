@@ -13,15 +13,18 @@ from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import RunError
+from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.faults.failing import FailingRun
+from outpace.simulation.faults.lone_workers import Given, LoneWorkers
 from outpace.simulation.faults.processes import Process, computed
 from outpace.simulation.faults.saving import Kept, size_of
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
-from outpace.simulation.peer_resuming import put_back
+from outpace.simulation.peer_resuming import Before, put_back
 from outpace.simulation.peers import PeerSimulation
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.membership import Start
 from outpace.sync.messages import worker_name
 from outpace.sync.peers.parameters import average
 from outpace.tasks import Workload
@@ -30,13 +33,19 @@ from outpace.tasks import Workload
 class FailingPeerSimulation(FailingRun, PeerSimulation):
     """A run without servers and with failures. Implements `Engine`.
 
-    With checkpoints the loss of a worker has all begin again, as in a real run; without, or with
-    `on_worker_loss: continue`, the others go on.
+    As in a real run a worker comes back alone under strategies with all-reduces that can be joined.
+    Else its loss has all begin again, with checkpoints; without, or with `on_worker_loss:
+    continue`, the others go on.
     """
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
         self._kept_saving: KeptPeerSaving | None = None
+        strategy = experiment.peers
+        assert strategy is not None
+        # Pairs do not keep each other's models in virtual time.
+        self._can_be_joined = strategy.can_be_joined and not strategy.exchanges
+        self._can_be_joined &= experiment.on_worker_loss == "restart"
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
@@ -46,14 +55,35 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     # -- processes -----------------------------------------------------------------
 
-    def _context(self, worker: int) -> SimulatedPeer:
+    def _start(self, before: Before) -> None:
+        self._given = [
+            Given(self.first[worker], before.accumulated.get(worker))
+            for worker in range(self.experiment.workers)
+        ]
+        self._lone = LoneWorkers(self)
+        super()._start(before)
+
+    def _context(self, worker: int) -> FailingPeer:
         return FailingPeer(self, worker, self._new_process(worker_name(worker)))
 
     async def _train(self, context: SimulatedPeer) -> None:
         await super()._train(context)
         self._processes[worker_name(context.worker)].has_finished = True
         self._finished.add(context.worker)
+        self._lone.finished(context.worker)
+        self._require_model()
         self._end_if_over()
+
+    def join(
+        self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
+    ) -> SimulatedReduction:
+        part = super().join(worker, value, weight, versions)
+        self._given[worker].add(part.number, self.contexts[worker].next_iteration)
+        return part
+
+    def computes(self, worker: int, iteration: int) -> None:
+        """A worker begins to compute this iteration."""
+        self._given[worker].began[iteration] = self.kernel.now
 
     @property
     def last_checkpoint(self) -> Kept | None:
@@ -77,10 +107,13 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         worker, experiment = self._numbers[process.name], self.experiment
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
         kept = self.last_checkpoint
+        if self._can_be_joined and self._trains(besides=worker):
+            self._lose_for_a_while(worker, how)
+            return
         if experiment.on_worker_loss == "restart" and kept is not None:
             self._begin_all_again(loss, kept, failed, [], [worker])
             return
-        others = set(range(experiment.workers)) - self._gone - {worker}
+        others = set(range(experiment.workers)) - self._gone - {worker} - self.away
         if experiment.on_worker_loss == "stop" or not others:
             raise loss
         self._costs.worker_losses += 1
@@ -91,6 +124,87 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self.network.obstacles.end_partition(process.name)  # averages that have begun end
         self._leave_for_good(worker)
         self._end_if_over()
+
+    # -- workers that come back alone ------------------------------------------------
+
+    @property
+    def away(self) -> set[int]:
+        """The workers that are lost and come back alone."""
+        return set(self._lone.away)
+
+    def _trains(self, besides: int | None = None) -> bool:
+        """True if a worker other than this one is there, and has not finished."""
+        absent = self._gone | self._finished | self.away | {besides}
+        return any(worker not in absent for worker in self._numbers.values())
+
+    def _lose_for_a_while(self, worker: int, how: str) -> None:
+        name = worker_name(worker)
+        failed = self._failed_at[name]
+        self._costs.worker_losses += 1
+        self._costs.add("detection", self.kernel.now - failed)
+        self._interruptions.lost(worker, failed)
+        self._log_loss(name, how)
+        self.network.obstacles.end_partition(name)  # averages that have begun end
+        self._all_reduces.lose(worker)
+        self.meetings.leave(worker)
+        first, accumulated = self._given[worker].until(self._all_reduces.begun)
+        if accumulated is not None:
+            self.accumulated_before[worker] = accumulated
+        if self._kept_saving is not None:
+            self._kept_saving.give_up()
+        self._costs.add("repeated", failed - self._given[worker].began.get(first, failed))
+        self.first[worker] = first
+        self._lone.lost(worker, how, first)
+
+    def replaced(self, start: Start) -> None:
+        """Another process is started for a worker."""
+        self._recovery.restarts += 1
+        name, generation = worker_name(start.worker), start.generation
+        self._generations[name] = generation
+        self.events.add(
+            "restarted", role=name, generation=generation, first=start.first, updates_lost=0
+        )
+
+    def begin_alone(self, start: Start) -> None:
+        """The process is ready."""
+        worker, iterations = start.worker, self.recorder.totals.iterations
+        if not self._trains():
+            return  # all begin again, or the run is over
+        known = nanoseconds(self._repairs.detected_s)
+        failed = self._failed_at.pop(worker_name(worker))
+        self._costs.add("restart", self.kernel.now - failed - known)
+        iterations[worker] = min(start.first, iterations.get(worker, 0))  # others are repeated
+        self._given[worker] = Given(start.first, self.accumulated_before.get(worker))
+        context = self.contexts[worker] = self._context(worker)
+        self._spawn_program(worker_name(worker), self._join_and_train(context))
+        self._interruptions.restarted(worker, start.first)
+
+    async def _join_and_train(self, context: FailingPeer) -> None:
+        """Go on with the common model, after an all-reduce without a value."""
+        worker, reduction = context.worker, self._all_reduces.rejoin(context.worker)
+        await reduction.result()
+        context.joins(reduction)
+        self._lone.has_joined(worker)
+        self.meetings.join(worker)
+        self._interruptions.began(worker, self.kernel.now)
+        name, first = worker_name(worker), context.first_iteration
+        self.events.add("rejoined", role=name, generation=self._generations[name], first=first)
+        await self._train(context)
+
+    def _require_model(self) -> None:
+        """Begin again, or go on without the workers that are away, if no other worker trains."""
+        if self.is_down or not self.away or self._trains():
+            return
+        kept, lost = self.last_checkpoint, sorted(self.away)
+        if kept is not None:
+            loss, now = self._lone.error(lost[0]), self.kernel.now
+            self.kernel.call_at(now, lambda _: self._begin_all_again(loss, kept, now, [], []))
+            return
+        for worker in lost:
+            self._lone.has_joined(worker)
+            self._interruptions.removed(worker, self.kernel.now)
+            self._gone.add(worker)
+            self._leave_for_good(worker)
 
     def mean(self) -> Value:
         """Return the mean of the models of workers whose processes are not lost."""
@@ -110,6 +224,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     def _restore_from(self, kept: Kept) -> None:
         assert self._kept_saving is not None
+        self._lone.end()
         self._all_reduces.abandon()
         self._exchanges.abandon()
         self._route.end()
@@ -132,12 +247,13 @@ class FailingPeer(SimulatedPeer):
 
     def __init__(self, simulation: FailingPeerSimulation, worker: int, process: Process) -> None:
         super().__init__(simulation, worker)
-        self._process = process
+        self._process, self._failing = process, simulation
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         kernel, process = self._kernel, self._process
         await process.awake()
         process.computing = iteration, kernel.now
+        self._failing.computes(self.worker, iteration)
         duration_s = process.stretched(self._run_time(self.worker, iteration, kernel.now))
         duration = nanoseconds(duration_s)
         due = kernel.now + duration
@@ -174,6 +290,15 @@ class KeptPeerSaving(PeerSaving):
             found = [state for state in own if state is not None]
             self.last = Kept.of(self._failing, self._number, [resume.state(0)], found)
         super().begin()
+
+    @property
+    def _can_begin(self) -> bool:
+        return not self._failing.away  # their parts would be missing
+
+    def give_up(self) -> None:
+        """Begin the open checkpoint anew when the worker is back that is lost now."""
+        if self._open is not None:
+            self._open, self._is_due = None, True
 
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""

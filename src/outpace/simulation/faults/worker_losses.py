@@ -61,19 +61,31 @@ class Cluster(Protocol):
 
 
 class WorkerLosses:
-    """The workers of one attempt of a run."""
+    """The workers of one attempt of a run.
 
-    def __init__(self, experiment: Experiment, kernel: Kernel, cluster: Cluster) -> None:
+    hearers: names of those that hear the workers; None: servers, and the scheduler if there is one.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        kernel: Kernel,
+        cluster: Cluster,
+        hearers: Sequence[str] | None = None,
+    ) -> None:
         assert experiment.faults is not None
         self._kernel, self._cluster = kernel, cluster
         self._restart = nanoseconds(experiment.faults.recovery.worker_s)
         # A process is ready when the configuration says so, however late that is.
         can_start = experiment.checkpoint is not None or not isinstance(experiment.task, Script)
         rules = Rules(experiment.on_worker_loss, can_start=can_start, start_s=2e9)
-        if returns_alone_in_virtual_time(experiment):
-            rules = replace(rules, fence_s=2e9)
-        servers = [server_name(server) for server in range(experiment.servers)]
-        schedulers = [SCHEDULER] if has_scheduler(experiment) else []
+        schedulers: Sequence[str] = []
+        servers = hearers
+        if servers is None:
+            if returns_alone_in_virtual_time(experiment):
+                rules = replace(rules, fence_s=2e9)
+            servers = [server_name(server) for server in range(experiment.servers)]
+            schedulers = [SCHEDULER] if has_scheduler(experiment) else []
         self._members = Membership(experiment.workers, servers, rules, schedulers)
         self._over = False
         self._alarm: Alarm | None = None  # for the next deadline
