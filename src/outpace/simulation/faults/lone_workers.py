@@ -3,13 +3,16 @@
 The others go on. The new process is ready when the configuration says so. It joins the next
 all-reduce that has not begun, without a value, and begins to compute when that has ended, with the
 common model. What the lost process had not given to an all-reduce that began is computed again.
+With averages of two, the new process begins with what the lost one had after its last average. Its
+partner keeps that; if the partner is gone, all begin again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from outpace.blocks.block import Value
 from outpace.errors import RunError
 from outpace.simulation.faults.worker_losses import WorkerLosses
 from outpace.support.units import Time
@@ -30,6 +33,7 @@ class Given:
     """
 
     def __init__(self, first: int, accumulated: PendingIteration | None) -> None:
+        self.first = first
         self._before = self._last = -1, first  # number of an all-reduce, iterations until then
         self._accumulated = accumulated
         self.began: dict[int, Time] = {}  # by iteration that is not in one: when it began
@@ -37,7 +41,10 @@ class Given:
     def add(self, number: int, iterations: int) -> None:
         """The worker gives its value for this all-reduce, in which it has so many iterations."""
         self._before, self._last = self._last, (number, iterations)
-        done = self._before[1]
+        self.forget(self._before[1])
+
+    def forget(self, done: int) -> None:
+        """So many iterations will not be repeated."""
         self.began = {n: began for n, began in self.began.items() if n >= done}
 
     def until(self, begun: int) -> tuple[int, PendingIteration | None]:
@@ -47,6 +54,18 @@ class Given:
         """
         number, iterations = self._last if self._last[0] < begun else self._before
         return iterations, self._accumulated if number < 0 else None
+
+
+class AfterAverage(NamedTuple):
+    """The model of a worker after an average with a partner, who keeps it.
+
+    first: the first iteration that is not in it. steps: that are in it since the run began.
+    """
+
+    partner: int
+    value: Value
+    first: int
+    steps: int
 
 
 class LoneWorkers:

@@ -7,26 +7,26 @@ It stands still while a member is cut off from the network.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from outpace.blocks.block import Block, Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import CheckpointKeeper
 from outpace.errors import RunError
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.faults.failing import FailingRun
-from outpace.simulation.faults.lone_workers import Given, LoneWorkers
+from outpace.simulation.faults.lone_workers import AfterAverage, Given, LoneWorkers
+from outpace.simulation.faults.peer_saving import KeptPeerSaving
 from outpace.simulation.faults.processes import Process, computed
-from outpace.simulation.faults.saving import Kept, size_of
+from outpace.simulation.faults.saving import Kept
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_resuming import Before, put_back
 from outpace.simulation.peers import PeerSimulation
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.membership import Start
 from outpace.sync.messages import worker_name
-from outpace.sync.peers.parameters import average
+from outpace.sync.peers.parameters import Own, average
 from outpace.tasks import Workload
 
 
@@ -43,9 +43,8 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._kept_saving: KeptPeerSaving | None = None
         strategy = experiment.peers
         assert strategy is not None
-        # Pairs do not keep each other's models in virtual time.
-        self._can_be_joined = strategy.can_be_joined and not strategy.exchanges
-        self._can_be_joined &= experiment.on_worker_loss == "restart"
+        wants_restart = experiment.on_worker_loss == "restart"
+        self._can_be_joined = strategy.can_be_joined and wants_restart
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
@@ -61,6 +60,11 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
             for worker in range(self.experiment.workers)
         ]
         self._lone = LoneWorkers(self)
+        # Of workers with models of their own: what they had at the start, and after their last
+        # average; iterations and steps that are in the model now.
+        self._had = {worker: block.read() for worker, block in self._own.items()}
+        self._after: dict[int, AfterAverage] = {}
+        self._own_progress = {worker: (self.first[worker], 0) for worker in self._numbers.values()}
         super()._start(before)
 
     def _context(self, worker: int) -> FailingPeer:
@@ -107,8 +111,9 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         worker, experiment = self._numbers[process.name], self.experiment
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
         kept = self.last_checkpoint
-        if self._can_be_joined and self._trains(besides=worker):
+        if self._can_be_joined and self._can_give(worker, besides=worker):
             self._lose_for_a_while(worker, how)
+            self._require_model()
             return
         if experiment.on_worker_loss == "restart" and kept is not None:
             self._begin_all_again(loss, kept, failed, [], [worker])
@@ -132,10 +137,31 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         """The workers that are lost and come back alone."""
         return set(self._lone.away)
 
-    def _trains(self, besides: int | None = None) -> bool:
-        """True if a worker other than this one is there, and has not finished."""
+    def _can_give(self, worker: int, besides: int | None = None) -> bool:
+        """True if others can give the model with which the successor of a worker begins.
+
+        besides: a worker that cannot.
+        """
         absent = self._gone | self._finished | self.away | {besides}
-        return any(worker not in absent for worker in self._numbers.values())
+        here = set(self._numbers.values()) - absent
+        after = self._after.get(worker)
+        return bool(here) and (after is None or after.partner in here)
+
+    def own(self, worker: int) -> Own:
+        return Own(self.own_block(worker), worker, partial(self._has_stepped, worker))
+
+    def _has_stepped(self, worker: int) -> None:
+        _, steps = self._own_progress[worker]
+        self._own_progress[worker] = self.contexts[worker].next_iteration, steps + 1
+        self._stepped()
+
+    def _average(self, one: int, other: int) -> None:
+        super()._average(one, other)
+        for worker, partner in ((one, other), (other, one)):
+            self._after[worker] = AfterAverage(
+                partner, self._own[worker].read(), *self._own_progress[worker]
+            )
+            self._given[worker].forget(self._own_progress[worker][0])
 
     def _lose_for_a_while(self, worker: int, how: str) -> None:
         name = worker_name(worker)
@@ -147,14 +173,25 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self.network.obstacles.end_partition(name)  # averages that have begun end
         self._all_reduces.lose(worker)
         self.meetings.leave(worker)
-        first, accumulated = self._given[worker].until(self._all_reduces.begun)
-        if accumulated is not None:
-            self.accumulated_before[worker] = accumulated
+        if self._strategy.exchanges:
+            self._left.add(worker)
+            contexts = self.contexts
+            self._exchanges.lose(worker, lambda n: self._partner(n, contexts[n].joined_after))
+            first = self._first_of(worker)
+        else:
+            first, accumulated = self._given[worker].until(self._all_reduces.begun)
+            if accumulated is not None:
+                self.accumulated_before[worker] = accumulated
         if self._kept_saving is not None:
             self._kept_saving.give_up()
         self._costs.add("repeated", failed - self._given[worker].began.get(first, failed))
         self.first[worker] = first
         self._lone.lost(worker, how, first)
+
+    def _first_of(self, worker: int) -> int:
+        """Return the first iteration that the model after its last average does not have."""
+        after = self._after.get(worker)
+        return self._given[worker].first if after is None else after.first
 
     def replaced(self, start: Start) -> None:
         """Another process is started for a worker."""
@@ -167,44 +204,77 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     def begin_alone(self, start: Start) -> None:
         """The process is ready."""
-        worker, iterations = start.worker, self.recorder.totals.iterations
-        if not self._trains():
-            return  # all begin again, or the run is over
+        worker = start.worker
+        if worker not in self.away or not self._can_give(worker):
+            return  # all begin again, or go on without it
         known = nanoseconds(self._repairs.detected_s)
         failed = self._failed_at.pop(worker_name(worker))
         self._costs.add("restart", self.kernel.now - failed - known)
-        iterations[worker] = min(start.first, iterations.get(worker, 0))  # others are repeated
-        self._given[worker] = Given(start.first, self.accumulated_before.get(worker))
         context = self.contexts[worker] = self._context(worker)
         self._spawn_program(worker_name(worker), self._join_and_train(context))
-        self._interruptions.restarted(worker, start.first)
 
     async def _join_and_train(self, context: FailingPeer) -> None:
-        """Go on with the common model, after an all-reduce without a value."""
-        worker, reduction = context.worker, self._all_reduces.rejoin(context.worker)
-        await reduction.result()
-        context.joins(reduction)
+        """Go on with the common model, after an all-reduce without a value; or as in a pair."""
+        worker = context.worker
+        if self._strategy.exchanges:
+            await self._exchanges.ended(worker)
+            self._take_kept_model(context)
+        else:
+            self._given[worker] = Given(
+                context.first_iteration, self.accumulated_before.get(worker)
+            )
+            reduction = self._all_reduces.rejoin(worker)
+            await reduction.result()
+            context.joins(reduction)
+        iterations = self.recorder.totals.iterations  # those that are repeated do not count
+        iterations[worker] = min(context.first_iteration, iterations.get(worker, 0))
         self._lone.has_joined(worker)
+        self._left.discard(worker)
         self.meetings.join(worker)
+        if self._kept_saving is not None:
+            self._kept_saving.joins(worker, context.first_iteration)
+        self._interruptions.restarted(worker, context.first_iteration)
         self._interruptions.began(worker, self.kernel.now)
         name, first = worker_name(worker), context.first_iteration
         self.events.add("rejoined", role=name, generation=self._generations[name], first=first)
         await self._train(context)
 
+    def _take_kept_model(self, context: FailingPeer) -> None:
+        """Go on with the model that the last partner has kept."""
+        worker = context.worker
+        after = self._after.get(worker)
+        if after is None:
+            value = self._had.get(worker, self.initial)
+            first, steps = self._given[worker].first, 0
+        else:
+            value, first, steps = after.value, after.first, after.steps
+        lost = self._own_progress[worker][1] - steps
+        self._steps -= lost
+        self.recorder.totals.applied -= lost
+        self._own_progress[worker] = first, steps
+        block = self._own[worker] = self._new_own(worker)
+        block.replace(value)
+        context.first_iteration = first
+
     def _require_model(self) -> None:
-        """Begin again, or go on without the workers that are away, if no other worker trains."""
-        if self.is_down or not self.away or self._trains():
+        """Begin again, or go on without workers that are away, if none can give their models."""
+        lost = sorted(worker for worker in self.away if not self._can_give(worker))
+        if self.is_down or not lost:
             return
-        kept, lost = self.last_checkpoint, sorted(self.away)
+        kept = self.last_checkpoint
         if kept is not None:
-            loss, now = self._lone.error(lost[0]), self.kernel.now
-            self.kernel.call_at(now, lambda _: self._begin_all_again(loss, kept, now, [], []))
+            loss = self._lone.error(lost[0])
+            self.kernel.call_at(self.kernel.now, lambda _: self._go_back(loss, kept))
             return
         for worker in lost:
             self._lone.has_joined(worker)
             self._interruptions.removed(worker, self.kernel.now)
             self._gone.add(worker)
             self._leave_for_good(worker)
+
+    def _go_back(self, loss: RunError, kept: Kept) -> None:
+        if not self.is_down:
+            self._begin_all_again(loss, kept, self.kernel.now, [], [])
 
     def mean(self) -> Value:
         """Return the mean of the models of workers whose processes are not lost."""
@@ -261,69 +331,3 @@ class FailingPeer(SimulatedPeer):
         await computed(kernel, process, duration)
         self._has_computed()
         return gradient
-
-
-class KeptPeerSaving(PeerSaving):
-    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
-
-    Attributes:
-        last: from which the run goes on; None: there is none yet.
-    """
-
-    def __init__(
-        self,
-        run: FailingPeerSimulation,
-        workload: Workload,
-        keeper: CheckpointKeeper | None,
-        settings: Checkpoint,
-    ) -> None:
-        super().__init__(run, workload, keeper, settings)
-        self._failing = run
-        self.last: Kept | None = None
-
-    def begin(self) -> None:
-        if self._number:  # the run was resumed from this one
-            resume = self._failing.resume
-            assert resume is not None
-            workers = len(resume.first)
-            own = [resume.checkpoint.own_state(worker, workers) for worker in range(workers)]
-            found = [state for state in own if state is not None]
-            self.last = Kept.of(self._failing, self._number, [resume.state(0)], found)
-        super().begin()
-
-    @property
-    def _can_begin(self) -> bool:
-        return not self._failing.away  # their parts would be missing
-
-    def give_up(self) -> None:
-        """Begin the open checkpoint anew when the worker is back that is lost now."""
-        if self._open is not None:
-            self._open, self._is_due = None, True
-
-    def begin_again(self, kept: Kept) -> None:
-        """Go on with the models of the last checkpoint."""
-        self._is_due, self._open = False, None
-        self._passed = kept.states[0].version
-        self._saved.clear()
-        self._gone.clear()
-        self._begins = dict(enumerate(kept.first))
-
-    def soon(self) -> None:
-        if not self._failing.is_down:
-            super().soon()
-
-    def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
-        failing = self._failing
-        kept = Kept.of(failing, self._number + 1, [state], own)
-        for worker, mark in enumerate(state.watermarks):
-            iterations = kept.totals.iterations
-            iterations[worker] = min(1 + mark, iterations.get(worker, 0))
-        failing.rows.release(kept.rows)
-        if self._keeper is None:
-            self._number += 1
-        else:
-            super()._write(state, own)
-        self.last = kept
-        largest = max(map(size_of, own), default=0)
-        writing = failing.stand_still_to_write(max(size_of(state), largest))
-        failing.checkpoint_written(writing, still=writing)
