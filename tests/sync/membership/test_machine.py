@@ -309,6 +309,24 @@ def test_a_worker_that_is_lost_is_awaited_at_a_server_that_came_back_until_its_s
     assert members.has_all_servers
 
 
+def test_what_was_counted_as_lost_and_is_computed_again_is_not_lost():
+    """server-1 lacked iterations 5 to 9; then server-0 comes back without some of them, too."""
+    members = Membership(1, SERVERS, RULES)
+    back_alone(members, "server-1", 4, now=0)
+    assert members.rejoined("server-1", 0, first=10) == [Lacks("server-1", 0, 5, lost=5)]
+    members.server_lost("server-0", 1)
+    members.server_lost("server-1", 1)
+    members.lost(0, KILLED, 1, has_ended=True)
+    for server in SERVERS:
+        assert members.server_back(server, 2) == [Replace(server, 0, 1, stays=True)]
+    assert members.confirmed("server-0", 0, 1, 7, 0, now=3) == [Reconnect("server-0")]
+    # server-0 has up to 7: the worker computes 8 and 9 again, and 5 to 7 stay lost.
+    assert members.confirmed("server-1", 0, 1, 4, 0, now=3) == [
+        Reconnect("server-1"),
+        Start(0, 1, first=8, lost=-2),
+    ]
+
+
 def test_nothing_is_awaited_of_a_worker_without_which_the_run_ends():
     members = Membership(2, SERVERS, RULES)
     back_alone(members, "server-0", 3, now=0)

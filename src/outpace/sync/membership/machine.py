@@ -316,7 +316,8 @@ class Membership:
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
         known.phase = Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
-        lost = 0 if known.joins else self._lost_of(known)
+        # If servers were lost that had them, iterations are computed again that others lacked.
+        lost = (0 if known.joins else self._lost_of(known)) - known.repeats(known.first)
         return [Start(known.number, known.generation, known.first, lost)]
 
     def _highest(self, known: Worker) -> int:

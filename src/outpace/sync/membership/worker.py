@@ -68,3 +68,9 @@ class Worker:
         whole = min([low, *(a for a, _ in joined)]), max([high, *(b for _, b in joined)])
         self.lost = [each for each in self.lost if each not in joined] + [whole]
         return new
+
+    def repeats(self, first: int) -> int:
+        """Count the iterations from this one on as lost no more; return how many were."""
+        count = sum(max(0, high - max(low, first)) for low, high in self.lost)
+        self.lost = [(low, min(high, first)) for low, high in self.lost if low < first]
+        return count
