@@ -77,8 +77,7 @@ def redivided(point: ResumePoint) -> Redivided | None:
     """Return how scripts go on with another number of workers; None if it is the same.
 
     Raises:
-        ConfigError: as `script_files`.
-        OSError: if a file cannot be read.
+        ConfigError: as `script_files`, and if a file cannot be read.
     """
     before, workers = point.checkpoint.index.workers, len(point.first)
     if workers == before:
@@ -87,7 +86,10 @@ def redivided(point: ResumePoint) -> Redivided | None:
     paths = {path.name: path for path in files.values()}
     if before > workers:
         paths = {kept_in(each): point.path / kept_in(each) for each in range(before)}
-    states = [read_tree(path) for path in paths.values()]
+    try:
+        states = [read_tree(path) for path in paths.values()]
+    except OSError as error:
+        raise ConfigError(f"{point.path}: {error}") from error
     return Redivided(before, _places([state["data"] for state in states], before, workers))
 
 

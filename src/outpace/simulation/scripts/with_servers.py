@@ -13,7 +13,6 @@ from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
-from outpace.errors import ConfigError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -60,10 +59,7 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def _restore_scripts(self, point: ResumePoint) -> None:
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
-        try:
-            files, others = script_files(point), redivided(point)
-        except OSError as error:
-            raise ConfigError(f"{point.path}: {error}") from error
+        files, others = script_files(point), redivided(point)
         ended = point.checkpoint.index.ended
         for process in self._script_processes:
             process.kept, process.redivided = files.get(process.worker), others
