@@ -150,6 +150,7 @@ def serve(
     is, one with DistributedDataParallel by outpace worker.
     """
     from outpace.real.outside import Outside
+    from outpace.tasks import ELSEWHERE
 
     output, given = Output(quiet, as_json), with_options(overrides, workers, servers, seed)
     outside = Outside(host, connect)
@@ -159,7 +160,7 @@ def serve(
         return
     if workers is None:
         raise ConfigError("outpace serve: --workers is missing: the number of workers that join")
-    experiment = _experiment(script_data("-", ()), given, "serve", Path.cwd())
+    experiment = _experiment(script_data(ELSEWHERE, ()), given, "serve", Path.cwd())
     with folder_for(out, "serve") as folder:
         _run(experiment, folder, insecure, output, outside=outside)
 

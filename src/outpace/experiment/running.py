@@ -16,7 +16,7 @@ from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.results import Result
-from outpace.experiment.resuming.command import ELSEWHERE, resume_command
+from outpace.experiment.resuming.command import resume_command
 from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
@@ -150,7 +150,7 @@ def run(
     resumed = resumption(Path(resume), "run", task, changes, log)
     with resumed.lock:
         trained = resumed.experiment.task
-        if outside is None and isinstance(trained, Script) and trained.path == ELSEWHERE:
+        if outside is None and isinstance(trained, Script) and trained.is_elsewhere:
             raise ConfigError(
                 f"the workers of the run in {resume} were started elsewhere: use "
                 f"{resume_command('run', resumed.folder)}, and start them again"

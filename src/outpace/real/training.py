@@ -98,14 +98,14 @@ class ScriptTraining:
 
     def __init__(self, experiment: Experiment, files: Path | None = None) -> None:
         assert isinstance(experiment.task, Script)
-        path = Path(experiment.task.path)
-        if str(path) != "-" and not path.is_file():
+        path, is_elsewhere = Path(experiment.task.path), experiment.task.is_elsewhere
+        if not is_elsewhere and not path.is_file():
             raise ConfigError(f"there is no script {path}")
         # Making a torch optimizer imports it, which takes two seconds of each process.
         preload("torch._dynamo")
         # Absolute, because processes start in the folder in which the fork server was started.
         task = dataclasses.replace(experiment.task, path=str(path.absolute()))
-        self.experiment = dataclasses.replace(experiment, task=task)
+        self.experiment = experiment if is_elsewhere else dataclasses.replace(experiment, task=task)
         self.work: Callable[..., None] = partial(run_script, files=files)
 
     def evaluate(self, blocks: Sequence[Block]) -> None:

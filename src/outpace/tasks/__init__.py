@@ -5,13 +5,14 @@ from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
 from outpace.tasks.given import GivenTask, MakeTask
 from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
-from outpace.tasks.kinds import PythonTask, Script, TaskKind
+from outpace.tasks.kinds import ELSEWHERE, PythonTask, Script, TaskKind
 from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.quadratic import Quadratic
 from outpace.tasks.task import Evaluation, Task, Workload
 from outpace.tasks.timing import Timing
 
 __all__ = [
+    "ELSEWHERE",
     "CharGpt",
     "Cifar10",
     "Cifar10Resnet",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.support.repeatable import left_as_they_were
@@ -68,6 +68,7 @@ class PythonTask:
         return supervised(make, workers, batch_size, seed, ours=False)
 
 
+ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
 _PROBED: set[tuple[object, ...]] = set()  # tasks tried already: `compare` makes a task many times
 
 
@@ -76,7 +77,7 @@ class Script:
     """A user's training script that calls `outpace.attach`.
 
     Attributes:
-        path: path of the script; "-" if its workers are not started by Outpace.
+        path: path of the script; `ELSEWHERE` if its workers are not started by Outpace.
     """
 
     path: str
@@ -86,7 +87,7 @@ class Script:
     @property
     def is_elsewhere(self) -> bool:
         """True if its workers are not started by Outpace, and may be on other machines."""
-        return self.path == "-"
+        return self.path == ELSEWHERE
 
     def absolute(self, folder: Path) -> Script:
         if self.is_elsewhere:

@@ -35,7 +35,7 @@ class ScriptRun(Run):
         task = {"kind": "script", "path": "train.py"}
         data = {"task": task, "workers": 2, "servers": 2, "sync": {"kind": sync}}
         self.experiment = experiment_from({**data, "checkpoint": {"every_s": 5}}, "the test")
-        self.times, self.taken, self.writes = {}, [], []
+        self.times, self.taken, self.writes, self.sent = {}, [], [], []
         self.writes_at_once = True
         self.checkpoints = CheckpointsOfScripts(
             SavedRun(
@@ -46,6 +46,7 @@ class ScriptRun(Run):
                 self.totals,
             ),
             beside=self.beside,
+            sent=lambda worker, data: self.sent.append(worker),
         )
 
     def complete(self, taken, folder, times):
@@ -243,8 +244,10 @@ def test_scripts_that_keep_nothing_are_known(run):
 def test_what_no_worker_was_asked_for_is_refused(run):
     run.begin()
     run.wait(5)
+    run.sent.clear()
     run.kept(0, 2)
     run.kept(0, 2)
+    assert run.sent == [0]  # what is refused changes nothing
     data = to_bytes({})
     state = ScriptState(2, 0, Totals(), True, head_of(data))
     run.checkpoints.take("server-0", state, data)

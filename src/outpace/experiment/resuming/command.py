@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.record.folder import read_config
+from outpace.tasks import ELSEWHERE
 
 Began: TypeAlias = Literal["run", "simulate"]
-
-ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
 
 
 def resume_command(command: Began, folder: Path) -> str:

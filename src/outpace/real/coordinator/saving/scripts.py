@@ -137,15 +137,18 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         if worker is None:
             raise ProtocolError("only the workers of scripts send what scripts keep")
         assert isinstance(block, torch.Tensor)
-        if message.is_complete:
-            self._sent(worker, block)
-        if not message.number or not isinstance(present, _Open) or message.number < present.number:
-            return  # it is for no checkpoint, or for one that was given up
+        is_late = present is not None and message.number < present.number  # it was given up
+        if not message.number or present is None or is_late:
+            if message.is_complete:
+                self._sent(worker, block)
+            return
+        assert isinstance(present, _Open)
         is_asked = message.number == present.number and worker in present.asked
         if not is_asked or worker in present.later | present.states.keys():
             raise ProtocolError("it was not asked for what its script keeps")
         present.states[worker] = message
         if message.is_complete:
+            self._sent(worker, block)
             self.unrepeatable.discard(worker)
         else:
             self.unrepeatable.add(worker)
