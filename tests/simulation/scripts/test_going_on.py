@@ -217,25 +217,7 @@ def test_workers_that_repeat_their_epochs_are_warned_of_in_one_line(tmp_path, mo
 
 @pytest.mark.filterwarnings("ignore:the script of worker-1 took")
 def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(tmp_path, monkeypatch):
-    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
-    config = {**CONFIG, "task": script}
-    with monkeypatch.context() as patch:
-        killed_after(6, patch)  # worker 0 has taken 6 steps at least, and worker 1 its 4
-        with pytest.raises(Killed):
-            outpace.simulate(config, tmp_path / "run")
-    newest = Checkpoints(tmp_path / "run").newest()
-    assert newest is not None
-    assert newest.index.ended == (1,)
-    found = outpace.simulate(None, resume=tmp_path / "run")
-    assert found.summary["iterations"] == [30, 4]
-    logged = [row["done"] for row in found.metrics.to_pylist() if row["worker"] == 1]
-    assert logged == [1, 2, 3, 4]
-
-
-@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
-def test_a_script_that_had_ended_stays_so_when_all_begin_again_after_a_resume(
-    tmp_path, monkeypatch
-):
+    """Neither after a resume nor when all begin again after that."""
     script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
     faults = {"schedule": [{"at_s": 1.9, "server": 0}]}  # before the third checkpoint
     config = {**CONFIG, "task": script, "checkpoint": {"every_updates": 10}, "faults": faults}
@@ -244,9 +226,14 @@ def test_a_script_that_had_ended_stays_so_when_all_begin_again_after_a_resume(
         killed_after(2, patch)
         with pytest.raises(Killed):
             outpace.simulate(config, tmp_path / "run")
+    newest = Checkpoints(tmp_path / "run").newest()
+    assert newest is not None
+    assert newest.index.ended == (1,)
     found = outpace.simulate(None, resume=tmp_path / "run")
     assert found.summary["restarts"] == 1
     assert found.summary["iterations"] == [30, 4]
+    logged = [row["done"] for row in found.metrics.to_pylist() if row["worker"] == 1]
+    assert logged == [1, 2, 3, 4]
 
 
 def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
