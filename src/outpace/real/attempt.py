@@ -45,7 +45,7 @@ class Setting:
     """The arguments that all attempts of a run share; see `RealRun`.
 
     address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
-    count_server_loss: see `real.coordinator.processes`.
+    count_server_loss: see `real.coordinator.recovery.processes`.
     """
 
     experiment: Experiment

@@ -8,8 +8,8 @@ from outpace.engine.interruptions import Interruptions
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
 from outpace.real.coordinator.coordinator import Coordinator
-from outpace.real.coordinator.losses import GroupLost
 from outpace.real.coordinator.observers import RunObserver, Told
+from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.recovery import Recovery

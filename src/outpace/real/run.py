@@ -26,8 +26,8 @@ from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
-from outpace.real.coordinator.losses import GroupLost
 from outpace.real.coordinator.observers import AtStart
+from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.sparse_log import Log

@@ -13,7 +13,7 @@ from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.script_collectives import GlooCollectives
-from outpace.real.coordinator.key_values import KeyValues
+from outpace.real.coordinator.averaging.key_values import KeyValues
 from outpace.real.net.probes import ROUNDS, SIZES
 from outpace.real.node.script.follow import BackwardTimes
 

@@ -13,8 +13,8 @@ from torch.distributed import PrefixStore
 
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.store import GroupStore, StoreConnection
-from outpace.real.coordinator import key_values
-from outpace.real.coordinator.key_values import KeyValues
+from outpace.real.coordinator.averaging import key_values
+from outpace.real.coordinator.averaging.key_values import KeyValues
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
 from outpace.real.net.peer_messages import AskStore, StoreAnswer

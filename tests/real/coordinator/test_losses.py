@@ -9,7 +9,7 @@ import pytest
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
-from outpace.real.coordinator.losses import GroupLost, Losses
+from outpace.real.coordinator.recovery.losses import GroupLost, Losses
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
 

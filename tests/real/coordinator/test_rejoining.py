@@ -10,11 +10,11 @@ import pytest
 from outpace.config.reading import experiment_from
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.losses import GroupLost
 from outpace.real.coordinator.observers import RunObserver
-from outpace.real.coordinator.processes import Processes
-from outpace.real.coordinator.rejoining import PeerReplacements
-from outpace.real.coordinator.run_around import RunAround
+from outpace.real.coordinator.recovery.losses import GroupLost
+from outpace.real.coordinator.recovery.processes import Processes
+from outpace.real.coordinator.recovery.rejoining import PeerReplacements
+from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.messages import Go, JoinRun, Plan, Ready

@@ -12,9 +12,9 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
-from outpace.real.coordinator.processes import Processes
-from outpace.real.coordinator.replacements import Replacements
-from outpace.real.coordinator.run_around import RunAround
+from outpace.real.coordinator.recovery.processes import Processes
+from outpace.real.coordinator.recovery.replacements import Replacements
+from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.status import StatusOfRun
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.membership_messages import (

@@ -1,4 +1,4 @@
-"""A worker's part in meetings, which the coordinator ends (`real/coordinator/meetings.py`)."""
+"""The meetings of a worker; the coordinator ends them (`coordinator/averaging/meetings.py`)."""
 
 from __future__ import annotations
 

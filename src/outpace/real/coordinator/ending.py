@@ -7,7 +7,7 @@ from typing import Final
 
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
-from outpace.real.coordinator.losses import Losses
+from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.waiting import Announcements

@@ -14,8 +14,8 @@ from outpace.engine.scripts.misuse import other_parameters
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
-from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers

@@ -8,10 +8,10 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.kernel import Kernel
+from outpace.real.coordinator.averaging.meetings import HostedMeetings
+from outpace.real.coordinator.averaging.membership import Membership
+from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.coordinator.evaluation.snapshots import Evaluate, PeerSnapshots
-from outpace.real.coordinator.meetings import HostedMeetings
-from outpace.real.coordinator.membership import Membership
-from outpace.real.coordinator.pairs import Pairs
 from outpace.real.net.transport import Listener
 from outpace.sync.messages import Leave, WireMessage, worker_name
 

@@ -19,7 +19,7 @@ from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
-from outpace.real.node.peer import PeerWorker
+from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.saving.of_worker import WorkerSaver
 from outpace.real.node.worker import ServedWorker
 from outpace.real.node.worker_process import MustEnd, WorkerProcess

@@ -13,7 +13,7 @@ from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import require_known
 from outpace.real.collective.store import SharedStore
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.peer import PeerWorker
+from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.saving import ScriptSaver

@@ -13,7 +13,7 @@ from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.real.node.peer import PeerWorker
+from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.parameters import (
     BesideModel,
     Changes,

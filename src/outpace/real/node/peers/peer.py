@@ -34,11 +34,11 @@ from outpace.real.net.peer_messages import (
     JoinedOthers,
     Regroup,
 )
-from outpace.real.node.averages import JoinedAverages
-from outpace.real.node.handed_over import HandedOver, decoded, encoded
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.peer_groups import PeerGroups
-from outpace.real.node.peer_models import PeerModels
+from outpace.real.node.peers.averages import JoinedAverages
+from outpace.real.node.peers.handed_over import HandedOver, decoded, encoded
+from outpace.real.node.peers.peer_groups import PeerGroups
+from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.files import contents
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from outpace.real.coordinator.key_values import KeyValues
+from outpace.real.coordinator.averaging.key_values import KeyValues
 from outpace.real.net.transport import Handlers, Listener, Transport
 
 

@@ -17,10 +17,10 @@ import msgspec
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm
-from outpace.real.coordinator.hosted_store import HostedStore
-from outpace.real.coordinator.losses import GroupLost
-from outpace.real.coordinator.replacements import Replacements
-from outpace.real.coordinator.run_around import RunAround
+from outpace.real.coordinator.averaging.hosted_store import HostedStore
+from outpace.real.coordinator.recovery.losses import GroupLost
+from outpace.real.coordinator.recovery.replacements import Replacements
+from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.messages import Plan

@@ -24,7 +24,7 @@ from outpace.real.net.messages import Plan
 from outpace.real.net.peer_messages import Regroup
 from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.peer_models import PeerModels
+from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.timing import TimingRows
 from outpace.record.timing import PROBE
 from outpace.support.units import Time

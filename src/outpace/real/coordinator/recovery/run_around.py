@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
-from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import RunObserver
-from outpace.real.coordinator.processes import Processes
+from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.net.messages import Go, StopRun

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.coordinator.membership import Tell
+from outpace.real.coordinator.averaging.membership import Tell
 from outpace.real.net.peer_messages import ComeToMeeting, EndMeeting
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage

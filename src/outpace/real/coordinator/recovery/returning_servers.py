@@ -21,7 +21,7 @@ import msgspec
 from outpace.errors import RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
-from outpace.real.coordinator.run_around import RunAround
+from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.net.membership_messages import (
     ServerBack,

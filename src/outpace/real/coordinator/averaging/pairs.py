@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from outpace.kernel import Kernel
-from outpace.real.coordinator.membership import Roster, Tell, end_if_still
+from outpace.real.coordinator.averaging.membership import Roster, Tell, end_if_still
 from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,

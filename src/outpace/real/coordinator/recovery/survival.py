@@ -8,11 +8,11 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture
-from outpace.real.coordinator.losses import Losses
 from outpace.real.coordinator.observers import RunObserver
-from outpace.real.coordinator.processes import Processes
-from outpace.real.coordinator.rejoining import PeerReplacements
-from outpace.real.coordinator.replacements import Replacements
+from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.recovery.processes import Processes
+from outpace.real.coordinator.recovery.rejoining import PeerReplacements
+from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.waiting import Announcements

@@ -13,8 +13,8 @@ import msgspec
 from outpace.errors import ProtocolError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
-from outpace.real.coordinator.returning_servers import ReturningServers
-from outpace.real.coordinator.run_around import RunAround
+from outpace.real.coordinator.recovery.returning_servers import ReturningServers
+from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.net.membership_messages import (
     ReplaceWorker,
