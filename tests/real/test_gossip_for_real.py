@@ -178,6 +178,7 @@ def test_the_others_go_on_without_one_that_is_killed(tmp_path, workers):
         log=said.append,
         task=task,
         workers=workers,
+        on_worker_loss="continue",
         stop={"iterations": 40},
         optimizer={"kind": "sgd", "lr": 1e-3},
     )

@@ -196,7 +196,8 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
     for worker in before:
         _, text = worker.communicate(timeout=60)
         assert worker.returncode == 1
-        assert "lost the coordinator" in text
+        # The servers end with the command, so a worker may miss one of them first.
+        assert "lost the coordinator" in text or (kind == "bsp" and "to server-" in text)
     served.process.communicate()
     with pytest.raises(ConfigError, match=r"started elsewhere: use outpace serve --resume .*FILE"):
         outpace.run(resume=run)
