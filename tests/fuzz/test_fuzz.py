@@ -26,10 +26,11 @@ def test_an_illegal_message_changes_nothing_and_raises_protocol_error_only(seed)
         assert counts[f"refused by the {what}"] > 0
 
 
-def test_inputs_that_are_guided_by_coverage_find_nothing():
+def test_inputs_that_are_guided_by_coverage_find_nothing(tmp_path):
     pytest.importorskip("atheris", reason="it has wheels for Linux on x86-64")
     command = [sys.executable, "-m", "tests.fuzz.guided", "-runs=400", "-seed=1", "-max_len=256"]
     command += ["-rss_limit_mb=0"]  # the peak that it reads may be that of the process of pytest
+    command += [f"-artifact_prefix={tmp_path}/"]  # for an input that it finds
     ended = subprocess.run(
         command, capture_output=True, text=True, timeout=240, env=dict(os.environ), check=False
     )

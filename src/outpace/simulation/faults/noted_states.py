@@ -21,7 +21,7 @@ _MOST: Final = 4  # states of a worker since the last checkpoint, while none is 
 
 
 class Noted(NamedTuple):
-    """What a script keeps at the beginning of an iteration.
+    """The state of a script at the beginning of an iteration.
 
     kept: the file; None: the script begins anew. redivided: if it was noted with other workers.
     logged: how often the script had called `outpace.log`.

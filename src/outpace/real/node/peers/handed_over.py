@@ -22,7 +22,7 @@ _NAME: Final = "common"
 
 
 class HandedOver(msgspec.Struct):
-    """What a worker knows beside the common model.
+    """The state of a worker that joins the others: the common model, and what belongs to it.
 
     Attributes:
         updates: versions of the model.
