@@ -21,8 +21,10 @@ from torch import Tensor
 
 from outpace.blocks.block import Value
 from outpace.sync.checkpoint.state import ShardState, gaps
+from outpace.sync.messages import Reply
 
 Pair: TypeAlias = tuple[int, int]  # worker, iteration
+Answer: TypeAlias = tuple[int, int, int]  # worker, iteration of its pull, shard
 
 
 class Violation(AssertionError):
@@ -69,6 +71,7 @@ class Oracle:
         """The run begins from its beginning."""
         self.may_miss: set[Pair] = set()
         self._behind: set[int] = set()  # workers that others need not wait for
+        self._lacked: dict[Answer | None, frozenset[Pair]] = {}  # what answers were allowed to lack
         self.is_strict = True
         self.updates_lost = 0
         self.computed: dict[int, int] = dict.fromkeys(range(self._scenario.workers), -1)
@@ -101,6 +104,7 @@ class Oracle:
     ) -> None:
         """The run goes on from saved states; `missing`, `updates_lost`: what they were then."""
         self.may_miss, self.is_strict, self._behind = set(missing), True, set()
+        self._lacked = {}
         self.updates_lost = updates_lost + gaps(states)
         found = 0
         for worker in range(self._scenario.workers):
@@ -115,8 +119,17 @@ class Oracle:
 
     # -- what is checked -----------------------------------------------------------
 
-    def starts(self, worker: int, iteration: int, parameters: Sequence[Value]) -> None:
-        """Check the bound, and that the parameters have what it promises, when a worker starts."""
+    def starts(
+        self,
+        worker: int,
+        iteration: int,
+        parameters: Sequence[Value],
+        answers: Sequence[Answer | None],
+    ) -> None:
+        """Check the bound, and that the parameters have what it promises, when a worker starts.
+
+        answers: where the parameters of each shard are from; None: from no answer.
+        """
         if worker not in self.computed:  # it takes part again
             self.computed[worker] = iteration - 1
             self._takes_part(worker, iteration)
@@ -134,20 +147,23 @@ class Oracle:
                 )
         for shard, each in enumerate(parameters if last >= 0 else ()):
             absent = (self.counts(each)[:, : last + 1] == 0).nonzero().tolist()
+            # A cache may be older than the loss of its server, and lack what was lost then and is
+            # computed again since.
+            may_miss = self.may_miss | self._lacked.get(answers[shard], frozenset())
             for other, at in absent:
-                if (
-                    other in self.computed.keys() - self._behind
-                    and (other, at) not in self.may_miss
-                ):
+                if other in self.computed.keys() - self._behind and (other, at) not in may_miss:
                     raise Violation(
                         f"worker {worker} starts iteration {iteration} with a bound of {bound} and "
                         f"parameters of shard {shard} without iteration {at} of worker {other}"
                     )
 
-    def reply(self, shard: int, parameters: Value) -> None:
+    def reply(self, reply: Reply) -> None:
         """Check parameters that are sent to a worker."""
+        assert isinstance(reply.parameters, Tensor)
         if not self._strategy.momentum:
-            self._at_most_once(f"a reply of shard {shard}", self.counts(parameters))
+            self._at_most_once(f"a reply of shard {reply.shard}", self.counts(reply.parameters))
+        if self._strategy.bound is not None:
+            self._lacked[answer_of(reply)] = frozenset(self.may_miss)
 
     def state(self, state: ShardState) -> None:
         """Check the state of a shard: it has what its watermarks say, once."""
@@ -214,6 +230,11 @@ class Oracle:
             raise Violation(f"{where} has iteration {iteration} of worker {worker} twice")
         if not self._strategy.momentum and not bool(((counts == 0) | (counts == 1)).all()):
             raise Violation(f"{where} has a part of a gradient")
+
+
+def answer_of(reply: Reply) -> Answer:
+    """Return what tells an answer to a worker from the others."""
+    return reply.worker, reply.iteration, reply.shard
 
 
 def _most_on_the_way(scenario: Scenario) -> float:

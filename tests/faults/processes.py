@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from tests.faults.oracle import Answer, answer_of
 
 from outpace.kernel import Future, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
@@ -108,7 +109,7 @@ class Network:
         if receiver is None:
             return
         if isinstance(message, Reply) and isinstance(message.parameters, torch.Tensor):
-            self._cluster.oracle.reply(message.shard, message.parameters)
+            self._cluster.oracle.reply(message)
         link = sender, receiver
         serial = self._sent[link] = self._sent.get(link, -1) + 1
         tampered = self.tampers.get(sender.name, "")
@@ -236,6 +237,7 @@ class WorkerProcess(Process):
         self.worker, self.first_iteration = worker, first
         self.servers = [server_name(server) for server in range(cluster.scenario.servers)]
         self.connected: dict[str, Process] = {}
+        self._answers: list[Answer | None] = [None] * len(self.servers)  # the last of each shard
         self.computed = -1 if first is None else first - 1
         self.is_lost = False  # True once the coordinator counts it as lost
         self.may_end = False  # True once the coordinator knows that it has finished
@@ -268,6 +270,8 @@ class WorkerProcess(Process):
 
     def _connect(self, message: Any) -> Any:
         """From the moment at which it knows of a new process of a server, talk to that one."""
+        if isinstance(message, Reply) and message.shard < len(self.servers):
+            self._answers[message.shard] = answer_of(message)
         if isinstance(message, Restarted):
             name = self.servers[message.shard]
             server = self.cluster.processes[name]
@@ -286,7 +290,7 @@ class WorkerProcess(Process):
         scenario, oracle = self.cluster.scenario, self.cluster.oracle
         is_current = self.cluster.processes.get(self.name) is self
         if is_current and not self.is_lost:
-            oracle.starts(self.worker, iteration, parameters)
+            oracle.starts(self.worker, iteration, parameters, self._answers)
         draw = random.Random(f"{scenario.seed} {self.worker} {iteration} {self.generation}")
         until = self.now + nanoseconds(draw.lognormvariate(-3, 0.7))
         if ends_it is None:

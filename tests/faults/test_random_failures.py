@@ -159,6 +159,21 @@ FOUND = {
             Fault("both", 0.696, node=1, for_s=0.0, flag=True),
         ),
     ),
+    "a worker had a cache from before the loss of a server, and another computed again": Scenario(
+        seed=20613,
+        strategy="ssptable",
+        workers=4,
+        servers=1,
+        iterations=5,
+        checkpoint_s=10.0,
+        latency_s=0.1,
+        faults=(
+            Fault("server", 0.009, node=0, for_s=0.0, flag=True),
+            Fault("server", 0.216, node=0, for_s=0.0, flag=True),
+            Fault("lose", 0.243, node=1, for_s=0.0, flag=True),
+            Fault("both", 0.391, node=2, for_s=0.8, flag=True),
+        ),
+    ),
 }
 
 
