@@ -385,8 +385,7 @@ def test_ctrl_c_while_it_starts_leaves_no_process(start, cold, after_s):
 @linux
 def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
     launcher = LocalLauncher(RealClock(), lambda *_: None)
-    (here,) = launcher.addresses
-    launcher.start(Role("first", time.sleep, (60,)), here)  # so that there is a fork server
+    launcher.start(Role("first", time.sleep, (60,)))  # so that there is a fork server
     first = launcher.pids["first"]
     read_signed = multiprocessing.forkserver.read_signed
     lost = []
@@ -397,7 +396,7 @@ def test_a_process_whose_start_was_interrupted_does_not_stay(monkeypatch):
 
     monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        launcher.start(Role("lost", time.sleep, (60,)), here)
+        launcher.start(Role("lost", time.sleep, (60,)))
     monkeypatch.undo()
     assert launcher.pids == {"first": first}
     until(lambda: _is_zombie(lost[0]), "it has ended")

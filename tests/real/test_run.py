@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 
 import pytest
 
@@ -16,21 +15,22 @@ from outpace.record.trace import Trace
 
 
 class TwoMachines:
-    """A launcher with two addresses, both of this machine."""
+    """A launcher with two addresses, both of this machine, for servers and for workers."""
 
     def __init__(self, clock, on_exit, on_output) -> None:
-        self.addresses = ("127.0.0.1", "127.0.0.2")
-        self.started = defaultdict(list)
-        self._at = {
-            address: LocalLauncher(clock, on_exit, on_output, address) for address in self.addresses
-        }
+        self.nodes = {}
+        self._servers, self._workers = (
+            LocalLauncher(clock, on_exit, on_output, address)
+            for address in ("127.0.0.2", "127.0.0.1")
+        )
 
-    def start(self, role, address) -> None:
-        self.started[address].append(role.name)
-        self._at[address].start(role, address)
+    def start(self, role) -> None:
+        is_server = role.name.startswith("server")
+        self.nodes[role.name] = "first" if is_server else "second"
+        (self._servers if is_server else self._workers).start(role)
 
     def is_ending(self, name) -> bool:
-        return any(launcher.is_ending(name) for launcher in self._at.values())
+        return self._servers.is_ending(name) or self._workers.is_ending(name)
 
     def suspend(self) -> None:
         raise AssertionError("nothing suspends this run")
@@ -38,17 +38,17 @@ class TwoMachines:
     resume = suspend
 
     def kill(self, name) -> None:
-        for launcher in self._at.values():
-            launcher.kill(name)
+        self._servers.kill(name)
+        self._workers.kill(name)
 
     def stop(self, *, at_once=True) -> None:
-        for launcher in self._at.values():
-            launcher.stop(at_once=at_once)
+        self._servers.stop(at_once=at_once)
+        self._workers.stop(at_once=at_once)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a second address")
-def test_roles_are_spread_over_the_addresses_of_the_launcher():
+def test_servers_listen_at_the_address_of_their_machine():
     config = {
         "task": {"kind": "timing", "parameters": 100},
         "workers": 2,
@@ -60,11 +60,14 @@ def test_roles_are_spread_over_the_addresses_of_the_launcher():
     run = RealRun(
         experiment, TaskTraining(experiment), Trace(MemorySink()), print, launcher=TwoMachines
     )
+    endpoints = {}
     try:
         run.run()
+        endpoints = {
+            name: joined.endpoint for name, joined in run.coordinator.reports.joined.items()
+        }
     finally:
         run.close()
     assert run.totals.iterations == {0: 3, 1: 3}
-    first, second = run.launcher.started.values()
-    assert first == ["server-0", "worker-0"]
-    assert second == ["server-1", "worker-1"]
+    assert endpoints["server-0"].startswith("tcp://127.0.0.2:")
+    assert endpoints["server-1"].startswith("tcp://127.0.0.2:")

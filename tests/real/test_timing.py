@@ -213,10 +213,10 @@ def serve_behind_a_relay(*arguments) -> None:
 
 
 class BehindARelay(LocalLauncher):
-    def start(self, role, address) -> None:
+    def start(self, role) -> None:
         if role.name.startswith("server"):
             role = replace(role, target=serve_behind_a_relay)
-        super().start(role, address)
+        super().start(role)
 
 
 def test_the_probe_tells_latency_and_bandwidth_of_both_directions(monkeypatch):

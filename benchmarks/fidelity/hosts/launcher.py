@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,16 +65,19 @@ class HostsLauncher(LocalLauncher):
     ) -> None:
         super().__init__(clock, on_exit, on_output)
         self._namespaces = namespaces
+        self._free = itertools.cycle(namespaces)
+        self._hosts: dict[str, str] = {}  # addresses, by role
 
     @property
-    def addresses(self) -> Sequence[str]:
-        return tuple(self._namespaces)
+    def nodes(self) -> Mapping[str, str]:
+        return self._hosts
 
-    def start(self, role: Role, address: str) -> None:
-        if address not in self._namespaces:
-            raise ConfigError(f"{role.name}: there is no host {address}")
-        arguments = self._namespaces[address], role.target, role.arguments
-        super().start(Role(role.name, _on_host, arguments), self._address)
+    def start(self, role: Role) -> None:
+        if role.name not in self._hosts:
+            self._hosts[role.name] = next(self._free)
+        address = self._hosts[role.name]
+        arguments = self._namespaces[address], role.target, role.at(address).arguments
+        super().start(Role(role.name, _on_host, arguments))
 
 
 def _on_host(namespace: str, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:

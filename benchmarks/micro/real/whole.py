@@ -23,7 +23,6 @@ from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.net.transport import Session, new_keys
-from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
 from outpace.real.node.worker import ServedWorker
@@ -146,11 +145,11 @@ def whole(
             link = CoordinatorLink(name, endpoint, key, session(name))
             number = int(name.split("-")[1])
             if name.startswith("server"):
-                group.start(Role(name, serve, (link, number, experiment, public)), LOOPBACK)
+                group.start(Role(name, serve, (link, number, experiment, public)))
             else:
                 result_in, result_out = Pipe(duplex=False)
                 arguments = link, number, experiment, elements, steps, pause_s, result_out
-                group.start(Role(name, work, arguments), LOOPBACK)
+                group.start(Role(name, work, arguments))
                 result_out.close()
                 results.append(result_in)
         if watch is not None:

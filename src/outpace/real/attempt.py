@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import time
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from outpace.real.net.transport import FIRST, Keys, Session, new_keys
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import serve
 from outpace.real.outside import Outside
-from outpace.real.process.launcher import MakeLauncher, Role
+from outpace.real.process.launcher import ADDRESS, MakeLauncher, Role
 from outpace.real.process.local import LocalLauncher
 from outpace.real.process.rendezvous import write_rendezvous
 from outpace.real.training import Training
@@ -139,7 +138,6 @@ class Attempt:
         if setting.outside is None and setting.saving is not None:
             coordinator.processes.start_server = self._start_server_again
         coordinator.processes.count_server_loss = setting.count_server_loss
-        self._places: dict[str, str] = {}  # addresses of the processes
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:
@@ -160,17 +158,13 @@ class Attempt:
 
     def start(self) -> None:
         """Start the processes, or have them started."""
-        setting, launcher = self._setting, self.launcher
-        outside = setting.outside
+        setting, outside = self._setting, self._setting.outside
         worker_keys = {name: self._keys[name] for name in self.workers if self._keys}
         saved = None if self._resume is None else self._resume.path.absolute()
-        places = itertools.cycle(launcher.addresses)
         for index, name in enumerate(self.coordinator.servers):
-            self._places[name] = next(places)
             self._start_server(index, self._links[name], saved)
         if outside is None:
             for index, name in enumerate(self.workers):
-                self._places[name] = next(places)
                 self._start_worker(index, self._links[name])
             return
         connect, link = outside.connect, self._links[COORDINATOR]
@@ -207,15 +201,14 @@ class Attempt:
         self, server: int, link: CoordinatorLink, saved: Path | None, *, alone: bool = False
     ) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
-        address = self._places[link.name]
         plan = self._setting.training.experiment
-        arguments = link, server, plan, public, address, saved, alone
-        self.launcher.start(Role(link.name, serve, arguments), address)
+        arguments = link, server, plan, public, ADDRESS, saved, alone
+        self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
         training = self._setting.training
         role = Role(link.name, training.work, (link, worker, training.experiment))
-        self.launcher.start(role, self._places[link.name])
+        self.launcher.start(role)
 
     def kill(self) -> None:
         """End all processes at once, whatever they do."""

@@ -2,8 +2,9 @@
 
 Every launcher keeps these promises (tests/contracts/test_launchers.py):
 
-- A role runs at the address that it was started at. Roles need neither share an address nor a file
-  system, with each other or with this process.
+- The launcher chooses the machine of a role. A role that must know its machine's address has
+  `ADDRESS` among its arguments. Roles need neither share a machine nor a file system, with each
+  other or with this process.
 - A process is given its role, keys included, by the launcher, never by a file or an environment
   variable.
 - What a process prints reaches `on_output` in whole lines, all of them before `on_exit`.
@@ -14,9 +15,10 @@ Every launcher keeps these promises (tests/contracts/test_launchers.py):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final, Protocol, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
@@ -24,32 +26,41 @@ from outpace.real.net.clock import RealClock
 OnExit: TypeAlias = Callable[[str, str], None]  # name, how it ended: "ended with exit code 1"
 
 
+class _Known(Enum):
+    ADDRESS = "address"
+
+
+ADDRESS: Final = _Known.ADDRESS
+"""Stands among the arguments of a role for the address of the machine that it is started on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """The work of one process of a run: it calls target(*arguments) and ends.
 
     name: unique among the roles of the run. target: a function that can be imported by name in
-    another process. arguments: are pickled.
+    another process. arguments: are pickled; `ADDRESS` is replaced.
     """
 
     name: str
     target: Callable[..., None]
     arguments: tuple[Any, ...] = ()
 
+    def at(self, address: str) -> Role:
+        """Return this role on a machine with this address."""
+        arguments = tuple(address if each is ADDRESS else each for each in self.arguments)
+        return replace(self, arguments=arguments)
+
 
 class Launcher(Protocol):
     """Starts the processes of one run."""
 
     @property
-    def addresses(self) -> Sequence[str]:
-        """Addresses of the machines at which roles can be started."""
+    def nodes(self) -> Mapping[str, str]:
+        """Names of the nodes on which the roles were started; empty if all are on this machine."""
 
-    def start(self, role: Role, address: str) -> None:
-        """Start a process for this role at one of `addresses`.
-
-        Raises:
-            ConfigError: this launcher has no such address.
-        """
+    def start(self, role: Role) -> None:
+        """Start a process for this role."""
 
     def is_ending(self, name: str) -> bool:
         """True if this process has ended, or is about to, and `on_exit` will be called for it."""

@@ -6,13 +6,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 from outpace.engine.output import OnOutput, Output, print_into
-from outpace.errors import ConfigError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import OnExit, Role
@@ -26,7 +25,8 @@ _LOOK_S: Final = 0.02
 class LocalLauncher:
     """A `launcher.Launcher` whose processes are children of this one.
 
-    on_output: if None, the processes print to this process's standard output and error.
+    on_output: if None, the processes print to this process's standard output and error. address: of
+    this machine.
     """
 
     def __init__(
@@ -42,19 +42,16 @@ class LocalLauncher:
         self._outputs: dict[str, Output] = {}
 
     @property
-    def addresses(self) -> Sequence[str]:
-        return (self._address,)
+    def nodes(self) -> Mapping[str, str]:
+        return {}
 
     @property
     def pids(self) -> dict[str, int]:
         """Process ids of the processes that run, by name."""
         return {name: p.pid for name, p in self._running.items() if p.pid is not None}
 
-    def start(self, role: Role, address: str) -> None:
-        if address != self._address:
-            raise ConfigError(
-                f"{role.name}: processes cannot be started at {address}, only at {self._address}"
-            )
+    def start(self, role: Role) -> None:
+        role = role.at(self._address)
         output = None
         if self._on_output is not None:
             output = Output(self._clock, role.name, self._on_output)
