@@ -67,10 +67,10 @@ def attack(
             if not _is_ready(command, family) or (role == "server" and not family.servers):
                 continue
             said(f"{name}: {number} of a {role}")
+            made[role] += 1
             recovery_s = _fail(command, family, role, number, draw)
             if recovery_s is None:  # the run ended meanwhile
                 break
-            made[role] += 1
             tally.add(name, role, number, recovery_s)
             _pause(command)
         command.wait_until("its end", lambda: command.exit_code is not None, ends=True)
