@@ -76,7 +76,7 @@ def attack(
         command.wait_until("its end", lambda: command.exit_code is not None, ends=True)
         if command.exit_code != 0:
             raise Broken(f"the command ended with {command.exit_code}: {command.said}")
-        check(command.out, family, iterations, made["worker"], made["server"])
+        check(command.out, family, iterations, made)
         _check_nothing_left(command)
     finally:
         command.end()

@@ -35,9 +35,9 @@ def test_the_check_finds_gradients_that_are_missing_or_applied_twice(
 ):
     family, model = FAMILIES["bsp"], tmp_path / "run" / "model.safetensors"
     simulate(family.config(40), tmp_path / "run")
-    check(tmp_path / "run", family, 40, deaths=1)
+    check(tmp_path / "run", family, 40, {"worker": 1})
     parameters = load_file(model)
     parameters["second"][entry] = value
     save_file(parameters, model)
     with pytest.raises(Broken, match=problem):
-        check(tmp_path / "run", family, 40, deaths=1)
+        check(tmp_path / "run", family, 40, {"worker": 1})
