@@ -29,6 +29,7 @@ class Command:
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder, self.out = folder, folder / "run"
+        self.temporary = folder / "tmp"  # for sockets
         (folder / "config.yaml").write_text(write_yaml(config))
         self._process: subprocess.Popen[bytes] | None = None
         self.known: set[int] = set()  # all processes that were seen
@@ -39,10 +40,12 @@ class Command:
         if self._process is not None:
             self._process.wait(LIMIT_S)
         options = ["--resume", "run"] if self.out.exists() else ["config.yaml", "--out", "run"]
+        self.temporary.mkdir(exist_ok=True)
         with (self.folder / "output.txt").open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "outpace", "run", *options, "--quiet"],
                 cwd=self.folder,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

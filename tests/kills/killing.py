@@ -171,6 +171,9 @@ def _check_nothing_left(command: Command) -> None:
         raise Broken(f"processes are left: {left}")
     if left_in_memory := [path for path in command.shared if Path(path).exists()]:
         raise Broken(f"shared memory is left: {left_in_memory}")
+    sockets = [path.name for path in command.temporary.rglob("*") if path.is_socket()]
+    if sockets:
+        raise Broken(f"socket files are left: {sockets}")
     partial = [path.name for path in command.out.rglob("*") if path.name.endswith(".part")]
     if partial:
         raise Broken(f"half-written files are left: {partial}")

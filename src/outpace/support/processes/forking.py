@@ -74,11 +74,11 @@ def preload(module: str) -> None:
         _preloaded.append(module)
 
 
-def die_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies. Linux only."""
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Make the kernel send this signal to this process when its parent dies. Linux only."""
     if sys.platform == "linux":
         parent = os.getppid()
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # the parent died just before
             os._exit(1)
 

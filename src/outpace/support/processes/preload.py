@@ -4,9 +4,9 @@ import gc
 import importlib
 import os
 
-from outpace.support.processes.forking import die_with_parent
+from outpace.support.processes.left_behind import end_with_starter
 
-die_with_parent()
+end_with_starter()
 os.setsid()  # away from the terminal's Ctrl-C
 
 # Imported by name, because this module must not import from the layers above it.
