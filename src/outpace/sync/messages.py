@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from outpace.blocks.block import Block, StepSettings
+from outpace.blocks.division import Division, Range
 from outpace.support.units import Time
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -88,6 +89,17 @@ class Rejoin(WireMessage, tag="rejoin"):
     first: Count
 
 
+class GoOver(WireMessage, tag="go over"):
+    """`worker` takes part in division `number` of the parameters from now on (`sync.moving`).
+
+    What it has pushed to this server until now belongs to the division before. Its pulls that this
+    server has not answered are asked again, of the servers of the new division.
+    """
+
+    worker: Index
+    number: Count
+
+
 class Reply(msgspec.Struct, gc=False):
     """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
 
@@ -98,6 +110,27 @@ class Reply(msgspec.Struct, gc=False):
     clock: int  # V, the iterations that the shard has finished
     held: Time  # how long the shard kept the pull waiting
     parameters: Block | None = None
+    division: int = 0  # number of the division that the shard belongs to (`sync.moving`)
+
+
+class Divided(msgspec.Struct, gc=False):
+    """Tells a worker or a server that the parameters are divided anew, into this `Division`.
+
+    All servers know of it before the first worker does. Workers must not send it.
+    """
+
+    division: Division
+
+
+class Moved(msgspec.Struct, gc=False):
+    """A server hands over what belongs to some ranges of the parameters to their new server.
+
+    number: of the new division. state: a `ShardState` of these ranges. Workers must not send it.
+    """
+
+    number: int
+    ranges: tuple[Range, ...]
+    state: Any
 
 
 class Restarted(msgspec.Struct, gc=False):
@@ -177,6 +210,9 @@ Message: TypeAlias = (
     | Pause
     | Resume
     | Rejoin
+    | GoOver
+    | Divided
+    | Moved
     | Lost
     | Restarted
     | Reply
@@ -186,7 +222,7 @@ Message: TypeAlias = (
     | Close
     | Abort
 )
-FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | Done
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

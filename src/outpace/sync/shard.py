@@ -150,6 +150,14 @@ class Shard:
         self._gradients.dismiss_all(now)
         self._abandon(self._queue.take_all())
 
+    def abandon(self, worker: int) -> None:
+        """Do not answer the held pulls of a worker, which asks other servers (`sync.moving`)."""
+        self._abandon(self._queue.take_worker(worker))
+
+    def is_awaited(self, worker: int) -> bool:
+        """True if the worker has not left."""
+        return self._view.is_member(worker)
+
     def watermark(self, worker: int) -> int:
         """Return the highest iteration that this worker has pushed; -1: none."""
         return self._view.progress(worker)

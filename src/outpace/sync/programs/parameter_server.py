@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from outpace.errors import ProtocolError
-from outpace.support.units import seconds
+from outpace.support.units import Time, seconds
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.messages import (
     NO_SERVER,
@@ -25,6 +25,7 @@ from outpace.sync.messages import (
     Reply,
     worker_name,
 )
+from outpace.sync.moving.server import Moves
 from outpace.sync.programs.context import Context, WorkerContext
 from outpace.sync.programs.partial_pull import PartialPull, Puller
 from outpace.sync.programs.skipping import Choice, SkippedPull
@@ -83,37 +84,58 @@ class ServerContext(Context, Protocol):
 
 
 async def parameter_server(
-    me: ServerContext, *, acknowledge: bool = False, cuts: Cuts | None = None
+    me: ServerContext,
+    *,
+    acknowledge: bool = False,
+    cuts: Cuts | None = None,
+    moves: Moves | None = None,
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
     acknowledge: True to confirm each push, and each Rejoin. cuts: the requests for the state of
-    the shard.
+    the shard. moves: the part of the server in new divisions, with its shard; None: there are none.
     """
-    shard = me.shard
+    shard: Shard | None = me.shard if moves is None else moves.shard
     while True:
-        deadline = shard.next_deadline
-        if deadline is None:
-            message: Message | None = await me.recv()
+        deadline = None if shard is None else shard.next_deadline
+        message: Message | None = None if moves is None else moves.next()
+        if message is not None:
+            pass
+        elif deadline is None:
+            message = await me.recv()
         else:
             message = await me.recv_within(seconds(max(0, deadline - me.now)))
-        if message is None:
-            replies = shard.on_time(me.now)
-        else:
-            try:
-                replies = shard.receive(message, me.now)
-            except ProtocolError as error:  # the shard has not changed
-                me.refuse(message, error)
-                continue
+        try:
+            replies = _replies_to(message, shard, moves, me.now)
+        except ProtocolError as error:  # nothing has changed
+            assert message is not None
+            me.refuse(message, error)
+            continue
         if cuts is not None:  # before any worker knows that its message has been processed
             cuts.look()
         if acknowledge and isinstance(message, Push | Rejoin):
+            assert shard is not None  # servers of a run with acknowledgements do not move
             iteration = message.iteration if isinstance(message, Push) else message.first
             ack = Ack(shard.index, message.worker, iteration)
             me.send(worker_name(message.worker), ack)
         for reply in _one_each(replies):
+            assert shard is not None
             reply.parameters = shard.read()
+            reply.division = 0 if moves is None else moves.division.number
             me.send(worker_name(reply.worker), reply)
+        if moves is not None:
+            moves.look()
+            shard = moves.shard
+
+
+def _replies_to(
+    message: Message | None, shard: Shard | None, moves: Moves | None, now: Time
+) -> list[Reply]:
+    """Have the shard take a message, unless it is about moving or for the next division."""
+    if message is not None and moves is not None and moves.take(message):
+        return []
+    assert shard is not None
+    return shard.on_time(now) if message is None else shard.receive(message, now)
 
 
 def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:
