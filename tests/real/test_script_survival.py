@@ -130,6 +130,26 @@ def test_each_sample_is_used_once_in_an_epoch_although_a_worker_dies(tmp_path):
     assert result.parameters["entries"].tolist() == [-2.0] * 160
 
 
+def test_each_sample_is_used_once_in_an_epoch_although_a_relaxed_run_is_resumed(tmp_path):
+    (tmp_path / "died").touch()  # no worker is killed
+    task = {"path": str(SCRIPTS / "ledger_script.py"), "arguments": [str(tmp_path / "died")]}
+    config = {
+        **BSP,
+        "task": {"kind": "script", **task},
+        "servers": 1,  # of two, a checkpoint may lack a push on one
+        "sync": {"kind": "asp"},
+        "compute": {"kind": "constant", "mean_s": 0.05},
+        "checkpoint": {"every_updates": 15},
+    }
+    folder = tmp_path / "run"
+    with pytest.raises(RunError, match="that is enough"):
+        run(config, folder, control=once_saved(folder, give_up))
+    result = run(resume=folder)
+    assert result.summary["iterations"] == [40, 40]
+    assert result.summary["updates_lost"] == 0
+    assert result.parameters["entries"].tolist() == [-2.0] * 160
+
+
 @linux
 @pytest.mark.slow
 def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp_path):

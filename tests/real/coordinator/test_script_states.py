@@ -123,7 +123,70 @@ def test_servers_and_scripts_are_asked_for_the_same_iteration(run):
         assert from_bytes(torch.from_numpy(data))["seen"].tolist() == [worker, 2]
 
 
-def test_with_relaxed_strategies_scripts_are_asked_once_all_servers_are_saved(tmp_path):
+def test_with_relaxed_strategies_servers_are_asked_once_all_scripts_have_sent_their_states(
+    tmp_path,
+):
+    run = ScriptRun(tmp_path, "asp")
+    run.begin()
+    run.wait(5)
+    assert run.orders() == [(f"worker-{n}", TakeCheckpoint(2, None)) for n in (0, 1)]
+    run.writes_at_once = False
+    run.kept(0, 2, done=3)
+    assert run.orders() == []
+    run.kept(1, 2, done=4)
+    orders = run.orders()
+    assert [name for name, _ in orders] == ["server-0", "server-1"]
+    assert all((order.number, order.clock) == (2, None) for _, order in orders)
+    run.totals["worker-0"].bytes_sent = 70  # until the servers were saved
+    for write in run.writes:
+        write()
+    for server in (0, 1):
+        run.saved(server, 2, 6, now=5 * 10**9)
+    run.wait(0.5)
+    assert run.taken[-1].totals.bytes_sent == 70
+    assert run.times.keys() == {0, 1}
+
+
+def test_with_relaxed_strategies_the_servers_do_not_wait_for_a_worker_that_leaves(tmp_path):
+    run = ScriptRun(tmp_path, "asp")
+    run.begin()
+    run.wait(5)
+    run.kept(0, 2)
+    run.orders()
+    run.checkpoints.left("worker-1", ended=True)
+    assert [name for name, _ in run.orders()] == ["server-0", "server-1"]
+
+
+def test_servers_that_wait_for_scripts_are_not_late(tmp_path):
+    run = ScriptRun(tmp_path, "asp")
+    run.begin()
+    run.wait(5)
+    run.wait(600)
+    assert run.keeper.abandoned == []
+    for worker in (0, 1):
+        run.kept(worker, 2)
+    run.saved(0, 2, 6)
+    run.wait(299)
+    assert run.keeper.abandoned == []
+    run.wait(302)
+    assert run.keeper.abandoned == [(2, "server-1 did not save within 300 s")]
+
+
+def test_where_workers_pass_over_iterations_scripts_are_asked_once_all_servers_are_saved(
+    tmp_path,
+):
+    run = ScriptRun(tmp_path, "asp")
+    run.checkpoints.relax()  # a condition may be any other now
+    run.begin()
+    run.wait(5)
+    assert [name for name, _ in run.orders()] == ["server-0", "server-1"]
+    run.saved(0, 2, 6)
+    assert run.orders_to("worker") == []
+    run.saved(1, 2, 6)
+    assert run.orders_to("worker") == [TakeCheckpoint(2, None)] * 2
+
+
+def test_at_the_start_scripts_are_asked_once_all_servers_are_saved(tmp_path):
     run = ScriptRun(tmp_path, "asp")
     run.checkpoints.prepare(PLAN, first=True)
     assert run.orders_to("worker") == []
@@ -298,9 +361,10 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp
     assert kept.of(1)[1] is data
     assert from_bytes(kept.of(0)[0])["seen"].tolist() == [0, 1]
     run.orders()
-    kept.send(kept.of(1), done=12)
+    kept.send(kept.of(1), {1: 12})
     ((name, message),) = run.orders()
     assert (name, message.done, message.block.elements) == ("worker-1", 12, 9)
+    assert not message.logs  # the process before it has logged what it repeats
     assert not run.refused
     # A larger one is in the file of a checkpoint only.
     kept.sent(1, torch.zeros(MOST_REPORTED + 1, dtype=torch.uint8))

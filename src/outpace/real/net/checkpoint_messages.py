@@ -136,6 +136,7 @@ class ScriptState(WireMessage, tag="script state"):
     script gives `outpace.attach` nothing to keep and reads no data with `outpace.sampler`, so that
     it begins anew when the run goes on. done: to a worker, how many iterations the servers have of
     the process that was here before; it computes those from the state on again, without a push.
+    logs: to a worker, True if what the script logs meanwhile is not known yet.
     """
 
     number: Count
@@ -144,3 +145,4 @@ class ScriptState(WireMessage, tag="script state"):
     is_complete: bool
     block: BlockHead
     done: Count = 0
+    logs: bool = False

@@ -75,14 +75,14 @@ class ServedWorker(WorkerProcess):
         super().__init__(link, worker, experiment)
         self.servers: list[str] = []
         self.first_iteration: int | None = None  # to begin with in the middle of a run
-        self.kept: tuple[torch.Tensor, int] | None = None  # what its script kept, and `done`
+        self.kept: tuple[torch.Tensor, ScriptState] | None = None  # what its script kept
         self.redivided: Redivided | None = None  # if there were other workers at the checkpoint
         self.has_ended = False  # its script had come to its end at the checkpoint
         # Returns True if an order of the coordinator is about checkpoints.
         self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
-        self._kept_states = Mailbox[tuple[torch.Tensor, int]](self.kernel, name)
+        self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
         self.tells_pauses = tells_pauses(experiment)
@@ -367,7 +367,7 @@ class ServedWorker(WorkerProcess):
         elif isinstance(message, ScriptState):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
-            self._kept_states.put((data, message.done))
+            self._kept_states.put((data, message))
         elif isinstance(message, ServerLost):
             self._server_lost(server_name(message.shard))
         elif isinstance(message, ServerReturned):

@@ -177,7 +177,7 @@ class Replacements:
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
-            self._kept.send(kept, self._members.done(worker))
+            self._kept.send(kept, {worker: self._members.done(worker)})
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)

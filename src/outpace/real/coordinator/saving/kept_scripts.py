@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,8 @@ class KeptScripts:
         self._workers = experiment.workers
         self._files: dict[int, Path] = {}
         self._redivided: Redivided | None = None
+        # By worker: the iterations that the servers have of it, if it goes on with its own data.
+        self._first: Mapping[int, int] = {}
         self._resume = None if resume is None else resume.path
         self._sent: dict[int, torch.Tensor] = {}  # by worker: the newest state, since it began
         self.ended: Collection[int] = ()
@@ -57,6 +59,8 @@ class KeptScripts:
             self._files = script_files(resume)
             self._redivided = redivided(resume)
             self.ended = resume.checkpoint.index.ended
+            if self._redivided is None:
+                self._first = dict(enumerate(resume.first))
 
     def all(self) -> list[torch.Tensor]:
         """Return what each worker's script goes on with; empty if no script goes on with anything.
@@ -103,15 +107,24 @@ class KeptScripts:
             return plan
         return msgspec.structs.replace(plan, before=others.before, places=others.places)
 
-    def send(self, states: Sequence[torch.Tensor], done: int = 0) -> None:
+    def send(self, states: Sequence[torch.Tensor], done: Mapping[int, int] | None = None) -> None:
         """Send each worker what its script goes on with, after the plan.
 
-        done: iterations that the servers have of the process whose place is taken.
+        done: by worker, the iterations that the servers have of the process whose place is taken;
+            None: the run goes on from a checkpoint, with what it has of each worker.
         """
+        logs = done is None
+        iterations = self._first if done is None else done
         for worker, data in enumerate(states):
             if data.numel():
                 message = ScriptState(
-                    0, 0, Totals(), is_complete=True, block=head_of(data), done=done
+                    0,
+                    0,
+                    Totals(),
+                    is_complete=True,
+                    block=head_of(data),
+                    done=iterations.get(worker, 0),
+                    logs=logs,
                 )
                 self._listener.send(worker_name(worker), message, data)
 

@@ -2,9 +2,13 @@
 
 The worker of a script sends what the script keeps (`real.node.script.keeping`); it is written here,
 since a worker may be on another machine. Where all servers are saved at the same clock, scripts
-are saved when they begin the iteration of that number. Otherwise they are asked once all servers
-are saved, and save what they keep when they begin their next iteration: what a script keeps is
-never behind what the servers have of its worker.
+are saved when they begin the iteration of that number. Otherwise they are asked first, and save
+what they keep when they begin their next iteration. Then the servers are asked, which have all that
+was pushed before: what a script keeps is never ahead of what the servers have of its worker, and
+after a resume it computes again what it is behind (`real.node.script.keeping`).
+
+Where workers pass over iterations, it is not known how many a script would have to compute again.
+There the scripts are asked once all servers are saved: what a script keeps is never behind.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.engine.resuming import kept_in
 from outpace.errors import ProtocolError
+from outpace.real.coordinator.saving.base import LONGEST_S
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.coordinator.saving.writer import written_to
@@ -37,7 +42,7 @@ from outpace.real.net.checkpoint_messages import (
 from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, Taken
 from outpace.record.totals import Totals
-from outpace.support.units import Time
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import GiveUp, Order
 from outpace.sync.messages import WireMessage, worker_name
 
@@ -50,7 +55,8 @@ class _Open(Open):
 
     done: iterations of each worker when it was asked for. states, files: by worker; a state comes
     before its file is written. asked: orders to workers. later: workers that get theirs once all
-    servers are saved.
+    servers are saved. held: orders to servers, which get theirs once all scripts have sent their
+    states. servers_asked_at: the time at which they did.
     """
 
     done: Mapping[int, int] = field(default_factory=dict)
@@ -58,6 +64,8 @@ class _Open(Open):
     files: dict[int, Part] = field(default_factory=dict)
     asked: dict[int, TakeCheckpoint] = field(default_factory=dict)
     later: set[int] = field(default_factory=set)
+    held: list[Order] = field(default_factory=list)
+    servers_asked_at: Time | None = None
 
     @property
     def times(self) -> Mapping[int, Time]:
@@ -101,6 +109,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         present = self._open
         if isinstance(present, _Open) and worker in present.asked and worker not in present.states:
             self._has_all_of(present, worker)
+            self._ask_servers(present)
 
     def began(self, worker: int) -> None:
         """Another process has taken the place of a worker: ask it for what its script keeps."""
@@ -154,6 +163,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             self.unrepeatable.add(worker)
         write = partial(written_to, present.folder / kept_in(worker), block)
         self._beside(write, partial(self._has_written, present, worker))
+        self._ask_servers(present)
 
     def _has_written(self, present: _Open, worker: int, written: Part | OSError) -> None:
         if self._open is not present:
@@ -183,7 +193,9 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     def _missing(self, present: Open) -> list[str]:
         """As without scripts; a script may compute as long as it likes for two iterations."""
         assert isinstance(present, _Open)
-        done, missing = self._iterations(), super()._missing(present)
+        done, asked_at = self._iterations(), present.servers_asked_at
+        has_waited = asked_at is None or self._kernel.now - asked_at >= nanoseconds(LONGEST_S)
+        missing = super()._missing(present) if has_waited and not present.held else []
         for worker in present.asked.keys() - present.later:
             if done.get(worker, 0) - present.done.get(worker, 0) >= _TIMELY:
                 missing.append(worker_name(worker))
@@ -194,21 +206,40 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     def _new(self, number: int, folder: Path) -> Open:
         return _Open(number, folder, not self._has_begun, done=self._iterations())
 
+    def _order(self, orders: Sequence[Order]) -> None:
+        super()._order(orders)
+        if isinstance(self._open, _Open) and self._open.held:
+            self._look_later(self._open)
+            self._ask_servers(self._open)
+
     def _ask(self, order: Order, folder: Path) -> None:
-        worker = order.shard - len(self._servers)
+        worker, present = order.shard - len(self._servers), self._open
+        assert isinstance(present, _Open)
+        # At the start no script has begun yet, and none can be behind.
+        scripts_first = order.clock is None and not (self._passes_over or present.at_start)
+        if worker < 0 and scripts_first:
+            present.held.append(order)
+            return
         if worker < 0:
             super()._ask(order, folder)
             return
-        present = self._open
-        assert isinstance(present, _Open)
         if worker in self._gone:
             self._planner.saved(order.number, order.shard)
             return
         present.asked[worker] = TakeCheckpoint(order.number, order.clock)
-        if order.clock is None:
+        if order.clock is None and not scripts_first:
             present.later.add(worker)
         else:
             self._listener.send(worker_name(worker), present.asked[worker])
+
+    def _ask_servers(self, present: _Open) -> None:
+        """Have the servers saved that wait for the scripts, if all of these are saved."""
+        if self._open is not present or present.asked.keys() - present.states.keys():
+            return
+        held, present.held = present.held, []
+        for order in held:
+            present.servers_asked_at = self._kernel.now
+            super()._ask(order, present.folder)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         assert isinstance(present, _Open)
@@ -230,4 +261,6 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
         assert isinstance(present, _Open)
         state = present.states.get(self._workers.get(name, -1))
-        return super()._sums(present, name, reported) if state is None else state.totals
+        if state is None or present.servers_asked_at is not None:  # it went on until then
+            return super()._sums(present, name, reported)
+        return state.totals

@@ -5,7 +5,7 @@ The workers send their files, which are written here, and get those that they go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -191,7 +191,7 @@ class SentCheckpoint(KeptScripts):
     def announced(self, plan: Plan, states: Sequence[torch.Tensor]) -> Plan:
         return msgspec.structs.replace(plan, kept=[data.numel() for data in states], resume="")
 
-    def send(self, states: Sequence[torch.Tensor], done: int = 0) -> None:
+    def send(self, states: Sequence[torch.Tensor], done: Mapping[int, int] | None = None) -> None:
         for worker, (files, data) in enumerate(zip(self._contents, states, strict=True)):
             self._listener.send(worker_name(worker), CheckpointFiles(files, head_of(data)), data)
 

@@ -127,9 +127,11 @@ class Attached:
     def log(self, values: Mapping[str, float]) -> None:
         """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
         require_log(self.process.name, copy=self._is_copy)
-        if self._repeats:
-            return  # the process that was here before has logged it
-        self.process.log(self._trainer.iteration, values)
+        iteration: int | None = self._trainer.iteration
+        if self._keeping is not None and self._keeping.is_repeating:
+            iteration = self._keeping.repeated_to_log
+        if iteration is not None:  # else the process that was here before has logged it
+            self.process.log(iteration, values)
 
     @contextmanager
     def untimed(self) -> Iterator[None]:

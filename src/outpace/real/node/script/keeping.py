@@ -66,6 +66,7 @@ class Keeping:
         self._present: TakeCheckpoint | None = None  # for which the state is copied next
         self._pace = Pace(reports=reports)
         self._again = 0  # iterations that are computed again, of which the servers have gradients
+        self._logs = False  # True if what the script logs in them is not known yet
         self._since: Time = 0  # they are computed
         self._began: int | None = None  # the iteration that the script has begun last
         self._hook: torch.utils.hooks.RemovableHandle | None = None
@@ -83,7 +84,7 @@ class Keeping:
         found, self._process.kept = self._process.kept, None
         if found is None:
             return
-        data, done = found
+        data, message = found
         try:
             tree = tree_of(from_bytes(data))
         except OSError as error:
@@ -91,7 +92,8 @@ class Keeping:
         others = self._process.redivided
         self._kept.restore(tree if others is None else others.of(self._process.worker, tree))
         if (iteration := tree.get("iteration")) is not None:
-            self._again, self._since = max(0, done - iteration), self._process.now
+            self._again, self._since = max(0, message.done - iteration), self._process.now
+            self._logs = message.logs
 
     def repeat(self) -> bool:
         """Take the end of an iteration of which the servers have the gradient; else False."""
@@ -116,6 +118,14 @@ class Keeping:
         The last of them ends with the next forward pass, or the next step.
         """
         return self._again > 0 or self._repeated is not None
+
+    @property
+    def repeated_to_log(self) -> int | None:
+        """The iteration that is repeated now, if what the script logs in it is to be logged."""
+        first = self._process.first_iteration
+        if not self._logs or first is None:
+            return None
+        return first - max(1, self._again)
 
     def _next_forward(self, *_: Any) -> None:
         if torch.is_grad_enabled() and not self._is_paused():
