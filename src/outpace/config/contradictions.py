@@ -181,12 +181,6 @@ def _of_faults(experiment: Experiment) -> Iterator[str]:
     if faults is None:
         return
     yield from faults.contradictions(experiment.workers, experiment.servers_in_run)
-    if isinstance(experiment.task, Script) and experiment.peers is not None:
-        yield (
-            "faults: failures of scripts without servers cannot be simulated yet: leave it "
-            "out, or use a task with layers of the same sizes, such as task={kind: timing, "
-            "layers: [...]}"
-        )
 
 
 def _of_service_times(experiment: Experiment) -> Iterator[str]:

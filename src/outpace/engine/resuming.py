@@ -10,6 +10,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.anew import unrepeated
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint, Taken
 from outpace.record.checkpoints.shards import without_tensors
@@ -102,8 +103,7 @@ class ResumePoint:
             done: by worker, the iterations that it had completed.
         """
         index = self.checkpoint.index
-        before = index.totals.iterations
-        return sum(max(0, done.get(each, 0) - before.get(each, 0)) for each in index.anew)
+        return unrepeated(index.anew, index.totals.iterations, done)
 
     def require_same_model(self, layers: Sequence[int]) -> None:
         """Raise ConfigError if the workers train another model than at the checkpoint.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from outpace.engine.resuming import ResumePoint
-from outpace.engine.scripts.anew import REMEDY, begin_anew
+from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.sparse_log import Log
@@ -21,10 +21,10 @@ class Unrepeated(RunObserver):
 
     def __init__(self, log: Log, resume: ResumePoint | None = None) -> None:
         self._log = log
-        self._lost_since = 0, 0  # a checkpoint, and the iterations after it
+        self._lost = LostSince()
         if resume is not None:  # with those that a session before has lost since the checkpoint
             known = ResumePoint.of(resume.checkpoint, resume.experiment).recovery.updates_lost
-            self._lost_since = resume.number, resume.recovery.updates_lost - known
+            self._lost = LostSince(resume.number, resume.recovery.updates_lost - known)
         self._coordinator: Coordinator
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -45,10 +45,7 @@ class Unrepeated(RunObserver):
         """
         if not point.checkpoint.index.anew:
             return 0
-        since = point.unrepeated(done)
-        number, earlier = self._lost_since
-        self._lost_since = point.number, since + (earlier if number == point.number else 0)
-        return self._lost_since[1]
+        return self._lost.then(point.number, point.unrepeated(done))
 
     def say_since(self, point: ResumePoint) -> None:
         """Say whose scripts begin anew now that all go back to a checkpoint."""

@@ -167,7 +167,7 @@ class PeerSaving:
         assert self._keeper is not None
         taken = written_now(self._run, self._workload, self._keeper, self._number, put, folder)
         if taken is not None:
-            _count_until(state.watermarks, taken.totals.iterations)
+            count_until(state.watermarks, taken.totals.iterations)
         return taken
 
     # -- where scripts are saved, too ------------------------------------------------
@@ -189,7 +189,7 @@ class PeerSaving:
         return worker_name(worker)
 
 
-def _count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
+def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
     """Count no iterations of workers, by worker, that are not in a checkpoint.
 
     watermarks: the last iteration of each worker that is.

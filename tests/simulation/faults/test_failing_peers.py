@@ -40,6 +40,9 @@ def test_after_the_death_of_a_worker_all_begin_again_and_end_with_the_same_bits(
     assert rows[0]["end_ns"] == pytest.approx((1.03 + 0.01 + 0.2) * 1e9)  # detected, started
     updates = found.metrics["updates"].to_pylist()
     assert updates == sorted(updates)
+    ended = found.trace.filter(pc.equal(found.trace["event"], "iteration")).to_pylist()
+    once = sorted((row["worker"], row["iteration"]) for row in ended)
+    assert once == [(worker, iteration) for worker in range(3) for iteration in range(20)]
 
 
 @pytest.mark.parametrize("strategy", PEERS)

@@ -7,6 +7,7 @@ from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import leaves_behind, returns_alone
+from outpace.engine.worker_losses import comes_back_alone
 from outpace.kernel import Kernel
 from outpace.real.coordinator.architecture import Making
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
@@ -212,10 +213,9 @@ class Parts:
                 )
                 self.ending.has_all_servers = lambda: returning.is_over
             return replacements
-        strategy, store, checkpoints = experiment.peers, self._store, self.checkpoints
-        assert strategy is not None
+        store, checkpoints = self._store, self.checkpoints
         assert store is not None
-        if not strategy.can_be_joined or isinstance(experiment.task, Script):
+        if not comes_back_alone(experiment):
             return None
         assert checkpoints is None or isinstance(checkpoints, CheckpointsOfWorkers)
         can_begin_again = self.survival.can_begin_again

@@ -170,6 +170,7 @@ class FailingRun(VirtualRun):
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
         try:
+            self._require_replaceable(process, how)
             self._lose_process(process, how)
         except OutpaceError as error:
             where = f"after {seconds(self.kernel.now):.6f} s of virtual time"
@@ -178,6 +179,9 @@ class FailingRun(VirtualRun):
     def _log_loss(self, name: str, how: str) -> None:
         generation = self._generations.get(name, 0)
         self.events.add("lost", "warning", role=name, generation=generation, why=f"{name} {how}")
+
+    def _require_replaceable(self, process: Process, how: str) -> None:
+        """Raise RunError if the run cannot go on without a process, whatever replaces it."""
 
     @abstractmethod
     def _lose_process(self, process: Process, how: str) -> None:
@@ -246,9 +250,10 @@ class FailingRun(VirtualRun):
     def _take_back(self, kept: Kept) -> None:
         """Put the records back to a checkpoint."""
         self.settle(wait=True)
-        self.rows.drop()
         totals = self.recorder.totals = Totals()
         totals.add(kept.totals)
+        for ended in self.rows.go_back(kept.first):
+            self.recorder.add_times(*ended)
         self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
         self._done = sum(totals.iterations.values())
         self.metrics.take_up(kept.metrics)
@@ -288,7 +293,8 @@ class FailingRun(VirtualRun):
 
     def _goodput(self) -> float | None:
         """Return the gradients per second, over those of the same run without failures."""
-        rate = undisturbed_rate(self.experiment, self._workload, self.kernel.now)
+        done = max(self.totals.iterations.values(), default=0)
+        rate = undisturbed_rate(self.experiment, self._workload, self.kernel.now, done)
         now_s = seconds(self.kernel.now)
         in_result = self.totals.applied - self._costs.gradients_lost
         return max(0, in_result) / now_s / rate if rate and now_s else None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.simulation.faults.saving import Kept, size_of
-from outpace.simulation.peer_checkpoints import PeerSaving
+from outpace.simulation.peer_checkpoints import PeerSaving, count_until
+from outpace.support.units import Time
 from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
@@ -16,37 +17,40 @@ if TYPE_CHECKING:
     from outpace.simulation.faults.peers import FailingPeerSimulation
 
 
-class KeptPeerSaving(PeerSaving):
-    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
+class KeepsLast(PeerSaving):
+    """The part of taking checkpoints that keeps the last one, to which all workers may go back.
 
     Attributes:
         last: from which the run goes on; None: there is none yet.
     """
 
-    def __init__(
-        self,
-        run: FailingPeerSimulation,
-        workload: Workload,
-        keeper: CheckpointKeeper | None,
-        settings: Checkpoint,
-    ) -> None:
-        super().__init__(run, workload, keeper, settings)
-        self._failing = run
-        self.last: Kept | None = None
+    _failing: FailingPeerSimulation
+    last: Kept | None = None
 
     def begin(self) -> None:
         if self._number:  # the run was resumed from this one
-            resume = self._failing.resume
-            assert resume is not None
-            workers = len(resume.first)
-            own = [resume.checkpoint.own_state(worker, workers) for worker in range(workers)]
-            found = [state for state in own if state is not None]
-            self.last = Kept.of(self._failing, self._number, [resume.state(0)], found)
+            self.last = self._before()
         super().begin()
 
-    @property
-    def _can_begin(self) -> bool:
-        return not self._failing.away  # their parts would be missing
+    def _before(self) -> Kept:
+        """Return the checkpoint from which the run was resumed."""
+        resume = self._failing.resume
+        assert resume is not None
+        workers = len(resume.first)
+        own = [resume.checkpoint.own_state(worker, workers) for worker in range(workers)]
+        found = [state for state in own if state is not None]
+        return Kept.of(self._failing, self._number, [resume.state(0)], found)
+
+    def _taken(self, number: int, state: ShardState, own: Sequence[ShardState]) -> Kept:
+        """Return what is to be kept of the run now, as the checkpoint of this number."""
+        kept = Kept.of(self._failing, number, [state], own)
+        count_until(state.watermarks, kept.totals.iterations)
+        return kept
+
+    def _stand_still(self, state: ShardState, own: Sequence[ShardState]) -> Time:
+        """Let all workers stand still to write; return for how long (ns)."""
+        largest = max(map(size_of, own), default=0)
+        return self._failing.stand_still_to_write(max(size_of(state), largest))
 
     def give_up(self) -> None:
         """Begin the open checkpoint anew when the worker is back that is lost now."""
@@ -56,12 +60,6 @@ class KeptPeerSaving(PeerSaving):
     def joins(self, worker: int, first: int) -> None:
         """A worker that was lost goes on with this iteration."""
         self._begins[worker] = first
-
-    def apart(self, worker: int, iteration: int) -> None:
-        if self._can_begin:
-            super().apart(worker, iteration)
-        else:
-            self._begins[worker] = iteration
 
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""
@@ -75,18 +73,38 @@ class KeptPeerSaving(PeerSaving):
         if not self._failing.is_down:
             super().soon()
 
+
+class KeptPeerSaving(KeepsLast):
+    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper."""
+
+    def __init__(
+        self,
+        run: FailingPeerSimulation,
+        workload: Workload,
+        keeper: CheckpointKeeper | None,
+        settings: Checkpoint,
+    ) -> None:
+        super().__init__(run, workload, keeper, settings)
+        self._failing = run
+
+    @property
+    def _can_begin(self) -> bool:
+        return not self._failing.away  # their parts would be missing
+
+    def apart(self, worker: int, iteration: int) -> None:
+        if self._can_begin:
+            super().apart(worker, iteration)
+        else:
+            self._begins[worker] = iteration
+
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         failing = self._failing
-        kept = Kept.of(failing, self._number + 1, [state], own)
-        for worker, mark in enumerate(state.watermarks):
-            iterations = kept.totals.iterations
-            iterations[worker] = min(1 + mark, iterations.get(worker, 0))
+        kept = self._taken(self._number + 1, state, own)
         failing.rows.release(kept.rows)
         if self._keeper is None:
             self._number += 1
         else:
             super()._write(state, own)
         self.last = kept
-        largest = max(map(size_of, own), default=0)
-        writing = failing.stand_still_to_write(max(size_of(state), largest))
+        writing = self._stand_still(state, own)
         failing.checkpoint_written(writing, still=writing)

@@ -12,11 +12,12 @@ from functools import partial
 from outpace.blocks.block import Block, Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
+from outpace.engine.worker_losses import begins_again, comes_back_alone
 from outpace.errors import RunError
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.lone_workers import AfterAverage, Given, LoneWorkers
-from outpace.simulation.faults.peer_saving import KeptPeerSaving
+from outpace.simulation.faults.peer_saving import KeepsLast, KeptPeerSaving
 from outpace.simulation.faults.processes import Process, computed
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.peer_checkpoints import PeerSaving
@@ -40,17 +41,18 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
-        self._kept_saving: KeptPeerSaving | None = None
-        strategy = experiment.peers
-        assert strategy is not None
+        self._kept_saving: KeepsLast | None = None
         wants_restart = experiment.on_worker_loss == "restart"
-        self._can_be_joined = strategy.can_be_joined and wants_restart
+        self._can_be_joined = comes_back_alone(experiment) and wants_restart
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
     def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
-        self._kept_saving = KeptPeerSaving(self, workload, self._keeper, settings)
+        self._kept_saving = self._new_kept_saving(settings, workload)
         return self._kept_saving
+
+    def _new_kept_saving(self, settings: Checkpoint, workload: Workload) -> KeepsLast:
+        return KeptPeerSaving(self, workload, self._keeper, settings)
 
     # -- processes -----------------------------------------------------------------
 
@@ -67,7 +69,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._own_progress = {worker: (self.first[worker], 0) for worker in self._numbers.values()}
         super()._start(before)
 
-    def _context(self, worker: int) -> FailingPeer:
+    def _context(self, worker: int) -> SimulatedPeer:
         return FailingPeer(self, worker, self._new_process(worker_name(worker)))
 
     async def _train(self, context: SimulatedPeer) -> None:
@@ -115,7 +117,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
             self._lose_for_a_while(worker, how)
             self._require_model()
             return
-        if experiment.on_worker_loss == "restart" and kept is not None:
+        if kept is not None and begins_again(experiment, kept.number):
             self._begin_all_again(loss, kept, failed, [], [worker])
             return
         others = set(range(experiment.workers)) - self._gone - {worker} - self.away
@@ -213,7 +215,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         context = self.contexts[worker] = self._context(worker)
         self._spawn_program(worker_name(worker), self._join_and_train(context))
 
-    async def _join_and_train(self, context: FailingPeer) -> None:
+    async def _join_and_train(self, context: SimulatedPeer) -> None:
         """Go on with the common model, after an all-reduce without a value; or as in a pair."""
         worker = context.worker
         if self._strategy.exchanges:
@@ -239,7 +241,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self.events.add("rejoined", role=name, generation=self._generations[name], first=first)
         await self._train(context)
 
-    def _take_kept_model(self, context: FailingPeer) -> None:
+    def _take_kept_model(self, context: SimulatedPeer) -> None:
         """Go on with the model that the last partner has kept."""
         worker = context.worker
         after = self._after.get(worker)

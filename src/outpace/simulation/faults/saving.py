@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ class Kept:
     """All that a run needs to go on from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
+    scripts: without servers the files with which scripts go on, by worker. anew: those of workers
+    whose scripts begin anew.
     """
 
     number: int
@@ -41,6 +44,8 @@ class Kept:
     recovery: Recovery
     rows: int
     own: Sequence[ShardState] = ()  # of workers without servers
+    scripts: Mapping[int, Path] = field(default_factory=dict)
+    anew: Sequence[int] = ()
 
     @classmethod
     def of(

@@ -14,13 +14,16 @@ from outpace.support.units import Time, seconds
 from outpace.tasks import Timing, Workload
 
 
-def undisturbed_rate(experiment: Experiment, workload: Workload, until: Time) -> float:
+def undisturbed_rate(
+    experiment: Experiment, workload: Workload, until: Time, iterations: int
+) -> float:
     """Return the gradients per second that are applied without failures; 0 if there are none.
 
     Args:
         experiment: of a run with failures.
         workload: of that run; it says the sizes of the layers.
         until: when that run ended (ns), the latest end of this one.
+        iterations: of the worker of that run that has most, where scripts end it.
     """
     if until <= 0:
         return 0.0
@@ -32,7 +35,9 @@ def undisturbed_rate(experiment: Experiment, workload: Workload, until: Time) ->
         checkpoint=None,
         evaluate=Evaluate(),
         target=None,
-        stop=Stop(iterations=experiment.stop.iterations, virtual_time_s=seconds(until)),
+        stop=Stop(
+            iterations=experiment.stop.iterations or iterations, virtual_time_s=seconds(until)
+        ),
     )
     sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
     kind = Simulation if plain.peers is None else PeerSimulation

@@ -11,7 +11,8 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
 from outpace.errors import ConfigError
 from outpace.record.trace import Trace
-from outpace.simulation.faults.scripts import FailingScriptSimulation
+from outpace.simulation.faults.scripts.with_servers import FailingScriptSimulation
+from outpace.simulation.faults.scripts.without_servers import FailingScriptPeerSimulation
 from outpace.simulation.scripts.collectives.run import FollowedSimulation
 from outpace.simulation.scripts.measuring import with_measured_times
 from outpace.simulation.scripts.runs import ScriptRun
@@ -56,12 +57,23 @@ def simulation_of_script(
     experiment = with_measured_times(experiment)
     workers = ScriptWorkers(experiment, None if files is None else files.absolute(), show)
     try:
-        kind: type[ScriptRun] = ScriptPeerSimulation
-        if workers.attached[0].is_followed:
-            kind = FollowedSimulation
-        elif experiment.peers is None:
-            kind = ScriptSimulation if experiment.faults is None else FailingScriptSimulation
+        kind = _kind(experiment, is_followed=workers.attached[0].is_followed)
         return kind(experiment, ScriptWorkload(workers), trace, **options)
     except BaseException:
         workers.close()
         raise
+
+
+def _kind(experiment: Experiment, *, is_followed: bool) -> type[ScriptRun]:
+    """Return the class of the run. is_followed: see `Attached`."""
+    fails = experiment.faults is not None
+    if is_followed:
+        if fails:
+            raise ConfigError(
+                "faults: failures of scripts for DistributedDataParallel cannot be simulated with "
+                "sync.kind=ssgd: leave them out"
+            )
+        return FollowedSimulation
+    if experiment.peers is None:
+        return FailingScriptSimulation if fails else ScriptSimulation
+    return FailingScriptPeerSimulation if fails else ScriptPeerSimulation

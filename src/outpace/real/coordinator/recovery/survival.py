@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.worker_losses import begins_again
 from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.observers import RunObserver
@@ -102,13 +103,14 @@ class Survival:
 
         A worker that ends itself would do so again.
         """
-        if self._experiment.on_worker_loss != "restart" or self._processes.start is None:
+        if self._processes.start is None:
             return False
-        is_saved = self._checkpoints is not None and self._checkpoints.last > 0
+        last = 0 if self._checkpoints is None else self._checkpoints.last
         architecture = self._architecture
         assert isinstance(architecture, WithoutServers)
         over = self._is_ending() or architecture.has_left(name)
-        return is_saved and not over and not self._losses.has_exited(name)
+        goes_back = begins_again(self._experiment, last)
+        return goes_back and not over and not self._losses.has_exited(name)
 
     def has_lost(self, name: str) -> None:
         """The run goes on without this worker."""

@@ -55,7 +55,9 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         self._exact = 0 if strategy.has_own else self._tail.elements
         # Of each common model: the version at which a state was loaded, and the state before.
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
+        # Of the checkpoint from which the run goes on: what each worker had beside the model.
         self._own_before: list[ShardState | None] = [None] * experiment.workers
+        self._goes_on = self.resume is not None
         if self.resume is not None:
             self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
@@ -104,9 +106,20 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         assert isinstance(self._saving, ScriptPeerSaving)
         self._saving.script_saved(worker, saved)
 
+    def _put_back_models(self, own: Sequence[ShardState]) -> None:
+        """Let the models be made anew when the workers begin again from a checkpoint.
+
+        own: what workers had beside the model.
+        """
+        by_worker = {each.shard: each for each in own}
+        self._own_before = [by_worker.get(worker) for worker in range(self.experiment.workers)]
+        self._goes_on = True
+        self._before_loading.clear()
+        self.__dict__.pop("_models", None)
+
     def _begin_with(self, worker: int, model: SharedModel) -> None:
         """Put the model of a worker into the state that it had at a checkpoint, if any."""
-        if self.resume is None:
+        if not self._goes_on:
             return
         restored, own = self.model.state(), self._own_before[worker]
         if own is not None:
@@ -210,7 +223,10 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         )
 
     def _context(self, worker: int) -> SimulatedPeer:
-        peer = ScriptPeer(self, worker)
+        return self._with_script(ScriptPeer(self, worker))
+
+    def _with_script(self, peer: ScriptPeer) -> ScriptPeer:
+        """Give a worker's context its process."""
         self._connect(peer)
         peer.tail, peer.keep_buffers = self._tail, self._keep_buffers
         return peer

@@ -1,4 +1,4 @@
-"""Scripts in virtual time whose workers and servers fail.
+"""Scripts with servers in virtual time whose workers and servers fail.
 
 A process of a script that is lost is replaced by a real one, which runs the script from its
 beginning, with what the script keeps, as in real runs. Starting it takes no virtual time beside
@@ -15,16 +15,14 @@ import pyarrow as pa
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.anew import REMEDY, begin_anew
+from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew, unrepeated
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.servers import AbortableProgram
-from outpace.errors import RunError
-from outpace.simulation.faults.noted_states import Noted, NotedStates
 from outpace.simulation.faults.processes import FailingNode, Process, computed
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.faults.saving import Kept
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.simulation.faults.scripts.computing import FailingScriptComputing, FailingScripts
+from outpace.simulation.faults.scripts.noted_states import Noted, NotedStates
 from outpace.simulation.scripts.messages import Computes
 from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
 from outpace.simulation.scripts.with_servers import ScriptSimulation
@@ -35,7 +33,7 @@ from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.tasks import Workload
 
 
-class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
+class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulation):
     """A run of a script with servers and failures. Implements `Engine`."""
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
@@ -53,7 +51,7 @@ class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
         self._known_logs = Counter[int]()  # of a new process, that the one before it has logged
         self._leaving: set[int] = set()  # of these, which are not run again
         self._back: Mapping[int, Noted] = {}  # by worker: where all processes begin again
-        self._has_collectives = False  # of the scripts' own
+        self._lost_since = LostSince()
         super()._set_up(experiment, workload)
 
     # -- the programs of workers -------------------------------------------------------
@@ -105,19 +103,7 @@ class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
         else:
             self._computed_again[worker] = iteration
 
-    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
-        self._has_collectives = True
-        super().joined(worker, call, memory)
-
     # -- lost processes ----------------------------------------------------------------
-
-    def _lose_process(self, process: Process, how: str) -> None:
-        if self._has_collectives:
-            raise RunError(
-                f"{process.name} {how}, and the scripts use collectives of their own, which a new "
-                "process cannot take part in"
-            )
-        super()._lose_process(process, how)
 
     def begin(self, start: Start) -> None:
         worker = start.worker
@@ -142,14 +128,13 @@ class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
         self._had_ended = frozenset(self._finished)
 
     def _take_back(self, kept: Kept) -> None:
-        now, before = self.totals.iterations, kept.totals.iterations
-        unrepeated = sum(max(0, now.get(n, 0) - before.get(n, 0)) for n in self.noted.anew)
+        lost = unrepeated(self.noted.anew, kept.totals.iterations, self.totals.iterations)
         workers = set(range(self.experiment.workers)) - self._had_ended
         back = {n: self.noted.go_back(n, kept.first[n]) for n in sorted(workers)}
         rows = self._rows_until(kept.metrics, back)
         super()._take_back(kept)
         self.metrics.take_up(rows)
-        self._recovery.updates_lost += unrepeated
+        self._recovery.updates_lost += self._lost_since.then(kept.number, lost)
         self._back = back
         self._known_logs.clear()
 
@@ -206,7 +191,7 @@ class FailingScriptSimulation(FailingSimulation, ScriptSimulation):
         self.noted.close()
 
 
-class FailingScript(FailingNode, ScriptWorkerNode):
+class FailingScript(FailingScriptComputing, FailingNode, ScriptWorkerNode):
     """The context of a script's worker, whose process may stand still, be slow, or be a new one.
 
     Attributes:
@@ -215,12 +200,6 @@ class FailingScript(FailingNode, ScriptWorkerNode):
 
     _run: FailingScriptSimulation
     again = range(0)
-
-    def _duration_s(self, iteration: int) -> float:
-        return self._process.stretched(super()._duration_s(iteration))
-
-    async def _spend(self, duration_s: float) -> None:
-        await computed(self._kernel, self._process, nanoseconds(duration_s))
 
     async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
         again, self.again = self.again, range(0)
@@ -254,10 +233,6 @@ class FailingScript(FailingNode, ScriptWorkerNode):
                 raise ScriptLeft
         self._run.computes_again(self.worker, None)
         process.save = process.save or save
-
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        await self._process.awake()
-        return await super().execute(parameters, iteration)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
