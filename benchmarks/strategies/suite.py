@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from outpace.errors import ConfigError
-from outpace.experiment.advising.candidates import Candidate, candidates
+from outpace.experiment.advising.question.candidates import Candidate, candidates
 from outpace.predict.recorded.bytedance import read_bytedance
 from outpace.predict.recorded.files import write
 from outpace.support.yaml_files import merged, read_yaml

@@ -21,7 +21,7 @@ from tests.support.profiles import gloo
 
 import outpace
 from outpace.config.cluster_files import with_cluster
-from outpace.experiment.advising.problem import problem_of
+from outpace.experiment.advising.question.problem import problem_of
 from outpace.experiment.compared import Row
 from outpace.experiment.sweeping.candidate import Candidate
 from outpace.experiment.sweeping.checking import first_valid

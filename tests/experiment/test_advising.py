@@ -9,12 +9,16 @@ import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
 from outpace.experiment.advising import recording, verifying
-from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial
-from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.known import prediction_error
-from outpace.experiment.advising.problem import problem_of
-from outpace.experiment.advising.scenarios import scenarios, slower_network, worse_stragglers
-from outpace.experiment.advising.search import Search, Space
+from outpace.experiment.advising.judging.found import Found
+from outpace.experiment.advising.judging.known import prediction_error
+from outpace.experiment.advising.question.curves import Bound, Curve, Goal, Trial
+from outpace.experiment.advising.question.problem import problem_of
+from outpace.experiment.advising.question.scenarios import (
+    scenarios,
+    slower_network,
+    worse_stragglers,
+)
+from outpace.experiment.advising.searching.search import Search, Space
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool

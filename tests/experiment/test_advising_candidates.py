@@ -2,7 +2,7 @@
 
 import pytest
 
-from outpace.experiment.advising.candidates import (
+from outpace.experiment.advising.question.candidates import (
     ALL_REDUCE,
     BSP,
     OWN,

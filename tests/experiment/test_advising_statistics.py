@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial, projected_s
-from outpace.experiment.advising.fresh import FreshRuns
-from outpace.experiment.advising.known import errors_of
-from outpace.experiment.advising.leaving import after_target
-from outpace.experiment.advising.promise import Crossing, one_pair, one_run
-from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
-from outpace.experiment.advising.statistics import chosen, probability_of_best, speedup
+from outpace.experiment.advising.judging.known import errors_of
+from outpace.experiment.advising.judging.leaving import after_target
+from outpace.experiment.advising.judging.promise import Crossing, one_pair, one_run
+from outpace.experiment.advising.judging.statistics import chosen, probability_of_best, speedup
+from outpace.experiment.advising.question.curves import Bound, Curve, Goal, Trial, projected_s
+from outpace.experiment.advising.searching.fresh import FreshRuns
+from outpace.experiment.advising.searching.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.support.estimates import NOTHING, TimeTo
 
 GOAL = Goal(accuracy=0.95)

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from outpace.experiment.advising import changed, study
-from outpace.experiment.advising.curves import Curve, Goal
-from outpace.experiment.advising.problem import problem_of
+from outpace.experiment.advising.question.curves import Curve, Goal
+from outpace.experiment.advising.question.problem import problem_of
 from outpace.experiment.advising.results import advice_of
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of

@@ -84,7 +84,7 @@ def advise(
     """
     budget_s = None if budget is None else seconds_of(budget)
     from outpace.experiment.advising.advise import advised
-    from outpace.experiment.advising.targets import goal_of
+    from outpace.experiment.advising.question.targets import goal_of
     from outpace.experiment.sources import Source
     from outpace.record.folder import ADVICE
     from outpace.support.yaml_files import with_overrides

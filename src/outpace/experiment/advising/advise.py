@@ -13,15 +13,19 @@ from typing import Any, Final
 from outpace.config.cluster_files import INCLUDE, with_cluster
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
-from outpace.experiment.advising.curves import Goal
-from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.known import PredictionError, prediction_error, reason_without
-from outpace.experiment.advising.problem import Problem, problem_of
+from outpace.experiment.advising.judging.found import Found
+from outpace.experiment.advising.judging.known import (
+    PredictionError,
+    prediction_error,
+    reason_without,
+)
 from outpace.experiment.advising.progress import State
+from outpace.experiment.advising.question.curves import Goal
+from outpace.experiment.advising.question.problem import Problem, problem_of
+from outpace.experiment.advising.question.targets import goal_of
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
 from outpace.experiment.advising.results import advice_of
 from outpace.experiment.advising.study import Study
-from outpace.experiment.advising.targets import goal_of
 from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import Source, TaskLike, source_of
 from outpace.experiment.trials import Pool

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.curves import Bound, Trial
-from outpace.experiment.advising.found import Found, time_to
+from outpace.experiment.advising.judging.found import Found, time_to
 from outpace.experiment.advising.limits import LONGEST
-from outpace.experiment.advising.runner import PoolRunner
-from outpace.experiment.advising.scenarios import Scenario
+from outpace.experiment.advising.question.candidates import BSP
+from outpace.experiment.advising.question.curves import Bound, Trial
+from outpace.experiment.advising.question.scenarios import Scenario
+from outpace.experiment.advising.searching.runner import PoolRunner
 from outpace.experiment.trials import Pool
 
 SEEDS: Final = 3  # of each changed cluster, at most

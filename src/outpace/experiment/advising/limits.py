@@ -6,9 +6,9 @@ import math
 from typing import Final
 
 from outpace.errors import RunError
-from outpace.experiment.advising.curves import Curve
-from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.judging.found import Found
+from outpace.experiment.advising.question.curves import Curve
+from outpace.experiment.advising.question.problem import Problem
 from outpace.support.estimates import TimeTo
 
 LONGEST: Final = 3.0  # horizon of a run, in times of BSP

@@ -7,16 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP
-from outpace.experiment.advising.curves import Curve
-from outpace.experiment.advising.found import Found, provisional
-from outpace.experiment.advising.known import PredictionError, recorded_busy
-from outpace.experiment.advising.leaving import after_target
-from outpace.experiment.advising.likely import likely
-from outpace.experiment.advising.problem import PERIODS, Problem
-from outpace.experiment.advising.promise import mean_gap_s, one_pair, one_run
-from outpace.experiment.advising.search import Search
-from outpace.experiment.advising.statistics import Choice, chosen, probability_of_best, speedup
+from outpace.experiment.advising.judging.found import Found, provisional
+from outpace.experiment.advising.judging.known import PredictionError, recorded_busy
+from outpace.experiment.advising.judging.leaving import after_target
+from outpace.experiment.advising.judging.likely import likely
+from outpace.experiment.advising.judging.promise import mean_gap_s, one_pair, one_run
+from outpace.experiment.advising.judging.statistics import (
+    Choice,
+    chosen,
+    probability_of_best,
+    speedup,
+)
+from outpace.experiment.advising.question.candidates import ALL_REDUCE, BSP
+from outpace.experiment.advising.question.curves import Curve
+from outpace.experiment.advising.question.problem import PERIODS, Problem
+from outpace.experiment.advising.searching.search import Search
 from outpace.experiment.advising.study import WHOLE
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_of, mean_time
 from outpace.support.version import __version__

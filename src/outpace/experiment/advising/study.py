@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from outpace.errors import RunError
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, in_order_of_trial
 from outpace.experiment.advising.changed import changed_runs, on_changed_cluster
-from outpace.experiment.advising.curves import Bound, Curve, Trial
-from outpace.experiment.advising.found import Found, provisional
-from outpace.experiment.advising.fresh import FreshRuns
+from outpace.experiment.advising.judging.found import Found, provisional
 from outpace.experiment.advising.limits import (
     LONGEST,
     horizon_of,
@@ -23,11 +20,14 @@ from outpace.experiment.advising.limits import (
     require_reached,
     rounded,
 )
-from outpace.experiment.advising.problem import Problem
 from outpace.experiment.advising.progress import Progress, State
-from outpace.experiment.advising.runner import PoolRunner
-from outpace.experiment.advising.scenarios import scenarios
-from outpace.experiment.advising.search import FINALISTS, SEEDS, Search, Space, carry_out
+from outpace.experiment.advising.question.candidates import ALL_REDUCE, BSP, in_order_of_trial
+from outpace.experiment.advising.question.curves import Bound, Curve, Trial
+from outpace.experiment.advising.question.problem import Problem
+from outpace.experiment.advising.question.scenarios import scenarios
+from outpace.experiment.advising.searching.fresh import FreshRuns
+from outpace.experiment.advising.searching.runner import PoolRunner
+from outpace.experiment.advising.searching.search import FINALISTS, SEEDS, Search, Space, carry_out
 from outpace.experiment.trials import Pool
 from outpace.report.words import plural
 from outpace.support.notices import warnings_to

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from outpace.errors import OutpaceError
-from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.curves import Bound, Trial
-from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.judging.found import Found
 from outpace.experiment.advising.progress import State
+from outpace.experiment.advising.question.candidates import BSP
+from outpace.experiment.advising.question.curves import Bound, Trial
+from outpace.experiment.advising.question.problem import Problem
 from outpace.experiment.running import run, simulate
 
 VERIFY_S: Final = 60.0  # seconds of each strategy, at most

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from outpace.errors import ConfigError, OutpaceError
 from outpace.experiment import running
-from outpace.experiment.advising.candidates import Candidate
+from outpace.experiment.advising.question.candidates import Candidate
 from outpace.experiment.calibrating import Calibration, calibrate
 from outpace.predict.recorded import RunTimes, write
 from outpace.record.folder import MODEL

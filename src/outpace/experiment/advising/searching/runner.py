@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from outpace.experiment.advising.curves import Curve, Ended, Goal, Trial
-from outpace.experiment.advising.problem import Problem
+from outpace.experiment.advising.question.curves import Curve, Ended, Goal, Trial
+from outpace.experiment.advising.question.problem import Problem
 from outpace.experiment.trials import Ended as TrialEnded
 from outpace.experiment.trials import Order, Point, Pool
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outpace.experiment.advising.curves import Bound, Curve, Trial
-from outpace.experiment.advising.search import Search
+from outpace.experiment.advising.question.curves import Bound, Curve, Trial
+from outpace.experiment.advising.searching.search import Search
 
 
 class FreshRuns:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.curves import Curve, Trial
-from outpace.experiment.advising.promise import Crossing
-from outpace.experiment.advising.scenarios import Scenario
-from outpace.experiment.advising.search import Search
+from outpace.experiment.advising.judging.promise import Crossing
+from outpace.experiment.advising.question.candidates import BSP
+from outpace.experiment.advising.question.curves import Curve, Trial
+from outpace.experiment.advising.question.scenarios import Scenario
+from outpace.experiment.advising.searching.search import Search
 from outpace.support.estimates import TimeTo
 
 

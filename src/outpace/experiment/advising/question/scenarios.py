@@ -9,7 +9,7 @@ from typing import Any
 
 from outpace.config.cluster_files import DRAW, INCLUDE, included
 from outpace.errors import ConfigError
-from outpace.experiment.advising.problem import Problem, resized
+from outpace.experiment.advising.question.problem import Problem, resized
 
 
 @dataclass(frozen=True, slots=True)

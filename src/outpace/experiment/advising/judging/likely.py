@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.problem import Problem
-from outpace.experiment.advising.statistics import Choice, speedup
+from outpace.experiment.advising.judging.found import Found
+from outpace.experiment.advising.judging.statistics import Choice, speedup
+from outpace.experiment.advising.question.candidates import BSP
+from outpace.experiment.advising.question.problem import Problem
 from outpace.support.estimates import TimeTo
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from outpace.config.cluster_files import BUSY, CALIBRATED, DRAW, INCLUDE
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
-from outpace.experiment.advising.candidates import BSP
-from outpace.experiment.advising.found import Found
-from outpace.experiment.advising.problem import Problem
-from outpace.experiment.advising.statistics import chosen
+from outpace.experiment.advising.judging.found import Found
+from outpace.experiment.advising.judging.statistics import chosen
+from outpace.experiment.advising.question.candidates import BSP
+from outpace.experiment.advising.question.problem import Problem
 from outpace.experiment.trials import Ended, Order, Pool
 from outpace.support.yaml_files import read_yaml
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from outpace.experiment.advising.curves import Bound, Curve, Goal, Trial
-from outpace.experiment.advising.tried import STEP, Trials
+from outpace.experiment.advising.question.curves import Bound, Curve, Goal, Trial
+from outpace.experiment.advising.searching.tried import STEP, Trials
 
 FINALISTS: Final = 4
 SEEDS: Final = 5  # for the search

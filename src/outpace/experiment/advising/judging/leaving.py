@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from outpace.experiment.advising.curves import Curve, Goal
+from outpace.experiment.advising.question.curves import Curve, Goal
 
 _MARGIN: Final = 1.1  # times the loss of the target, or the share of errors that it allows
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from outpace.errors import ConfigError
-from outpace.experiment.advising.curves import Goal
+from outpace.experiment.advising.question.curves import Goal
 from outpace.support.checks import positive
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from outpace.experiment.advising.curves import Curve, Trial, projected_s
+from outpace.experiment.advising.question.curves import Curve, Trial, projected_s
 
 STEP: Final = 2.0  # from one learning rate to the next
 _ABOUT_EQUAL: Final = 0.02  # times that differ by less than this, and by less than their error

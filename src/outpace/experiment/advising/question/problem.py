@@ -13,8 +13,14 @@ from outpace.config.cluster_files import INCLUDE
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError, did_you_mean
-from outpace.experiment.advising.candidates import ALL_REDUCE, BSP, Candidate, candidates, usable
-from outpace.experiment.advising.curves import Goal, Trial
+from outpace.experiment.advising.question.candidates import (
+    ALL_REDUCE,
+    BSP,
+    Candidate,
+    candidates,
+    usable,
+)
+from outpace.experiment.advising.question.curves import Goal, Trial
 from outpace.experiment.intervals import interval_of
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import Source

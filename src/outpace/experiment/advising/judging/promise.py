@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from outpace.experiment.advising.curves import Curve
-from outpace.experiment.advising.statistics import quantile
+from outpace.experiment.advising.judging.statistics import quantile
+from outpace.experiment.advising.question.curves import Curve
 from outpace.support.estimates import NOTHING, Estimate
 
 _SHARE: Final = 0.9  # of further runs, or pairs of runs, that an interval contains

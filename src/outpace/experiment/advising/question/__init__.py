@@ -1,0 +1,1 @@
+"""What advice is asked for: strategies, target, changed clusters, curves of trials."""
