@@ -52,10 +52,23 @@ def check(out: Path, family: Family, iterations: int, deaths: Mapping[str, int])
     if not family.drops and missing != summary["updates_lost"]:
         lost = summary["updates_lost"]
         raise Broken(f"{missing} gradients are missing, and updates_lost says {lost}")
-    if comes_back and "group-restart" in _events(out):
+    if comes_back and _began_again_early(out):
         raise Broken("all processes began again, and not the server alone")
     load_checkpoint(out)
 
 
-def _events(out: Path) -> set[str]:
-    return {json.loads(line)["event"] for line in (out / LOG).read_text().splitlines()}
+def _began_again_early(out: Path) -> bool:
+    """True if all processes began again while a worker still trained.
+
+    Once all have finished, a server that is lost leaves no worker to go on.
+    """
+    training = set[str]()
+    for line in (out / LOG).read_text().splitlines():
+        row = json.loads(line)
+        if row["event"] == "training":
+            training = {f"worker-{number}" for number in range(WORKERS)}
+        elif row["event"] == "finished":
+            training.discard(row["role"])
+        elif row["event"] == "group-restart" and training:
+            return True
+    return False
