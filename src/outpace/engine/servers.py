@@ -78,12 +78,10 @@ def returns_alone(experiment: Experiment) -> bool:
 
     It does if `on_server_loss` and the strategy allow it: where all workers wait for each
     iteration, or a scheduler decides for all servers at once, all processes begin again, because
-    the workers would wait for the server anyway, and so nothing is lost. So they do with a script:
-    the servers run its optimizer. Without `checkpoint` there is nothing to come back from.
+    the workers would wait for the server anyway, and so nothing is lost. Without `checkpoint` there
+    is nothing to come back from.
     """
     if experiment.on_server_loss != "restart" or experiment.checkpoint is None:
-        return False
-    if isinstance(experiment.task, Script):
         return False
     return not (is_exact(experiment) or has_scheduler(experiment))
 

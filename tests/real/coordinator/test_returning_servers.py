@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from outpace.config.reading import experiment_from
@@ -12,6 +13,7 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
+from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
@@ -31,8 +33,11 @@ from outpace.real.net.messages import (
     JoinRun,
     Plan,
     Ready,
+    ScriptOptimizer,
     Snapshot,
+    StateLoaded,
     TakeSnapshot,
+    TrainingDone,
 )
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
@@ -158,7 +163,11 @@ class Run:
         )
         self.plan = Plan(["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest="")
         self.reports: Any = SimpleNamespace(
-            joined={}, left=set(), plan=self.plan, server_begins_again=lambda *_: None
+            joined={},
+            left=set(),
+            plan=self.plan,
+            optimizers={},
+            server_begins_again=lambda *_: None,
         )
         listener: Any = SimpleNamespace(
             send=lambda name, message: note((name, message)),
@@ -198,7 +207,7 @@ class Run:
                 unused,
                 observer,
                 lambda _: None,
-                unused,
+                SimpleNamespace(iteration=lambda worker: 0),
                 lambda: Go(0, ""),
                 lambda: None,
             ),
@@ -207,13 +216,13 @@ class Run:
             unused,
             passes_over=False,
         )
-        checkpoints: Any = SimpleNamespace(
-            last=3, hold=lambda: note("hold"), release=lambda: note("release")
+        self.checkpoints: Any = SimpleNamespace(
+            last=3, newest=4, hold=lambda: note("hold"), release=lambda: note("release")
         )
         snapshots: Any = SimpleNamespace(forget=lambda _: None, ask_again=lambda _: note("ask"))
         changes: Any = SimpleNamespace(tell_again=lambda server: note(("changes", server)))
         self.returning = self.replacements.let_servers_return(
-            checkpoints, snapshots, changes, lambda: note("complete")
+            self.checkpoints, snapshots, changes, lambda: note("complete")
         )
 
     def since(self) -> list[Any]:
@@ -280,3 +289,47 @@ def test_a_server_that_ended_itself_or_that_a_worker_gave_up_does_not_come_back_
         setattr(run.losses, name, lambda _, found=found: found)
         assert not run.replacements.take_losses({"server-1": RunError("server-1 is lost")})
         assert run.since() == []
+
+
+LOST = RunError("server-1 is lost")
+
+
+def test_the_new_process_of_a_server_is_told_which_optimizer_a_script_gave_the_one_before():
+    run = Run()
+    optimizer = run.reports.optimizers["server-1"] = ScriptOptimizer("Adam", [{"lr": 0.1}], [[]])
+    run.losses.has_ended = lambda name: True
+    run.replacements.take_losses({"server-1": LOST})
+    run.kernel.run()
+    run.since()
+    join = run.reports.joined["server-1"] = JoinRun("", 7, endpoint="elsewhere")
+    assert run.hear("server-1", join) == [("server-1", run.plan), ("server-1", optimizer)]
+
+
+def test_a_worker_whose_script_goes_on_after_the_training_is_not_awaited_by_a_server():
+    run = Run()
+    run.losses.has_ended = lambda name: True
+    # Its message goes on to others that wait for it.
+    assert not run.replacements.take("worker-1", TrainingDone(7))
+    run.replacements.take_losses({"server-1": LOST})
+    run.kernel.run()
+    join = run.reports.joined["server-1"] = JoinRun("", 7, endpoint="elsewhere")
+    run.hear("server-1", join)
+    assert run.hear("server-1", ServerBack(version=8, clock=2)) == [
+        ("server-1", ReplaceWorker(0, 0, stays=True)),
+        ("server-1", ReplaceWorker(1, 0, stays=False)),
+    ]
+    run.hear("server-1", WorkerReplaced(0, 0, 4, 2))
+    assert ("lacks", 1, 1, 3) in run.hear("server-1", WorkerReplaced(1, 0, 3, 2))
+    assert run.hear("server-1", WorkerRejoined(0, 5)) == ["release", "complete"]
+
+
+def test_servers_do_not_come_back_from_before_a_state_that_a_script_has_loaded():
+    run = Run()
+    run.hear(
+        "worker-0", StateLoaded()
+    )  # while checkpoint 4 is taken; 5 may begin before it is there
+    for last, comes_back in ((3, False), (5, False), (6, True)):
+        run.checkpoints.last = last
+        assert run.replacements.take_losses({"server-1": LOST}) is comes_back
+    with pytest.raises(GroupLost, match="loads a state of its optimizer while server-1 comes back"):
+        run.hear("worker-0", StateLoaded())

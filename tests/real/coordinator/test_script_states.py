@@ -46,7 +46,7 @@ class ScriptRun(Run):
                 self.totals,
             ),
             beside=self.beside,
-            sent=lambda worker, data: self.sent.append(worker),
+            sent=lambda worker, *_: self.sent.append(worker),
         )
 
     def complete(self, taken, folder, times):
@@ -367,7 +367,7 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(tmp
     assert not message.logs  # the process before it has logged what it repeats
     assert not run.refused
     # A larger one is in the file of a checkpoint only.
-    kept.sent(1, torch.zeros(MOST_REPORTED + 1, dtype=torch.uint8))
+    kept.sent(1, torch.zeros(MOST_REPORTED + 1, dtype=torch.uint8), 0)
     assert from_bytes(kept.of(1)[1])["seen"].tolist() == [1, 1]
 
 

@@ -72,6 +72,31 @@ def test_it_begins_where_the_shards_are_that_have_finished_iterations_without_it
     assert members.done(0) == 4
 
 
+def test_a_script_goes_on_with_what_it_keeps_and_what_a_server_lacks_of_before_is_lost():
+    members = Membership(2, SERVERS, RULES)
+    members.keeps(0, 9)
+    members.lost(0, KILLED, 0, has_ended=True)
+    members.confirmed("server-0", 0, 1, watermark=7, clock=0, now=1)
+    # Both lack iteration 8, whose push was on its way, and server-1 has gone back to 4.
+    started = members.confirmed("server-1", 0, 1, watermark=4, clock=0, now=1)
+    assert started == [Start(0, 1, first=9, lost=4)]
+    assert members.done(0) == 8
+    members.began(0)
+    # It has pushed 9 to 11 and has not sent its state since. The next process computes them again.
+    members.keeps(0, 9)
+    members.lost(0, KILLED, 2, has_ended=True)
+    members.confirmed("server-0", 0, 2, watermark=11, clock=0, now=3)
+    assert members.confirmed("server-1", 0, 2, 11, 0, now=3) == [Start(0, 2, first=12, lost=0)]
+
+
+def test_a_worker_that_does_not_come_back_loses_nothing_that_its_script_keeps():
+    members = Membership(2, SERVERS, Rules("continue"))
+    members.keeps(0, 9)
+    members.lost(0, KILLED, 0, has_ended=True)
+    members.confirmed("server-0", 0, 1, watermark=7, clock=0, now=1)
+    assert members.confirmed("server-1", 0, 1, 5, 0, now=1) == [Removed(0, lost=2)]
+
+
 def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():
     members = Membership(2, SERVERS[:1], RULES, schedulers=["scheduler"])
     replaces = members.lost(0, KILLED, 0, has_ended=True)

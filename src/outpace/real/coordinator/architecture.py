@@ -39,7 +39,7 @@ class Making:
     evaluate: called with consistent snapshots. rule: decides when an iteration is cut off; None if
     none is. saving: where checkpoints go; None: none are taken. resume: where the run goes on;
     None: it begins. totals_of: the sums that each process has reported. store: endpoint of the
-    store, if the run has one. sent: called with what the script of a worker keeps.
+    store, if the run has one. sent: see `CheckpointsOfScripts`.
     """
 
     experiment: Experiment
@@ -53,7 +53,7 @@ class Making:
     resume: ResumePoint | None
     totals_of: dict[str, Totals]
     store: str
-    sent: Callable[[int, torch.Tensor], None]
+    sent: Callable[[int, torch.Tensor, int], None]
 
     def architecture(self) -> tuple[Architecture, Checkpoints | None]:
         """Return the coordinator's part in the training, and the checkpoints of the run.

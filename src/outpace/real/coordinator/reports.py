@@ -30,7 +30,9 @@ from outpace.real.net.messages import (
     ModelBuffers,
     Plan,
     ProcessDone,
+    ScriptOptimizer,
     Snapshot,
+    StateLoaded,
     TrainingDone,
 )
 from outpace.real.net.report_messages import (
@@ -51,7 +53,7 @@ from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)
-_OF_WORKERS = BatchSize, FirstDigest, Fetch, ModelBuffers, ScriptLog, TrainingDone
+_OF_WORKERS = BatchSize, FirstDigest, Fetch, ModelBuffers, ScriptLog, StateLoaded, TrainingDone
 
 
 class Reports:
@@ -81,6 +83,7 @@ class Reports:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
         self.totals_of = totals_of
+        self.optimizers: dict[str, ScriptOptimizer] = {}  # by server: of the script
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
@@ -167,6 +170,8 @@ class Reports:
         block = None if block is None else whole(block)
         if isinstance(message, _OF_WORKERS) and name not in self._numbers:
             self._listener.refuse(name, f"only workers send {type(message).__name__}")
+        elif isinstance(message, ScriptOptimizer) and name in self._numbers:
+            self._listener.refuse(name, "only servers run the optimizer of a script")
         elif isinstance(message, TraceReport):
             self._add_rows(name, message, block)
         elif isinstance(message, TimingReport):
@@ -211,6 +216,8 @@ class Reports:
             self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
             self.buffers = block
+        elif isinstance(message, ScriptOptimizer):
+            self.optimizers[name] = message
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined and not self.may_join_again(name):

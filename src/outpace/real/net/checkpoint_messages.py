@@ -134,9 +134,10 @@ class ScriptState(WireMessage, tag="script state"):
     number: of the checkpoint; 0: between checkpoints. now: time of the run at which the state was
     taken. totals: of the worker at that time; none between checkpoints. is_complete: False if the
     script gives `outpace.attach` nothing to keep and reads no data with `outpace.sampler`, so that
-    it begins anew when the run goes on. done: to a worker, how many iterations the servers have of
-    the process that was here before; it computes those from the state on again, without a push.
-    logs: to a worker, True if what the script logs meanwhile is not known yet.
+    it begins anew when the run goes on. done: from a worker, the iteration that it begins; to a
+    worker, how many iterations the servers have of the process that was here before; it computes
+    those from the state on again, without a push. logs: to a worker, True if what the script logs
+    meanwhile is not known yet.
     """
 
     number: Count

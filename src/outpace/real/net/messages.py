@@ -98,6 +98,22 @@ class Initialize(WireMessage, tag="initialize"):
     has_state: bool = False
 
 
+class ScriptOptimizer(WireMessage, tag="script optimizer"):
+    """A server to the coordinator: the optimizer that a script gave it, without its state.
+
+    The coordinator sends it to the new process of a server that comes back alone. Attributes as
+    those of `Initialize`.
+    """
+
+    optimizer: Name
+    settings: list[dict[str, Any]]
+    groups: list[list[tuple[Index, Count, Count]]]
+
+
+class StateLoaded(WireMessage, tag="state loaded"):
+    """Worker 0 to the coordinator: its script loads another state into the servers' optimizers."""
+
+
 class Fetch(WireMessage, tag="fetch"):
     """A worker to a server: send a Snapshot. final: only after all workers have left."""
 
@@ -260,7 +276,12 @@ class ChangePolicy(WireMessage, tag="change"):
 
 
 class TrainingDone(WireMessage, tag="left"):
-    """A worker takes no more part in the training; its script may still run."""
+    """A worker takes no more part in the training; its script may still run.
+
+    pushed: iterations up to the last one that a script has pushed to any server.
+    """
+
+    pushed: Count = 0
 
 
 class ProcessDone(WireMessage, tag="finished"):

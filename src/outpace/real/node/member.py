@@ -194,7 +194,7 @@ class Member:
         """Send the remaining rows and totals, and report that this process is done."""
         self._end_times()
         self.flush()
-        self.coordinator.send(ProcessDone(self._pushed))
+        self.coordinator.send(ProcessDone(self.pushed))
         self._linger_s = _LAST_MESSAGES_S  # the run is incomplete without these messages
         self._await_arrival()
 
@@ -254,7 +254,7 @@ class Member:
         )
 
     @property
-    def _pushed(self) -> int:
+    def pushed(self) -> int:
         """Iterations up to the last one that was pushed to any server."""
         return 0
 

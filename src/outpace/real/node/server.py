@@ -14,7 +14,12 @@ from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
-from outpace.engine.servers import most_unanswered, pushes_in_a_row, server_program
+from outpace.engine.servers import (
+    most_unanswered,
+    pushes_in_a_row,
+    returns_alone,
+    server_program,
+)
 from outpace.errors import DivergenceError
 from outpace.kernel import Future
 from outpace.optim import Optimizer
@@ -37,6 +42,7 @@ from outpace.real.net.messages import (
     OptimizerState,
     Plan,
     Ready,
+    ScriptOptimizer,
     Snapshot,
     TakeSnapshot,
     WirePush,
@@ -69,6 +75,7 @@ from outpace.sync.messages import (
     worker_name,
 )
 from outpace.sync.parameter_block import TensorBlock, parameter_block
+from outpace.tasks import Script
 
 _LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
 _LOOK_S: Final = 0.001
@@ -145,15 +152,24 @@ class Server(Member):
         parameters: Block
         if self._resume is not None:
             saved = saved_state(self._resume, self.index, experiment)
+        initialize: Initialize | None = None
+        made: ScriptOptimizer | None = None
         if self._is_alone:
             assert saved is not None
-            initialize, parameters = None, _copy(saved.parameters)
+            parameters = _copy(saved.parameters)
+            if isinstance(experiment.task, Script):
+                made = await self.order(ScriptOptimizer)
+                self._lengths = lengths_of(made.groups)
         else:
             self.coordinator.send(Ready())  # to receive the initial parameters
             initialize, parameters = await self._initialized
+            if initialize.optimizer:
+                made = ScriptOptimizer(initialize.optimizer, initialize.settings, initialize.groups)
+                if returns_alone(experiment):
+                    self.coordinator.send(made)
         block = parameter_block(
             parameters,
-            self._optimizer(initialize),
+            self._optimizer(made),
             deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
         )
@@ -226,10 +242,10 @@ class Server(Member):
         self._followed = followed
         self._inbox.put(SetPolicy(followed.policy))
 
-    def _optimizer(self, asked: Initialize | None) -> Optimizer:
+    def _optimizer(self, asked: ScriptOptimizer | None) -> Optimizer:
         """Return the configuration's optimizer, or the one that a script attached."""
         optimizer = self._experiment.optimizer
-        if asked is None or not asked.optimizer:
+        if asked is None:
             return optimizer
         if isinstance(optimizer, PythonOptimizer):  # code named by the configuration
             return optimizer.of_groups(asked.groups, asked.settings)

@@ -29,6 +29,7 @@ from outpace.real.net.messages import (
     Plan,
     Refused,
     Snapshot,
+    StateLoaded,
     WirePush,
     WireReply,
 )
@@ -97,7 +98,10 @@ class ServedWorker(WorkerProcess):
         self._generations: dict[str, int] = {}  # of the servers
         self._lost_servers: dict[str, bool] = {}  # whether the coordinator knows that they are
         self._unread: Counter[str] = Counter()  # returns of servers that the program has not read
-        self._fetching: dict[str, Fetch] = {}  # requests to servers that have no answer
+        # Requests to servers that have no answer.
+        self._fetching: dict[str, Fetch | FetchState] = {}
+        self._has_left = False  # its script has left the training
+        self._deaf: set[str] = set()  # servers that came back since, and hear this worker no more
         self._numbers: dict[str, int] = {}  # of the servers
         self._times = RequestTimes(self.timing, worker)
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
@@ -179,12 +183,24 @@ class ServedWorker(WorkerProcess):
 
     async def _fetch(self, request: Fetch) -> list[Block]:
         """Return the servers' parameters, one block per server."""
-        for name, caller in self._callers.items():
-            self._fetching[name] = request  # sent again to a server that comes back
-            if name not in self._lost_servers:
-                caller.send(request)
+        self._ask(request)
         blocks = dict([await self._snapshots.get() for _ in self._callers])
         return [blocks[server] for server in range(len(blocks))]
+
+    def _ask(self, request: Fetch | FetchState) -> None:
+        """Send a request to all servers, and again to one that comes back without an answer."""
+        for name, caller in self._callers.items():
+            self._require_hearing(name)
+            self._fetching[name] = request
+            if name not in self._lost_servers:
+                caller.send(request)
+
+    def _require_hearing(self, name: str) -> None:
+        if name in self._deaf:
+            raise RunError(
+                f"{name} came back from a checkpoint as {self.name} left the training, and does "
+                "not hear it any more: call optimizer.state_dict() before outpace.finish()"
+            )
 
     async def probe(self, budget: Time) -> None:
         await self._probe.run(budget, list(self._callers.values()))
@@ -192,12 +208,29 @@ class ServedWorker(WorkerProcess):
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.
         self._tell_all(Leave(self.worker))
-        return await self._fetch(Fetch(final=True)) if fetch else []
+        if self._context is not None:
+            attending = self._context.attend_always()
+            self.kernel.spawn(attending, f"{self.name}'s servers", daemon=True)
+        parameters = await self._fetch(Fetch(final=True)) if fetch else []
+        self._has_left = True
+        return parameters
 
     def _tell_all(self, message: Leave | Pause | Resume) -> None:
         """Tell the servers, and the scheduler if there is one."""
+        send = self.send if self._context is None else self._context.send
         for name in self.servers + [SCHEDULER] * self._has_scheduler:
-            self.send(name, message)
+            send(name, message)
+
+    def attend(self) -> bool:
+        """Go on with servers that have come back, while the program is suspended.
+
+        Returns:
+            False if no server comes back alone in this run.
+        """
+        if self._context is None:
+            return False
+        self._context.attend()
+        return True
 
     def pause(self) -> None:
         """Tell servers and scheduler that the script waits in a collective of its own."""
@@ -210,17 +243,25 @@ class ServedWorker(WorkerProcess):
     # -- the state of a script's optimizer -----------------------------------------------
 
     async def optimizer_state(self) -> list[dict[int, State]]:
-        """Return the state of the servers' optimizers, one for each server."""
-        for caller in self._callers.values():
-            caller.send(FetchState())
+        """Return the state of the servers' optimizers, one for each server.
+
+        Raises:
+            RunError: if a server does not hear this worker, which has left the training.
+        """
+        self.kernel.catch_up()
+        self._ask(FetchState())
         states = dict([await self._states.get() for _ in self._callers])
         return [states[server] for server in range(len(states))]
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
         """Replace the state of the servers' optimizers, before the next push arrives there."""
-        for server, (caller, state) in enumerate(zip(self._callers.values(), states, strict=True)):
-            entries, data = entries_of(state)
-            caller.send(OptimizerState(server, entries, head_of(data)), data)
+        if self.has_started and self._returns:
+            self.kernel.catch_up()
+            self.coordinator.send(StateLoaded())  # before a server can have the state
+        for (name, caller), state in zip(self._callers.items(), states, strict=True):
+            if name not in self._lost_servers:  # else all processes begin again
+                entries, data = entries_of(state)
+                caller.send(OptimizerState(self._numbers[name], entries, head_of(data)), data)
 
     # -- the context of the program ----------------------------------------------------
 
@@ -413,10 +454,15 @@ class ServedWorker(WorkerProcess):
         elif isinstance(message, OptimizerState):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
+            self._fetching.pop(peer, None)
             self._states.put((message.shard, state_from(message.entries, data)))
         elif isinstance(message, Fenced):
-            if not self._is_done:  # else a server that came back takes it that this worker has left
+            if not (self._is_done or self._has_left):
                 raise self.was_replaced()
+            # A server that came back takes it that this worker has left.
+            self._deaf.add(peer)
+            if peer in self._fetching:
+                self._require_hearing(peer)
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
@@ -448,7 +494,7 @@ class ServedWorker(WorkerProcess):
             raise Lost(self.name, peer)
 
     @property
-    def _pushed(self) -> int:
+    def pushed(self) -> int:
         return 0 if self._context is None else 1 + self._context.pushed
 
 

@@ -100,6 +100,10 @@ class WorkerLosses:
         """A worker's process is lost, and has ended. Raises RunError if the run ends with it."""
         self._do(self._members.lost(worker, how, self._kernel.now, has_ended=True))
 
+    def keeps(self, worker: int, iteration: int) -> None:
+        """The script of a worker that is about to be `lost` goes on with its state at this one."""
+        self._members.keeps(worker, iteration)
+
     def done(self, worker: int) -> int:
         """Return how many iterations some server has of a worker that was lost."""
         return self._members.done(worker)

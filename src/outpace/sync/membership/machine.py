@@ -14,6 +14,10 @@ Where a server comes back from its last checkpoint while the workers go on, it d
 has happened since: it is told of every worker. Nothing is started until it has confirmed that, too.
 What it lacks is known when the workers have rejoined it, and is counted once (`Lacks`).
 
+A task computes any iteration again. A script goes on with what it keeps (`keeps`): the iterations
+before that which a server lacks, because the push was on its way or the server has gone back, are
+lost.
+
 The machine is told what has happened, at non-decreasing times, and returns what is to be done.
 """
 
@@ -141,6 +145,13 @@ class Membership:
         self._fence(known, now)
         known.deaths = [now]
         return self._replaced(known, self._servers + self._schedulers, stays=True)
+
+    def keeps(self, worker: int, iteration: int) -> None:
+        """The next process of a worker, whose process is lost, begins with a script's state.
+
+        iteration: at the beginning of which its script was in this state. Call before `lost`.
+        """
+        self._workers[worker].kept = iteration
 
     def process_ended(self, worker: int, now: Time) -> list[Order]:
         """The process of a worker that was lost has ended."""
@@ -314,6 +325,7 @@ class Membership:
             return [hopeless]
         reached, known.done = known.reached.values(), 1 + highest
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
+        known.first = max(known.first, known.kept)
         known.phase = Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
         # If servers were lost that had them, iterations are computed again that others lacked.
@@ -327,7 +339,9 @@ class Membership:
     def _lost_of(self, known: Worker) -> int:
         """Return how many iterations of a worker some servers have and others lack, if new."""
         lowest = min(known.has_at(server) for server in self._servers)
-        return known.loses(lowest, self._highest(known))
+        # A worker that has left pushes nothing more, whatever its script keeps.
+        kept = known.kept - 1 if known.phase is Phase.STARTING else -1
+        return known.loses(lowest, max(self._highest(known), kept))
 
     def _lacking(self, server: str, known: Worker, has: int, last: int) -> list[Order]:
         lost = known.loses(has, last)

@@ -38,6 +38,7 @@ class Worker:
     generation: int = 0
     first: int = 0  # iteration of the present process
     done: int = 0  # iterations that some server has of the processes before
+    kept: int = 0  # iteration at which what its script keeps was sent last
     has_ended: bool = False  # the process that was lost
     joins: bool = False  # True if it had left the run, and its losses are counted
     unconfirmed: set[str] = field(default_factory=set)

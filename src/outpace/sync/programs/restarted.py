@@ -4,7 +4,8 @@ Any program of a worker with servers can go on: `RestartedServers` stands betwee
 its context. A server that comes back may lack pushes of the worker. The worker closes that gap
 (`Rejoin`), as one does that begins in the middle of a run (`sync.checkpoint.state`): these
 gradients are lost, and none is applied twice. Then it repeats the pull that has no answer yet, and
-its Leave. So a worker must read messages until the coordinator knows that it has finished.
+its Leave. So a worker must read messages until the coordinator knows that it has finished. While
+the program of a script is suspended, the script's process reads them for it (`attend`).
 
 Versions of a server that comes back are lower than before. For the program they go on: it uses the
 parameters of a reply only if their version is above the one that it has.
@@ -15,7 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from outpace.blocks.block import Block
-from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Rejoin, Reply, Restarted
+from outpace.sync.messages import (
+    Ack,
+    Leave,
+    Message,
+    Pause,
+    Pull,
+    Push,
+    Rejoin,
+    Reply,
+    Restarted,
+    Resume,
+)
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.forwarding import ForwardingContext
 
@@ -23,7 +35,7 @@ from outpace.sync.programs.forwarding import ForwardingContext
 class _Server:
     """The state of one server from which a worker goes on with it."""
 
-    __slots__ = ("ahead", "left", "owed", "pushed", "shown", "unconfirmed")
+    __slots__ = ("ahead", "left", "owed", "pauses", "pushed", "shown", "unconfirmed")
 
     def __init__(self) -> None:
         self.ahead = 0  # how much higher versions are for the program than at the server
@@ -31,6 +43,7 @@ class _Server:
         self.pushed = -1  # the last iteration pushed
         self.unconfirmed = False  # True if its Ack has not come
         self.left = False  # True if the worker has left
+        self.pauses = False  # True while the worker's script waits in a collective of its own
         self.owed: Pull | None = None  # the last pull, if it has no answer
 
 
@@ -64,7 +77,22 @@ class RestartedServers(ForwardingContext):
                 server.owed = message
             elif isinstance(message, Leave):
                 server.left, server.owed = True, None
+            elif isinstance(message, Pause | Resume):
+                server.pauses = isinstance(message, Pause)
         self._me.send(to, *messages)
+
+    def attend(self) -> None:
+        """Go on with servers that have come back, while the program is suspended elsewhere.
+
+        Messages for the program are kept.
+        """
+        while (message := self._me.recv_nowait()) is not None:
+            self._take(message)
+
+    async def attend_always(self) -> None:
+        """As `attend`, until this walker is ended."""
+        while True:
+            self._take(await self._me.recv())
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
@@ -101,5 +129,7 @@ class RestartedServers(ForwardingContext):
         self._me.send(name, Rejoin(self.worker, server.pushed + 1))
         if server.owed is not None:
             self._me.send(name, server.owed)
+        if server.pauses:
+            self._me.send(name, Pause(self.worker))
         if server.left:
             self._me.send(name, Leave(self.worker))

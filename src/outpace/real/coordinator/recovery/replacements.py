@@ -22,7 +22,7 @@ from outpace.real.net.membership_messages import (
     WorkerRejoined,
     WorkerReplaced,
 )
-from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready
+from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready, TrainingDone
 from outpace.sync.membership import (
     EndRun,
     Kill,
@@ -127,6 +127,7 @@ class Replacements:
             else:
                 self._log(f"{error}; the others go on without it")
                 self._lost(name)
+            members.keeps(worker, self._kept.iteration(worker))
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
         self._watch_deadline()
         if self.returning is not None:
@@ -172,7 +173,9 @@ class Replacements:
         worker = self._numbers.get(name)
         if worker is None:
             return False
-        if isinstance(message, ProcessDone):
+        if isinstance(message, ProcessDone) or (
+            isinstance(message, TrainingDone) and self.returning is not None
+        ):  # a script may take its time after the training
             self._do(self._members.finished(worker, message.pushed - 1))
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept = self._kept.of(worker)

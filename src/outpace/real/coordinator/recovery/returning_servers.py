@@ -21,6 +21,7 @@ import msgspec
 from outpace.errors import RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.policy_changes import PolicyChanges
+from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.net.membership_messages import (
@@ -29,7 +30,7 @@ from outpace.real.net.membership_messages import (
     ServerReturned,
     WorkerRejoined,
 )
-from outpace.real.net.messages import JoinRun, Ready
+from outpace.real.net.messages import JoinRun, Ready, StateLoaded
 from outpace.real.net.transport import FIRST
 from outpace.sync.membership import Lacks, Membership, Order
 from outpace.sync.messages import WireMessage, server_name, worker_name
@@ -75,6 +76,8 @@ class ReturningServers:
         self._generations = dict.fromkeys(self._numbers, FIRST)
         self._back: dict[str, ServerBack] = {}  # what each new process has begun with
         self._is_over = True  # all servers are there, and the workers go on with them
+        self._since_all: set[str] = set()  # lost since all were there
+        self._not_before = 0  # number of a checkpoint from which servers may come back
 
     @property
     def is_over(self) -> bool:
@@ -85,8 +88,11 @@ class ReturningServers:
 
     def can_return(self, servers: Collection[str]) -> bool:
         """True if these lost servers come back alone; else all processes begin again."""
-        if self._checkpoints.last == 0 or self._processes.start_server is None:
+        checkpoints = self._checkpoints
+        if checkpoints.last == 0 or self._processes.start_server is None:
             return False
+        if checkpoints.last < self._not_before:
+            return False  # it would have the state that a script has replaced since
         # A server that ends itself would do so again. A worker that has ended because it could not
         # reach a server was not told in time that the server comes back.
         losses = self._losses
@@ -110,6 +116,7 @@ class ReturningServers:
         self._checkpoints.hold()
         self._snapshots.forget(server)
         self._is_over = False
+        self._since_all.add(name)
         self._members.server_lost(name, self._kernel.now)
         for worker in self._workers:
             self._listener.send(worker, ServerLost(server))
@@ -152,15 +159,34 @@ class ReturningServers:
                 self._listener.refuse(name, "no worker rejoins it")
                 return True
             self._do(self._members.rejoined(name, message.worker, message.first))
+        elif isinstance(message, StateLoaded):
+            self._has_loaded(name)
         elif phase is _Phase.STARTING and isinstance(message, JoinRun):
             assert self._reports.plan is not None
             self._listener.send(name, self._reports.plan)
+            if (optimizer := self._reports.optimizers.get(name)) is not None:
+                self._listener.send(name, optimizer)
         elif phase is _Phase.STARTING and isinstance(message, Ready):
             self._listener.send(name, self._go())
             self._changes.tell_again(self._numbers[name])
         else:
             return False
         return True
+
+    def _has_loaded(self, name: str) -> None:
+        """A script loads another state into the servers' optimizers, which the checkpoints lack.
+
+        Raises:
+            GroupLost: if a server is away.
+        """
+        # The one after the newest may be taken before the state has arrived.
+        self._not_before = self._checkpoints.newest + 2
+        if not self._is_over:
+            who = ", ".join(sorted(self._since_all))
+            raise GroupLost(
+                f"the script of {name} loads a state of its optimizer while {who} comes back",
+                sorted(self._since_all),
+            )
 
     # -- orders of the membership -----------------------------------------------------------
 
@@ -198,5 +224,6 @@ class ReturningServers:
         if self._is_over or not self._members.has_all_servers:
             return
         self._is_over = True
+        self._since_all.clear()
         self._checkpoints.release()
         self._complete()

@@ -74,6 +74,11 @@ class Checkpoints(ABC):
         """The number of the last checkpoint; 0: there is none."""
         return self._keeper.last
 
+    @property
+    def newest(self) -> int:
+        """The number of the checkpoint that is being taken, else of the last one."""
+        return self.last if self._open is None else self._open.number
+
     # -- workers -------------------------------------------------------------------
 
     @property

@@ -53,7 +53,8 @@ class KeptScripts:
         # By worker: the iterations that the servers have of it, if it goes on with its own data.
         self._first: Mapping[int, int] = {}
         self._resume = None if resume is None else resume.path
-        self._sent: dict[int, torch.Tensor] = {}  # by worker: the newest state, since it began
+        # By worker: the newest state, since it began, and the iteration to which it belongs.
+        self._sent: dict[int, tuple[torch.Tensor, int]] = {}
         self.ended: Collection[int] = ()
         if self._is_wanted and resume is not None:
             self._files = script_files(resume)
@@ -71,19 +72,25 @@ class KeptScripts:
         found = [self._read(worker, self._files.get(worker)) for worker in range(self._workers)]
         return found if self._files else []
 
-    def sent(self, worker: int, data: torch.Tensor) -> None:
-        """Take what the script of a worker keeps now."""
+    def sent(self, worker: int, data: torch.Tensor, iteration: int) -> None:
+        """Take what the script of a worker keeps at the beginning of this iteration."""
         if data.numel() <= MOST_REPORTED:
-            self._sent[worker] = data
+            self._sent[worker] = data, iteration
         else:  # the file of a checkpoint has it
             self._sent.pop(worker, None)
+
+    def iteration(self, worker: int) -> int:
+        """Return the iteration to which the newest state of a worker belongs; 0: not known."""
+        return self._sent[worker][1] if worker in self._sent else 0
 
     def of(self, worker: int) -> list[torch.Tensor]:
         """Return what the script of a worker goes on with whose place a new process takes.
 
         As `all`, with nothing for the other workers.
         """
-        if (data := self._sent.get(worker)) is None:
+        if (sent := self._sent.get(worker)) is not None:
+            data = sent[0]
+        else:
             folder = self._last() if self._is_wanted else None
             if folder is None:
                 return []

@@ -77,14 +77,15 @@ class CheckpointsOfScripts(CheckpointsOfServers):
 
     Args:
         beside: writes the files of scripts.
-        sent: called with a worker and what its script keeps, as often as it is sent.
+        sent: called with a worker, what its script keeps and the iteration to which that belongs,
+            as often as it is sent.
     """
 
     def __init__(
         self,
         run: SavedRun,
         beside: Beside = do_now,
-        sent: Callable[[int, torch.Tensor], None] = lambda worker, data: None,
+        sent: Callable[[int, torch.Tensor, int], None] = lambda worker, data, iteration: None,
     ) -> None:
         super().__init__(run)
         # For the planner the scripts are shards behind those of the servers.
@@ -149,7 +150,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         is_late = present is not None and message.number < present.number  # it was given up
         if not message.number or present is None or is_late:
             if message.is_complete:
-                self._sent(worker, block)
+                self._sent(worker, block, message.done)
             return
         assert isinstance(present, _Open)
         is_asked = message.number == present.number and worker in present.asked
@@ -157,7 +158,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             raise ProtocolError("it was not asked for what its script keeps")
         present.states[worker] = message
         if message.is_complete:
-            self._sent(worker, block)
+            self._sent(worker, block, message.done)
             self.unrepeatable.discard(worker)
         else:
             self.unrepeatable.add(worker)

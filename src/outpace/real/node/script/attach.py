@@ -191,11 +191,18 @@ class Attached:
     def attend(self) -> bool:
         """Take part in exchanges with other workers, as in a computation; False if there are none.
 
-        With `gossip` another worker may wait for this one's parameters.
+        With `gossip` another worker may wait for this one's parameters. A server that comes back
+        alone waits until each worker goes on with it.
         """
-        if self._left or self._models is None or not self._models.exchanges:
+        process = self.process
+        if self._left:
             return False
-        self.process.kernel.catch_up()
+        if isinstance(process, ServedWorker):
+            process.kernel.catch_up()
+            return process.attend()
+        if self._models is None or not self._models.exchanges:
+            return False
+        process.kernel.catch_up()
         return True
 
     def exit_if_over(self, limit_s: float) -> None:
@@ -215,6 +222,8 @@ class Attached:
         self.process.kernel.catch_up()
         self.process.kernel.stop()
         self._run_kernel()
+        if isinstance(self.process, ServedWorker):
+            self.process.attend()
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
@@ -280,7 +289,7 @@ class Attached:
                 process.coordinator.send(BatchSize(size))
         process.send_result()
         process.flush()
-        process.coordinator.send(TrainingDone())
+        process.coordinator.send(TrainingDone(process.pushed))
 
     def end(self, error: Exception | None) -> None:
         """Leave the run at the end of the script, or report its error; later calls do nothing."""

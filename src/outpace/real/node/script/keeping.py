@@ -219,7 +219,10 @@ class Keeping:
                 return
         totals = Totals()
         totals.add(process.recorder.totals)
-        head = partial(ScriptState, present.number, process.now, totals, is_complete)
+        assert self._began is not None
+        head = partial(
+            ScriptState, present.number, process.now, totals, is_complete, done=self._began
+        )
         if size <= _SMALL:
             data = to_bytes(copy)
             self._send(head(head_of(data)), data)

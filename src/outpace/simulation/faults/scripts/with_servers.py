@@ -105,6 +105,11 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
 
     # -- lost processes ----------------------------------------------------------------
 
+    def _lose_worker(self, worker: int, how: str) -> None:
+        if worker not in self.noted.anew:
+            self._losses.keeps(worker, self.noted.newest(worker).iteration)
+        super()._lose_worker(worker, how)
+
     def begin(self, start: Start) -> None:
         worker = start.worker
         noted = self.noted.newest(worker)

@@ -1,0 +1,42 @@
+"""A script whose parameters are a ledger, as the task of `tests/kills`: which gradients they have.
+
+Each sample has two parameters of its own, one on each of two servers, and the gradient of a sample
+is 1 there and 0 elsewhere. A worker sees each of its samples once. It logs the sample of each
+step. Its argument is the number of samples.
+"""
+
+import sys
+
+import torch
+from torch.utils.data import DataLoader
+
+import outpace
+
+samples = range(int(sys.argv[1]))
+
+
+class Ledger(torch.nn.Module):
+    """Two entries for each sample; the output is the sum of those of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Parameter(torch.zeros(len(samples)))
+        self.second = torch.nn.Parameter(torch.zeros(len(samples)))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return (self.first[numbers] + self.second[numbers]).sum()
+
+
+model = Ledger()
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=1.0)
+sampler = outpace.sampler(samples)
+model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
+for epoch in range(sampler.epoch, 1):
+    sampler.set_epoch(epoch)
+    for numbers in DataLoader(samples, batch_size=1, sampler=sampler):
+        optimizer.zero_grad()
+        model(numbers).backward()
+        optimizer.step()
+        scheduler.step()
+        outpace.log(sample=float(numbers))
