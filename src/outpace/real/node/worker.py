@@ -221,16 +221,10 @@ class ServedWorker(WorkerProcess):
         for name in self.servers + [SCHEDULER] * self._has_scheduler:
             send(name, message)
 
-    def attend(self) -> bool:
-        """Go on with servers that have come back, while the program is suspended.
-
-        Returns:
-            False if no server comes back alone in this run.
-        """
-        if self._context is None:
-            return False
-        self._context.attend()
-        return True
+    def attend(self) -> None:
+        """Go on with servers that have come back alone, while the program is suspended."""
+        if self._context is not None:
+            self._context.attend()
 
     def pause(self) -> None:
         """Tell servers and scheduler that the script waits in a collective of its own."""

@@ -34,6 +34,7 @@ class LoneServers:
         self._run, self._kernel, self._restart = run, run.kernel, restart
         self._costs, self._interruptions = costs, interruptions
         self.away: set[str] = set()
+        self._times = 0  # that all processes have begun again
         self._versions: dict[int, int] = {}  # of the states from which they come back
         self._lost: dict[int, tuple[Time, Time]] = {}  # when they failed, and when that was known
 
@@ -46,7 +47,17 @@ class LoneServers:
         self._interruptions.server_lost(server, failed, kept.number, state.clock)
         self._run.cut_off(server, state)
         ready = max(now + self._restart, self._run.network.obstacles.until(name))
-        self._kernel.call_at(ready, self._run.bring_back, server)
+        self._kernel.call_at(ready, self._bring_back, (server, self._times))
+
+    def _bring_back(self, due: tuple[int, int]) -> None:
+        server, times = due
+        if times == self._times:
+            self._run.bring_back(server)
+
+    def forget(self) -> None:
+        """All processes begin again."""
+        self._times += 1
+        self.away.clear()
 
     def reconnect(self, server: int) -> None:
         """The server is back and knows of all workers: tell them."""

@@ -245,9 +245,10 @@ class FailingSimulation(FailingRun, Simulation):
         kept = None if saving is None else saving.last
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
         server = self._servers.index(process.name)
-        if self._lone is None:
+        if not self._returns_alone():
             self._begin_all_again(loss, kept, failed, [server], [])
             return
+        assert self._lone is not None
         last = 0 if kept is None else kept.number
         self._server_losses.require_way_on(loss, last, process.name)
         assert kept is not None
@@ -258,8 +259,14 @@ class FailingSimulation(FailingRun, Simulation):
         del self._failed_at[process.name]
         self._lone.lost(server, failed, kept)
 
+    def _returns_alone(self) -> bool:
+        """True if a server that is lost now comes back alone."""
+        return self._lone is not None
+
     def _restore_from(self, kept: Kept) -> None:
         self._losses.end()
+        if self._lone is not None:
+            self._lone.forget()
         self._recovery.updates_lost += gaps(kept.states)
         control, saving = self._control, self._kept_saving
         assert isinstance(control, SimulationControl)

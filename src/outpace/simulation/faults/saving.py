@@ -102,6 +102,11 @@ class KeptSaving(Saving):
         self._coming: Kept | None = None  # it is being written
         self._writing: Time = 0  # for which the servers stand still for it
 
+    @property
+    def newest(self) -> int:
+        """The number of the newest checkpoint, which may still be written; 0: there is none."""
+        return self._planner.number
+
     def begin(self) -> None:
         if self._planner.number:  # the run was resumed from this one
             states = [shard.state() for shard in self._shards]

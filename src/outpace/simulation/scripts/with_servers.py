@@ -35,7 +35,7 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._places = [
             places_of(first.members, first.layers, part) for part in self._workload.slices
         ]
-        self._blocks: list[ParameterBlock] = []
+        self._blocks: dict[int, ParameterBlock] = {}  # by server
         self._nodes: dict[int, ScriptWorkerNode] = {}  # by worker
         self._tells_pauses = tells_pauses(experiment)
         self._is_at_limit = False  # True once a worker has come to stop.iterations
@@ -54,7 +54,7 @@ class ScriptSimulation(ScriptRun, Simulation):
         else:
             made = optimizer_of(first, self._workload.slices[server])
         block = parameter_block(initial, made, layers=self._layers_of[server])
-        self._blocks.append(block)
+        self._blocks[server] = block
         return block
 
     def _restore_scripts(self, point: ResumePoint) -> None:
@@ -137,13 +137,13 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return a copy of the state that each server has now."""
-        return [block.optimizer_state() for block in self._blocks]
+        return [self._blocks[server].optimizer_state() for server in sorted(self._blocks)]
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         """Give the servers the state that worker 0 has loaded."""
         if worker == 0:
             starts = self._workload.starts
-            for block, places, part in zip(
-                self._blocks, self._places, self._workload.slices, strict=True
+            for server, (places, part) in enumerate(
+                zip(self._places, self._workload.slices, strict=True)
             ):
-                block.load_optimizer_state(cut(state, places, part, starts))
+                self._blocks[server].load_optimizer_state(cut(state, places, part, starts))

@@ -16,18 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from outpace.blocks.block import Block
-from outpace.sync.messages import (
-    Ack,
-    Leave,
-    Message,
-    Pause,
-    Pull,
-    Push,
-    Rejoin,
-    Reply,
-    Restarted,
-    Resume,
-)
+from outpace.sync.messages import Ack, Leave, Message, Pull, Push, Rejoin, Reply, Restarted
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.forwarding import ForwardingContext
 
@@ -35,7 +24,7 @@ from outpace.sync.programs.forwarding import ForwardingContext
 class _Server:
     """The state of one server from which a worker goes on with it."""
 
-    __slots__ = ("ahead", "left", "owed", "pauses", "pushed", "shown", "unconfirmed")
+    __slots__ = ("ahead", "left", "owed", "pushed", "shown", "unconfirmed")
 
     def __init__(self) -> None:
         self.ahead = 0  # how much higher versions are for the program than at the server
@@ -43,7 +32,6 @@ class _Server:
         self.pushed = -1  # the last iteration pushed
         self.unconfirmed = False  # True if its Ack has not come
         self.left = False  # True if the worker has left
-        self.pauses = False  # True while the worker's script waits in a collective of its own
         self.owed: Pull | None = None  # the last pull, if it has no answer
 
 
@@ -77,8 +65,6 @@ class RestartedServers(ForwardingContext):
                 server.owed = message
             elif isinstance(message, Leave):
                 server.left, server.owed = True, None
-            elif isinstance(message, Pause | Resume):
-                server.pauses = isinstance(message, Pause)
         self._me.send(to, *messages)
 
     def attend(self) -> None:
@@ -129,7 +115,5 @@ class RestartedServers(ForwardingContext):
         self._me.send(name, Rejoin(self.worker, server.pushed + 1))
         if server.owed is not None:
             self._me.send(name, server.owed)
-        if server.pauses:
-            self._me.send(name, Pause(self.worker))
         if server.left:
             self._me.send(name, Leave(self.worker))

@@ -191,18 +191,11 @@ class Attached:
     def attend(self) -> bool:
         """Take part in exchanges with other workers, as in a computation; False if there are none.
 
-        With `gossip` another worker may wait for this one's parameters. A server that comes back
-        alone waits until each worker goes on with it.
+        With `gossip` another worker may wait for this one's parameters.
         """
-        process = self.process
-        if self._left:
+        if self._left or self._models is None or not self._models.exchanges:
             return False
-        if isinstance(process, ServedWorker):
-            process.kernel.catch_up()
-            return process.attend()
-        if self._models is None or not self._models.exchanges:
-            return False
-        process.kernel.catch_up()
+        self.process.kernel.catch_up()
         return True
 
     def exit_if_over(self, limit_s: float) -> None:

@@ -18,6 +18,8 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew, unrepeated
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.servers import AbortableProgram
+from outpace.errors import RunError
+from outpace.optim.torch_optimizers import State
 from outpace.simulation.faults.processes import FailingNode, Process, computed
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.faults.saving import Kept
@@ -28,7 +30,7 @@ from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
 from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.membership import Removed, Start
-from outpace.sync.messages import Leave, Message
+from outpace.sync.messages import Leave, Message, worker_name
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.tasks import Workload
 
@@ -52,6 +54,7 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
         self._leaving: set[int] = set()  # of these, which are not run again
         self._back: Mapping[int, Noted] = {}  # by worker: where all processes begin again
         self._lost_since = LostSince()
+        self._not_before = 0  # number of a checkpoint from which servers may come back alone
         super()._set_up(experiment, workload)
 
     # -- the programs of workers -------------------------------------------------------
@@ -104,6 +107,29 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
             self._computed_again[worker] = iteration
 
     # -- lost processes ----------------------------------------------------------------
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        super().load_optimizer_state(worker, state)
+        if worker == 0 and self._kept_saving is not None:
+            self._not_before = self._kept_saving.newest + 1
+            if self._lone is not None and self._lone.away:
+                self.kernel.call_at(self.kernel.now, self._require_all, worker)
+
+    def _require_all(self, worker: int) -> None:
+        """Let all begin again: a script has loaded a state while servers come back."""
+        assert self._lone is not None
+        assert self._kept_saving is not None
+        away = sorted(self._lone.away)
+        if not away or self.is_down:
+            return
+        what = f"the script of {worker_name(worker)} loads a state of its optimizer"
+        loss = RunError(f"{what} while {', '.join(away)} comes back")
+        servers = [self._servers.index(name) for name in away]
+        self._begin_all_again(loss, self._kept_saving.last, self.kernel.now, servers, [])
+
+    def _returns_alone(self) -> bool:
+        last = None if self._kept_saving is None else self._kept_saving.last
+        return super()._returns_alone() and last is not None and last.number >= self._not_before
 
     def _lose_worker(self, worker: int, how: str) -> None:
         if worker not in self.noted.anew:
