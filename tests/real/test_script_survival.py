@@ -200,7 +200,8 @@ def test_a_script_that_had_ended_is_not_run_again_by_a_resume(tmp_path):
 @pytest.mark.slow
 def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_as_lost(tmp_path):
     options, said = killing(tmp_path / "run", "server-0", 4)
-    result = run(uneven(), tmp_path / "run", **options)
+    config = {**uneven(), "on_server_loss": "restart-all"}  # else the scripts would go on
+    result = run(config, tmp_path / "run", **options)
     assert result.summary["status"] == "complete"
     # What worker 0 has logged: until the checkpoint, and from the beginning of its second process.
     done = done_by(result, 0)
