@@ -31,7 +31,7 @@ NOT_ATTACHED: Final = (
     "training loop, and read the data with outpace.sampler, or leave checkpoint out"
 )
 NOT_FOLLOWED: Final = (
-    "checkpoint: a script for DistributedDataParallel can be saved in real runs with "
+    "checkpoint: a script for DistributedDataParallel can be saved with "
     "sync.kind=ssgd only: leave checkpoint out, and let the script save itself, or use "
     "outpace.attach and outpace.sampler in place of DistributedDataParallel"
 )

@@ -41,6 +41,7 @@ class FailingRun(VirtualRun):
 
     rows: HeldRows
     events: EventLog = EventLog()
+    _cuts_network = True  # False: what a process that ends has sent arrives
 
     def _rows_for(self, trace: Trace) -> HeldRows:
         return HeldRows(trace)
@@ -159,7 +160,8 @@ class FailingRun(VirtualRun):
     def _end(self, process: Process, failed: Time | None = None) -> None:
         """End a process. failed: when it failed; None: now."""
         process.end()
-        self.network.cut(process.name)
+        if self._cuts_network:
+            self.network.cut(process.name)
         self._failed_at[process.name] = self.kernel.now if failed is None else failed
 
     def _call_after(self, delay: Time, function: Callable[[Any], None], what: Any = None) -> None:
@@ -279,6 +281,13 @@ class FailingRun(VirtualRun):
     @abstractmethod
     def _begin_again(self, kept: Kept) -> None:
         """Start all processes again."""
+
+    def let_workers_write(self, size_bytes: int) -> Time:
+        """Let all workers stand still to write a checkpoint; return for how long (ns)."""
+        writing = nanoseconds(self._repairs.writing_s(size_bytes))
+        for name in self._numbers:
+            self._processes[name].stand_still(writing)
+        return writing
 
     def checkpoint_written(self, taken: Time, still: Time = 0) -> None:
         """A checkpoint is complete, for which all wait for so long (ns), `still` ns from now on."""

@@ -14,6 +14,7 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
+    from outpace.simulation.faults.failing import FailingRun
     from outpace.simulation.faults.peers import FailingPeerSimulation
 
 
@@ -24,7 +25,7 @@ class KeepsLast(PeerSaving):
         last: from which the run goes on; None: there is none yet.
     """
 
-    _failing: FailingPeerSimulation
+    _failing: FailingRun
     last: Kept | None = None
 
     def begin(self) -> None:
@@ -50,7 +51,7 @@ class KeepsLast(PeerSaving):
     def _stand_still(self, state: ShardState, own: Sequence[ShardState]) -> Time:
         """Let all workers stand still to write; return for how long (ns)."""
         largest = max(map(size_of, own), default=0)
-        return self._failing.stand_still_to_write(max(size_of(state), largest))
+        return self._failing.let_workers_write(max(size_of(state), largest))
 
     def give_up(self) -> None:
         """Begin the open checkpoint anew when the worker is back that is lost now."""
@@ -85,11 +86,11 @@ class KeptPeerSaving(KeepsLast):
         settings: Checkpoint,
     ) -> None:
         super().__init__(run, workload, keeper, settings)
-        self._failing = run
+        self._failing, self._peers = run, run
 
     @property
     def _can_begin(self) -> bool:
-        return not self._failing.away  # their parts would be missing
+        return not self._peers.away  # their parts would be missing
 
     def apart(self, worker: int, iteration: int) -> None:
         if self._can_begin:

@@ -24,7 +24,7 @@ from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peer_resuming import Before, put_back
 from outpace.simulation.peers import PeerSimulation
-from outpace.support.units import Time, nanoseconds
+from outpace.support.units import nanoseconds
 from outpace.sync.membership import Start
 from outpace.sync.messages import worker_name
 from outpace.sync.peers.parameters import Own, average
@@ -38,6 +38,8 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     Else its loss has all begin again, with checkpoints; without, or with `on_worker_loss:
     continue`, the others go on.
     """
+
+    _cuts_network = False  # averages that have begun end
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
@@ -95,17 +97,6 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     def last_checkpoint(self) -> Kept | None:
         """The checkpoint from which all would begin again."""
         return None if self._kept_saving is None else self._kept_saving.last
-
-    def stand_still_to_write(self, size_bytes: int) -> Time:
-        """Let all workers write a checkpoint; return how long that takes."""
-        writing = nanoseconds(self._repairs.writing_s(size_bytes))
-        for process in self._processes.values():
-            process.stand_still(writing)
-        return writing
-
-    def _end(self, process: Process, failed: Time | None = None) -> None:
-        process.end()  # what it has sent for an average arrives
-        self._failed_at[process.name] = self.kernel.now if failed is None else failed
 
     # -- lost workers --------------------------------------------------------------
 

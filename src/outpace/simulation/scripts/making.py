@@ -11,6 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
 from outpace.errors import ConfigError
 from outpace.record.trace import Trace
+from outpace.simulation.faults.scripts.following import FailingFollowedSimulation
 from outpace.simulation.faults.scripts.with_servers import FailingScriptSimulation
 from outpace.simulation.faults.scripts.without_servers import FailingScriptPeerSimulation
 from outpace.simulation.scripts.collectives.run import FollowedSimulation
@@ -68,12 +69,7 @@ def _kind(experiment: Experiment, *, is_followed: bool) -> type[ScriptRun]:
     """Return the class of the run. is_followed: see `Attached`."""
     fails = experiment.faults is not None
     if is_followed:
-        if fails:
-            raise ConfigError(
-                "faults: failures of scripts for DistributedDataParallel cannot be simulated with "
-                "sync.kind=ssgd: leave them out"
-            )
-        return FollowedSimulation
+        return FailingFollowedSimulation if fails else FollowedSimulation
     if experiment.peers is None:
         return FailingScriptSimulation if fails else ScriptSimulation
     return FailingScriptPeerSimulation if fails else ScriptPeerSimulation

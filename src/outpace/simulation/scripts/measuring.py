@@ -61,7 +61,8 @@ def with_measured_times(experiment: Experiment) -> Experiment:
 
 def _measured(experiment: Experiment, samples: int) -> tuple[float, ...]:
     with tempfile.TemporaryDirectory(prefix="outpace-") as files:  # for `outpace.output_dir`
-        seconds, written = _seconds(experiment, Path(files), samples)
+        unsaved = dataclasses.replace(experiment, checkpoint=None)
+        seconds, written = _seconds(unsaved, Path(files), samples)
     if written:
         warn(_wrote(len(seconds), written))
     if len(seconds) < _WARM_UP + _LEAST:

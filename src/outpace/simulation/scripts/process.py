@@ -122,6 +122,10 @@ class ScriptProcess:
         """Return the next message about the script's training."""
         return self._receive()
 
+    def go_on(self, iteration: int) -> None:
+        """Let a script that takes its own steps begin an iteration, if the run has checkpoints."""
+        self._script.send(Go(iteration, discard=False, save=self.save))
+
     def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
         self._script.send(Done(part.has_outputs, part.sender))
@@ -148,10 +152,14 @@ class ScriptProcess:
             self._ahead = message
             return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
+        self.computes(message)
+        return message
+
+    def computes(self, message: Computes) -> None:
+        """Take what the script has written at the beginning of its iteration."""
         if message.saved is not None:
             self.save, self.begins_anew = None, message.begins_anew
             self.host.script_saved(self.worker, message.saved)
-        return message
 
     async def finish_step(self) -> Step | None:
         """Return the step that the script is in, at its end; None if it leaves the run instead."""

@@ -102,9 +102,12 @@ class ScriptWorkers:
             process = self.processes[worker] = self._start(worker)
             process.kept, process.redivided = state
             process.host, process.save, process.step = before.host, before.save, before.step
+        opening = Opening(len(self.processes), alone=False)
+        if len(states) == len(self.processes):
+            opening.attached(self.processes)
         for worker in states:
             process = self.processes[worker]
-            found = Opening(len(self.processes), alone=False).follow(process)
+            found = opening.follow(process)
             if found is None:
                 raise RunError(
                     f"the script of {worker_name(worker)} is started again and waits in a "

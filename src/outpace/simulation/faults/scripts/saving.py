@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from outpace.blocks.block import Value
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint, kept_in
 from outpace.engine.scripts.redividing import script_files
@@ -31,7 +30,7 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.peers import FailingPeerSimulation
+    from outpace.simulation.faults.failing import FailingRun
 
 
 class KeptFiles:
@@ -102,25 +101,24 @@ class KeptScriptPeerSaving(KeepsLast, ScriptPeerSaving):
 
     Args:
         keeper: of the run's folder; None: it has none.
-        processes, initial: as for `ScriptPeerSaving`.
+        others: as for `ScriptPeerSaving`.
     """
 
     def __init__(
         self,
-        run: FailingPeerSimulation,
+        run: FailingRun,
         workload: Workload,
         keeper: CheckpointKeeper | None,
         settings: Checkpoint,
         processes: Sequence[ScriptProcess],
-        initial: Value,
+        *others: Any,
     ) -> None:
         self._kept_files = KeptFiles(len(processes), keeper, self._complete)
         self._failing, self._is_written = run, keeper is not None
         # The checkpoint that is not complete, and for how long the workers stand still for it (ns).
         self._coming: tuple[Kept, Time] | None = None
-        ScriptPeerSaving.__init__(
-            self, run, workload, self._kept_files, settings, processes, initial
-        )
+        rest: Any = (run, workload, self._kept_files, settings, processes, *others)
+        super().__init__(*rest)
 
     def _before(self) -> Kept:
         resume = self._failing.resume

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -21,8 +22,11 @@ from outpace.blocks.block import Pieces, parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.gradient import FirstGradient
+from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.running import RunOver
+from outpace.record.checkpoints import Part
+from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.notes import ScriptNotes
 from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
@@ -32,6 +36,7 @@ from outpace.simulation.scripts.messages import (
     Attached,
     Begin,
     Computes,
+    Go,
     Gradient,
     Left,
     Over,
@@ -56,6 +61,9 @@ class FollowedScript:
     ) -> None:
         self._pipe, self._number, self._name = pipe, number, worker_name(number)
         self._script = ScriptModel(model, optimizer)
+        self._is_saved = experiment.checkpoint is not None
+        self._kept = KeptState(self._script, HERE.kept, self._is_saved, follows=True)
+        self._save_to: Path | None = None
         self._last = experiment.stop.iterations
         self._forward = experiment.forward_share
         self._iteration = 0
@@ -101,7 +109,21 @@ class FollowedScript:
         )
         begin = self._pipe.receive()
         assert isinstance(begin, Begin)
+        if begin.kept is not None:
+            kept = read_tree(begin.kept)
+            script.load([kept["model"]])
+            script.replace_state(kept["optimizer"])
+            self._kept.restore(kept)
+        self._continue()
         self._clock.start()
+
+    def _continue(self) -> None:
+        """Wait until the next iteration may begin, where the run has checkpoints."""
+        if self._is_saved:
+            go = self._pipe.receive()
+            assert isinstance(go, Go)
+            self._iteration, self._save_to = go.iteration, go.save
+            HERE.data.steps()
 
     # -- an iteration ------------------------------------------------------------------------
 
@@ -110,11 +132,24 @@ class FollowedScript:
         if self._notes.is_copy or self._notes.is_untimed:
             return
         if not self._passes:
-            self._pipe.send(Computes(abortable=False, evaluated=self._clock.has_evaluated))
+            path, self._save_to = self._save_to, None
+            saved = None if path is None else self._save(path)
+            anew = not self._kept.is_complete
+            self._pipe.send(Computes(False, self._clock.has_evaluated, saved, anew))
             self._clock.computes()
         self._passes += 1
         self._expected = max(self._expected, self._passes)
         self._progress = max(self._progress, (self._passes - 1) / self._expected)
+
+    def _save(self, path: Path) -> Part | str:
+        """Write all that the script goes on with; return the file, or why it cannot be written."""
+        script = self._script
+        try:
+            state = {"optimizer": script.whole_state(), "model": script.flat().cpu()}
+            state |= self._kept.state()
+            return write_tree(path, state, f"what the script of {self._name} keeps")
+        except (OSError, Unfit) as error:
+            return str(error)
 
     def _begins_pass(self, *_: Any) -> None:
         """Note that the model's own forward pass begins, after the broadcast of its buffers."""
@@ -151,6 +186,7 @@ class FollowedScript:
         self._iteration += 1
         if self._iteration == self._last:
             self._pipe.exit(Over("stop.iterations is reached"))
+        self._continue()
         self._clock.start()
 
     def _looks_at(self, *_: Any) -> None:

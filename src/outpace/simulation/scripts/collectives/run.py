@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,21 +10,25 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
+from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
-from outpace.engine.scripts.kept import NOT_FOLLOWED
-from outpace.errors import ConfigError
+from outpace.engine.scripts.redividing import require_same_workers, script_files
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.messages import Awaits, Joined, Reaches
+from outpace.simulation.scripts.collectives.saving import FollowedSaving
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Computes, Left, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.service_times import times_of
+from outpace.support.notices import warn
+from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
@@ -35,13 +39,81 @@ class FollowedSimulation(ScriptRun):
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         require_followable(experiment)
-        if experiment.checkpoint is not None:
-            raise ConfigError(NOT_FOLLOWED)
         self._steps = [0] * experiment.workers
+        if self.resume is not None:
+            require_same_workers(self.resume)
+            for process, file in zip(
+                self._script_processes, script_files(self.resume).values(), strict=True
+            ):
+                process.kept = file
+            self._steps = list(self.resume.first)
+        self._saving: FollowedSaving | None = None
+        if (settings := experiment.checkpoint) is not None:
+            self._saving = self._new_saving(settings, workload)
+        if settings is not None and self._saving is not None:
+            self._at_start.append(self._saving.begin)
+            if settings.every_s is not None:
+                self._periods.add(self._saving.soon, nanoseconds(settings.every_s), self.kernel.now)
         self._control = SimulationControl(self, [], [])
-        self.workers = [FollowedWorker(self, process) for process in self._script_processes]
+        self._start()
+
+    def _start(self) -> None:
+        """Start to follow all scripts, which have taken `_steps`."""
+        self.workers = [self._worker(process) for process in self._script_processes]
         for worker in self.workers:
-            self.kernel.spawn(worker.run(), worker_name(worker.number))
+            self._spawn_program(worker_name(worker.number), worker.run())
+
+    def _worker(self, process: ScriptProcess) -> FollowedWorker:
+        return FollowedWorker(self, process, self._steps[process.worker])
+
+    def _spawn_program(self, name: str, program: Coroutine[Any, Any, None]) -> None:
+        """Start to follow a script."""
+        self.kernel.spawn(program, name)
+
+    # -- checkpoints --------------------------------------------------------------------
+
+    def _new_saving(self, settings: Checkpoint, workload: Workload) -> FollowedSaving | None:
+        """Return what takes checkpoints; None if there is no place for them."""
+        if self._keeper is None:
+            return None
+        return FollowedSaving(self, workload, self._keeper, settings, self._script_processes)
+
+    def run(self) -> None:
+        with checkpoint_on_signal(self._save_soon):
+            super().run()
+
+    def _save_soon(self) -> None:
+        if self._saving is None:
+            warn("SIGUSR1 is ignored: the run has no `checkpoint`, or no folder")
+        else:
+            self._saving.soon()
+
+    def goes_on(self, worker: int) -> None:
+        """A worker may begin its next iteration."""
+        if self.experiment.checkpoint is None:
+            return
+        steps = self._steps[worker]
+        if self._saving is not None:
+            self._saving.look(worker, steps, steps)
+        if steps != self.experiment.stop.iterations:  # its script waits for this
+            self._script_processes[worker].go_on(steps)
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """See `Host`."""
+        assert self._saving is not None
+        self._saving.script_saved(worker, saved)
+
+    def left(self, worker: int) -> None:
+        super().left(worker)
+        if self._saving is not None:
+            self._saving.leave(worker, None, 0)
+
+    def close(self) -> None:
+        if self._saving is not None:
+            self._saving.close()
+        super().close()
+
+    # ---------------------------------------------------------------------------------
 
     def _collectives_of(self, experiment: Experiment) -> SimulatedCollectives:
         strategy, law = experiment.peers, experiment.network
@@ -52,6 +124,7 @@ class FollowedSimulation(ScriptRun):
         # Routes that send messages one by one add the workers to the network.
         direct = Formula(self.kernel, self.network, paths, 0 if is_fair else count)
         route: Route = Messages(self.kernel, self.network, count) if is_fair else direct
+        self._routes = direct, route
         return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
 
     def _ended(self, part: Part) -> None:
@@ -93,7 +166,7 @@ class FollowedSimulation(ScriptRun):
 
 
 @dataclass(slots=True)
-class _Iteration:
+class FollowedIteration:
     """The iteration that a worker is in.
 
     Attributes:
@@ -113,25 +186,27 @@ class _Iteration:
 class FollowedWorker:
     """Follows the script of a worker through virtual time."""
 
-    def __init__(self, run: FollowedSimulation, process: ScriptProcess) -> None:
+    def __init__(self, run: FollowedSimulation, process: ScriptProcess, first: int) -> None:
         self._run, self._process, self.number = run, process, process.worker
         self._kernel, self._recorder = run.kernel, run.recorder
-        self.iteration = 0
-        self._present: _Iteration | None = None
+        self.iteration = first
+        self._present: FollowedIteration | None = None
         experiment = run.experiment
         self._evaluations: Iterator[Time] = times_of(
             experiment.evaluation_time, experiment.seed, "evaluation time", self.number
         )
         self._buckets: dict[int, Time] = {}  # `computed` when a bucket was joined, by number
-        self._reductions = 0  # backward passes whose gradients were all-reduced
+        self._reductions = first  # backward passes whose gradients were all-reduced
 
     async def run(self) -> None:
         """Follow the script until it leaves the run."""
+        self._run.goes_on(self.number)
         while True:
             message: Any = self._process.receive()
             if isinstance(message, Left):
                 break
             if isinstance(message, Computes):
+                self._process.computes(message)
                 await self._begin(message.evaluated)
             elif isinstance(message, Reaches):
                 await self._compute(message.progress)
@@ -145,16 +220,23 @@ class FollowedWorker:
                 raise AssertionError(f"{worker_name(self.number)} sent {message}")
         self._run.left(self.number)
 
-    async def _begin(self, evaluated: bool) -> _Iteration:
+    async def _begin(self, evaluated: bool) -> FollowedIteration:
         """Begin an iteration, after an evaluation that takes time."""
         kernel = self._kernel
         if evaluated and (duration := next(self._evaluations)):
             begun = kernel.now
-            await kernel.sleep(seconds(duration))
+            await self._spend(duration)
             self._recorder.untimed(self.number, self.iteration, begun, kernel.now)
-        takes_s = self._run.run_time(self.number, self.iteration, kernel.now)
-        self._present = _Iteration(kernel.now, nanoseconds(takes_s))
+        self._present = FollowedIteration(kernel.now, nanoseconds(self._duration_s()))
         return self._present
+
+    def _duration_s(self) -> float:
+        """Return how long the iteration takes that begins to compute now."""
+        return self._run.run_time(self.number, self.iteration, self._kernel.now)
+
+    async def _spend(self, duration: Time) -> None:
+        """Let the time of a computation pass (ns)."""
+        await self._kernel.sleep(seconds(duration))
 
     async def _compute(self, progress: float) -> None:
         """Let time pass until this share of the iteration has been computed."""
@@ -164,7 +246,7 @@ class FollowedWorker:
         until = round(progress * present.duration)
         if until > present.computed:
             duration, present.computed = until - present.computed, until
-            await self._kernel.sleep(seconds(duration))
+            await self._spend(duration)
 
     async def _join(self, call: Joined) -> None:
         await self._compute(call.progress)
@@ -183,7 +265,7 @@ class FollowedWorker:
                 self._reduced(present, part)
         self._process.done(part)
 
-    def _reduced(self, present: _Iteration, part: Part) -> None:
+    def _reduced(self, present: FollowedIteration, part: Part) -> None:
         """Note the all-reduce of a backward pass when its last bucket is done."""
         if not present.buckets:
             present.computed_at_first = self._buckets[part.call.number]
@@ -209,6 +291,7 @@ class FollowedWorker:
         )
         self._present = None
         self.iteration += 1
+        self._run.goes_on(self.number)
 
 
 class _Average:
