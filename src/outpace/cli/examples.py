@@ -65,4 +65,5 @@ def _about(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         text = ast.get_docstring(ast.parse(text)) or ""
-    return text.partition("\n")[0].removeprefix("# ")
+    lines = [line for line in text.splitlines() if not line.startswith("#!")]
+    return lines[0].removeprefix("# ") if lines else ""
