@@ -6,8 +6,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
+from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
 from outpace.sync.checkpoint.cuts import Cuts
+from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
@@ -50,10 +52,15 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
     await program(CutOffWorker(me))
 
 
-def server_program(experiment: Experiment, cuts: Cuts | None = None) -> ServerProgram:
-    """Return the program of a server; cuts: the requests for the state of its shard."""
+def server_program(
+    experiment: Experiment, cuts: Cuts | None = None, moves: Moves | None = None
+) -> ServerProgram:
+    """Return the program of a server.
+
+    cuts: the requests for the state of its shard. moves: its part in new divisions.
+    """
     acknowledges = experiment.policies.strategy.acknowledges
-    return partial(parameter_server, acknowledge=acknowledges, cuts=cuts)
+    return partial(parameter_server, acknowledge=acknowledges, cuts=cuts, moves=moves)
 
 
 def is_exact(experiment: Experiment) -> bool:
@@ -116,6 +123,34 @@ def tells_pauses(experiment: Experiment) -> bool:
     number of steps, and no worker waits for one that is in a later step.
     """
     return leaves_behind(experiment)
+
+
+def why_servers_stay(experiment: Experiment) -> str:
+    """Return why servers cannot join or leave this run (`sync.moving`); empty if they can."""
+    if experiment.peers is not None:
+        return f"{experiment.peers.kind} has no servers"
+    if isinstance(experiment.task, Script):
+        return "the servers of a script run its optimizer"
+    strategy, pull = experiment.policies.strategy, experiment.pull
+    if experiment.slicing is not Slicing.EVEN:
+        return "slicing: layers has whole tensors on each server; set slicing: even"
+    if has_scheduler(experiment):
+        return "a scheduler (barrier: global, cutoff) counts on the servers that the run began with"
+    if strategy.worker_program(experiment.workers, experiment.optimizer) is not None:
+        return f"the workers of {strategy.kind} count answers of the servers"
+    if leaves_behind(experiment):
+        return (
+            f"with {strategy.kind} servers finish iterations with different gradients, so their "
+            "parts cannot be joined"
+        )
+    if experiment.skip is not None:
+        return "with skip, servers receive different pushes"
+    if pull is not None and pull.quorum(experiment.servers) < experiment.servers:
+        return "with pull, workers do not wait for all servers"
+    policies = {followed.policy for followed in experiment.policies.initial()}
+    if len(policies) > 1 or experiment.conditions or list(experiment.policies.later()):
+        return "its servers follow different policies, or change them"
+    return ""
 
 
 def leaves_behind(experiment: Experiment) -> bool:

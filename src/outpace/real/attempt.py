@@ -137,6 +137,8 @@ class Attempt:
             coordinator.processes.start = self._start_again
         if setting.outside is None and setting.saving is not None:
             coordinator.processes.start_server = self._start_server_again
+        if setting.outside is None:
+            coordinator.processes.join_server = self._join_server
         coordinator.processes.count_server_loss = setting.count_server_loss
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
@@ -197,12 +199,31 @@ class Attempt:
         session = replace(link.session, generation=generation)
         self._start_server(server, replace(link, session=session), saved.absolute(), alone=True)
 
+    def _join_server(self, server: int) -> str:
+        """Start a server that joins, which gets its part from the others; return its public key."""
+        name, run = server_name(server), self._links[COORDINATOR]
+        if run.session.keys is not None:
+            self._keys[name] = new_keys()
+        keys = self._keys.get(name)
+        public = "" if keys is None else keys.public
+        self.coordinator.listener.admit(name, public)
+        link = replace(run, name=name, session=replace(run.session, generation=FIRST, keys=keys))
+        self._links[name] = link
+        self._start_server(server, link, None, joins=True)
+        return public
+
     def _start_server(
-        self, server: int, link: CoordinatorLink, saved: Path | None, *, alone: bool = False
+        self,
+        server: int,
+        link: CoordinatorLink,
+        saved: Path | None,
+        *,
+        alone: bool = False,
+        joins: bool = False,
     ) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
         plan = self._setting.training.experiment
-        arguments = link, server, plan, public, ADDRESS, saved, alone
+        arguments = link, server, plan, public, ADDRESS, saved, alone, joins
         self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:

@@ -38,6 +38,14 @@ class RealControl(Control):
     def summary(self) -> dict[str, Any]:
         return self._coordinator.reports.totals.summary(self._experiment.workers)
 
+    def scale(self, *, servers: int) -> str:
+        """Go on with another number of servers; return what is done, in words.
+
+        Raises:
+            ConfigError: if that cannot be.
+        """
+        return self._coordinator.scale_servers(servers)
+
     def _now(self) -> Time:
         return self._coordinator.clock.now
 

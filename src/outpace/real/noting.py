@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from outpace.blocks.division import Division
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
@@ -130,6 +131,16 @@ class Noting(RunObserver):
             worker=lacks.worker,
             first=lacks.first,
             updates_lost=lacks.lost,
+        )
+
+    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
+        self.events.add(
+            "divided",
+            servers=len(division.parts),
+            division=division.number,
+            moved_bytes=moved,
+            sent_bytes=state,
+            took_s=took_s,
         )
 
     # -- all processes begin again -----------------------------------------------------

@@ -18,7 +18,7 @@ from outpace.config.reading import to_plain
 from outpace.predict.slow import FAMILY_ERROR, Detector, SlowPeriod
 from outpace.real.coordinator.observers import RunObserver
 from outpace.record.run_times.run_folder import is_lockstep
-from outpace.record.timing import PULL, PUSH, Timing
+from outpace.record.timing import PULL, PUSH, SCHEMA, Timing
 from outpace.record.trace import Table
 from outpace.report.explaining.charging import Floats, shared
 from outpace.report.explaining.messages import Requests
@@ -28,6 +28,7 @@ _MOST_WAITING: Final = 64  # iterations whose requests are not all known
 _KEPT: Final = 256  # iterations among which stops are found
 _MOST: Final = 2  # servers that are named
 _LOOK_EVERY: Final = 16  # iterations
+_SERVER: Final = SCHEMA.names.index("server")
 
 
 class _Row(NamedTuple):
@@ -66,7 +67,8 @@ class SlowServers(RunObserver):
         self._slow = np.zeros((2, servers), np.int64)  # number of these iterations
 
     def timed(self, rows: Table) -> None:
-        self._timing.add(rows)
+        # Servers that have joined are not compared: they have no times from before.
+        self._timing.add(rows[rows[:, _SERVER] < len(self._slow[0])])
 
     def line(self) -> str:
         """Return such as `server 1: 2.1 times as slow as the others`; empty if none is slow."""

@@ -21,7 +21,7 @@ import contextlib
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.setting import CoordinatorSetting
@@ -87,6 +87,17 @@ class Coordinator:
         """Tell the workers to stop; from now on waiting for them has a limit."""
         self._ending.stop(reason)
 
+    def scale_servers(self, servers: int) -> str:
+        """Go on with another number of servers; return what is done, in words.
+
+        Raises:
+            ConfigError: if that cannot be.
+        """
+        moving = self._parts.moving
+        if moving is None:
+            raise ConfigError("servers: the training has not begun, or has no servers")
+        return moving.scale(servers)
+
     def close(self) -> None:
         self._parts.close()
 
@@ -106,6 +117,7 @@ class Coordinator:
         self.kernel.catch_up()
         begin = self._begin_time()
         self._parts.survival.begin(self._parts.replacements())
+        self._parts.begin_moving()
         self.started = True
         self._parts.architecture.start()
         for name in self.servers + self.workers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from outpace.blocks.division import Division
 from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog
@@ -55,6 +56,12 @@ class RunObserver:
 
     def server_lacks(self, server: int, lacks: Lacks) -> None:
         """It is known what a server that came back lacks of a worker."""
+
+    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
+        """The run goes on with the servers of this division.
+
+        moved: bytes of parameters that have another server now. state: bytes that were sent in all.
+        """
 
 
 class AtStart(RunObserver):
@@ -119,3 +126,7 @@ class Observers(RunObserver):
     def server_lacks(self, server: int, lacks: Lacks) -> None:
         for each in self._all:
             each.server_lacks(server, lacks)
+
+    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
+        for each in self._all:
+            each.divided(division, moved, state, took_s)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import leaves_behind, returns_alone
 from outpace.engine.worker_losses import comes_back_alone
+from outpace.errors import RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.architecture import Making
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
 from outpace.real.coordinator.ending import Ending
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
+from outpace.real.coordinator.moving import MovingServers
 from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.preparing import Preparation
@@ -60,6 +63,7 @@ class Parts:
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.observers = Observers()
+        self.moving: MovingServers | None = None  # once the training has begun
         self.processes = Processes()
         first_gradients = SameGradients(self.workers, setting.log_warning)
         self.announced = Announcements(self.kernel)
@@ -106,7 +110,7 @@ class Parts:
             self.listener,
             self.servers,
             setting.session.lease_s,
-            lambda lost: self.survival.go_on_without(lost),
+            lambda lost: self._goes_on_without(lost),
             self._announce,
         )
         self.losses.stood_still_s = lambda: self.clock.stood_still_s
@@ -187,7 +191,29 @@ class Parts:
             self._store.close()
         self.transport.close()
 
+    def begin_moving(self) -> None:
+        """Let servers join and leave from now on."""
+        if isinstance(self.architecture, WithServers):
+            self.moving = MovingServers(
+                self._run_around(),
+                self.servers,
+                self.workers,
+                self.snapshots,
+                has_checkpoints=self.checkpoints is not None,
+            )
+
+    def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
+        """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""
+        moving = self.moving
+        if moving is not None and moving.can_drop(lost):
+            return True
+        if moving is not None and moving.has_moved:
+            return False
+        return self.survival.go_on_without(lost)
+
     def _announce(self, name: str, message: WireMessage) -> None:
+        if self.moving is not None and self.moving.take(name, message):
+            return
         if not self.survival.take(name, message):
             self.announced.add(name, message)
 

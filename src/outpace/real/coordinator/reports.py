@@ -21,6 +21,7 @@ from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
 from outpace.real.net.messages import (
+    PHANTOM,
     AllArrived,
     BatchSize,
     BlockHead,
@@ -90,6 +91,8 @@ class Reports:
         self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
+        # True if this number of a server or worker may have a part of so many elements.
+        self.is_part: Callable[[int, int], bool] = lambda part, elements: False
         names = map(worker_name, range(workers))
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
@@ -121,7 +124,9 @@ class Reports:
         if isinstance(message, Snapshot) and self.plan is not None:
             source, part = self._architecture.source(message.shard)
             if name == source:
-                dtype = self.plan.dtype
+                dtype, elements = self.plan.dtype, message.block.elements
+                if self.is_part(part, elements // (4 if dtype == PHANTOM else 1)):
+                    return dtype, elements
                 return dtype, block_elements(dtype, self.plan.slices[part])
         return None if self._checkpoints is None else self._checkpoints.expected(name, message)
 

@@ -11,6 +11,7 @@ import msgspec
 from outpace.real.net import (
     checkpoint_messages,
     membership_messages,
+    moving_messages,
     peer_messages,
     probe_messages,
     report_messages,
@@ -21,6 +22,7 @@ from outpace.sync.messages import Count, WireMessage
 # Imported so that their messages are among the subclasses.
 assert checkpoint_messages
 assert membership_messages
+assert moving_messages
 assert peer_messages
 assert probe_messages
 assert report_messages

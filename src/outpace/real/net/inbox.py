@@ -11,9 +11,12 @@ from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     Close,
+    Divided,
     FromWorker,
+    GoOver,
     Lost,
     Message,
+    Moved,
     Pull,
     Push,
     Rejoin,
@@ -23,7 +26,7 @@ from outpace.sync.messages import (
 from outpace.sync.programs.partial_pull import Unanswered
 
 _LOOK_AGAIN_S: Final = 0.001
-_OF_COORDINATOR: Final = SetPolicy | Close | Lost
+_OF_COORDINATOR: Final = SetPolicy | Close | Lost | Divided | Moved  # or of another server
 
 
 class Turns:
@@ -50,6 +53,9 @@ class Turns:
         self._begun.add(worker)
         if isinstance(message, Rejoin):  # later, it would take the bounds away
             return is_first
+        if isinstance(message, GoOver):  # the pulls are asked again
+            self._pushed.pop(worker, None)
+            self._owed.pop(worker, None)
         if not isinstance(message, Push | Pull):
             return True
         if len(self._owed[worker]) >= self._most:

@@ -7,12 +7,22 @@ from collections.abc import Sequence
 from outpace.blocks.block import Block, StepSettings
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import WirePush, WireReply
-from outpace.sync.messages import Leave, Pause, Pull, Push, Rejoin, Reply, Resume, WireMessage
+from outpace.sync.messages import (
+    GoOver,
+    Leave,
+    Pause,
+    Pull,
+    Push,
+    Rejoin,
+    Reply,
+    Resume,
+    WireMessage,
+)
 
 
 def for_shard(
     received: WireMessage, block: Block | None
-) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin]:
+) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin | GoOver]:
     """Return the messages for a shard in a wire message, in order; empty if it has none."""
     if isinstance(received, WirePush):
         worker, iteration, version = received.worker, received.iteration, received.version
@@ -21,18 +31,28 @@ def for_shard(
         )
         push = Push(worker, iteration, version, block, settings, received.skipped)
         return (push,) if received.coin is None else (push, Pull(worker, iteration, received.coin))
-    return (received,) if isinstance(received, Pull | Leave | Pause | Resume | Rejoin) else ()
+    alone = Pull | Leave | Pause | Resume | Rejoin | GoOver
+    return (received,) if isinstance(received, alone) else ()
 
 
 def reply_of(wire: WireReply, block: Block | None) -> Reply:
     """Return the reply to a worker's program."""
     shard, worker, iteration = wire.shard, wire.worker, wire.iteration
-    return Reply(shard, worker, iteration, wire.version, wire.clock, wire.held, block)
+    return Reply(
+        shard, worker, iteration, wire.version, wire.clock, wire.held, block, wire.division
+    )
 
 
 def wire_reply(reply: Reply, block: Block) -> WireReply:
     """Return the wire message that announces the block of a reply."""
     shard, worker, iteration = reply.shard, reply.worker, reply.iteration
     return WireReply(
-        shard, worker, iteration, reply.version, reply.clock, reply.held, head_of(block)
+        shard,
+        worker,
+        iteration,
+        reply.version,
+        reply.clock,
+        reply.held,
+        head_of(block),
+        reply.division,
     )

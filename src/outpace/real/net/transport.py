@@ -100,6 +100,9 @@ class Listener(Protocol):
     def refused(self, name: str) -> bool:
         """True if this peer was refused. Earlier messages of the peer may still be queued."""
 
+    def admit(self, name: str, key: str) -> None:
+        """Let one more peer call, with this public key; empty in an insecure run."""
+
     def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         """Give the name of a peer to a new process, and hear only that one from now on.
 

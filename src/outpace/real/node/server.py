@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch
 
 from outpace.blocks.block import Block, Value, whole
-from outpace.blocks.slicing import layers_within
+from outpace.blocks.division import Division
+from outpace.blocks.slicing import layers_of, layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
@@ -19,6 +20,7 @@ from outpace.engine.servers import (
     pushes_in_a_row,
     returns_alone,
     server_program,
+    why_servers_stay,
 )
 from outpace.errors import DivergenceError
 from outpace.kernel import Future
@@ -47,6 +49,7 @@ from outpace.real.net.messages import (
     TakeSnapshot,
     WirePush,
 )
+from outpace.real.net.moving_messages import HandOver
 from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
@@ -54,6 +57,7 @@ from outpace.real.net.transport import FIRST, Handlers
 from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.moving_server import Around, ServerMoves
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeAnswers
 from outpace.real.node.timing import ServiceTimes, TimedShard
@@ -65,6 +69,7 @@ from outpace.sync.conditions import Conditioned
 from outpace.sync.messages import (
     Ack,
     Close,
+    GoOver,
     Message,
     Pull,
     Push,
@@ -89,6 +94,7 @@ class Server(Member):
         address: address to listen at.
         resume: folder of the checkpoint from which the run goes on; None: it begins.
         alone: True if the workers have gone on, and only this server goes back to the checkpoint.
+        joins: True if the others train already, and this server gets its part from them.
     """
 
     def __init__(
@@ -100,15 +106,19 @@ class Server(Member):
         address: str = LOOPBACK,
         resume: Path | None = None,
         alone: bool = False,
+        joins: bool = False,
     ) -> None:
         super().__init__(link)
         self.index, self._is_alone = index, alone
         self._resume = resume
         self._times = ServiceTimes(self.timing, index)
         self._experiment = experiment
-        self._followed = experiment.policies.initial()[index]
+        self._followed = experiment.policies.initial()[0 if joins else index]
         self.shard: TimedShard
         self._is_ready = False  # True once there is the shard
+        self._moves: ServerMoves | None = None  # if servers may join and leave
+        self._plan: Plan
+        self._joins = joins
         self._block: tuple[str, int] | None = None  # dtype and elements, once planned
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         self._want_initial: set[str] = set()  # workers that wait for the initial parameters
@@ -144,7 +154,10 @@ class Server(Member):
     async def serve(self) -> None:
         """Join the run, wait for the initial parameters, serve until the run ends."""
         self.join(endpoint=self.listener.endpoint)
-        plan = await self.order(Plan)
+        plan = self._plan = await self.order(Plan)
+        if self._joins:
+            await self._serve_others(plan)
+            return
         experiment = self._experiment
         part = plan.slices[self.index]
         self._block = plan.dtype, block_elements(plan.dtype, part)
@@ -186,19 +199,61 @@ class Server(Member):
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now, everyone=not self._is_alone)
-        program = server_program(experiment, self._checkpoints.cuts)
-        self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
+        self._start_program(Division.of_slices(plan.slices), self.shard)
         for at, server, policy in experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
         if self._is_alone:
             self.coordinator.send(ServerBack(self.shard.version, self.shard.clock))
+        await self._send_snapshots()
+
+    async def _serve_others(self, plan: Plan) -> None:
+        """Join a run that goes on: wait for the parts of other servers."""
+        await self.start_run()
+        self._start_program(Division(plan.division, {}), None)
+        await self._send_snapshots()
+
+    async def _send_snapshots(self) -> None:
         while True:
             read = await self.order(TakeSnapshot)
             if self.shard.version >= read.version:
                 self._send_snapshot(read.request)
             else:
                 self._asked[read.version] = read.request
+
+    def _start_program(self, division: Division, shard: TimedShard | None) -> None:
+        experiment = self._experiment
+        if not why_servers_stay(experiment):
+            around = Around(
+                self.index,
+                experiment.workers,
+                self.transport,
+                self.listener,
+                self._inbox,
+                self.coordinator.send,
+            )
+            self._moves = ServerMoves(around, division, shard, self._plan.dtype, self._begin)
+        moves = None if self._moves is None else self._moves.moves
+        program = server_program(experiment, self._checkpoints.cuts, moves)
+        self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
+
+    def _begin(self, division: Division, state: ShardState) -> TimedShard:
+        """Go on with the parameters of another part."""
+        assert self._moves is not None
+        part, layers = division.parts[self.index], self._plan.layers
+        self._block = self._moves.block(division.size(self.index))
+        block = parameter_block(
+            state.parameters,
+            self._experiment.optimizer,
+            deterministic=self._experiment.deterministic,
+            layers=layers_of(part, layers),
+        )
+        policy = self._followed.policy
+        shard = TimedShard(self.index, block, self._experiment.workers, policy, self.recorder)
+        shard.times = self._times
+        shard.restore(state, self.clock.now, everyone=False)
+        self.shard, self._is_ready = shard, True
+        return shard
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if self._checkpoints.take(message):
@@ -207,6 +262,8 @@ class Server(Member):
             self._follow(changed(self._followed, self._experiment, message))
         elif isinstance(message, Close):
             self._inbox.put(message)
+        elif self._moves is not None and self._moves.order(message):
+            self._asked.clear()
         elif isinstance(message, ReplaceWorker):
             self.kernel.spawn(self._replace(message), "a replacement", daemon=True)
         else:
@@ -252,7 +309,7 @@ class Server(Member):
         return TorchOptimizer(asked.optimizer, asked.groups, asked.settings)
 
     def finish(self) -> None:
-        if self._is_ready:
+        if self._is_ready and (self._moves is None or self._moves.moves.shard is not None):
             now = self.clock.now
             self.shard.close(now if self._all_left_at is None else self._all_left_at)
         super().finish()
@@ -268,11 +325,20 @@ class Server(Member):
             return None if size is None else ("uint8", size)
         if isinstance(message, Probe):
             return self._probes.expected(peer, message)
+        if isinstance(message, HandOver):
+            return None if self._moves is None else self._moves.expected(peer, message)
+        if isinstance(message, WirePush) and self._moves is not None:
+            return self._moves.block_of(peer, self._block)
         return self._block if isinstance(message, WirePush | Initialize) else None
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
         messages = for_shard(received, block)
-        if messages:
+        if isinstance(received, HandOver) and self._moves is not None and block is not None:
+            self._moves.take(peer, received, block)
+        elif messages:
+            if isinstance(received, GoOver) and self._moves is not None:
+                self._moves.went_over(peer)
+                self._times.forget(received.worker)
             if isinstance(received, Pull) or (isinstance(received, WirePush) and received.timed):
                 self._note_received(peer, received, block)
             for message in messages:
@@ -359,7 +425,8 @@ class Server(Member):
 
     @property
     def _all_left(self) -> bool:
-        return self._is_ready and self.shard.live == 0
+        is_moving = self._moves is not None and self._moves.moves.is_moving
+        return self._is_ready and not is_moving and self.shard.live == 0
 
     def _send_parameters(self, peer: str) -> None:
         self.listener.send(peer, *self._snapshot())

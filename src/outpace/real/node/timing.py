@@ -115,8 +115,8 @@ class RequestTimes:
         self.count = 0  # requests that are not answered
 
     def connected(self, servers: int) -> None:
-        """Take requests to this number of servers."""
-        self._open = [{} for _ in range(servers)]
+        """Take requests to this number of servers, or to more than before."""
+        self._open += [{} for _ in range(servers - len(self._open))]
 
     def sent(
         self, what: int, server: int, iteration: int, sent_bytes: int, began: int, *, pulls: bool
@@ -225,6 +225,13 @@ class ServiceTimes:
             is_open = self._open.get(reply.worker)
             if is_open and (row := is_open.get(reply.iteration)):
                 row[_RELEASED] = now
+
+    def forget(self, worker: int) -> None:
+        """Requests of this worker are not answered any more: it asks other servers."""
+        self._last.pop(worker, None)
+        for row in self._open.pop(worker, {}).values():
+            self._rows.add(row)
+            self.count -= 1
 
     def probed(self, worker: int, number: int, size: int, began: int) -> None:
         """Add a probe that has just been answered; `began`: the answer began to be sent."""

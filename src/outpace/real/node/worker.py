@@ -10,11 +10,19 @@ from typing import Any, Final
 
 import torch
 
-from outpace.blocks.block import Block, parameters_digest, whole
+from outpace.blocks.block import Block, parameters_digest, value_of, whole
+from outpace.blocks.division import Division, size_of
+from outpace.blocks.recutting import Recut
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.scripts.redividing import Redivided
-from outpace.engine.servers import has_scheduler, returns_alone, tells_pauses, worker_program
+from outpace.engine.servers import (
+    has_scheduler,
+    returns_alone,
+    tells_pauses,
+    why_servers_stay,
+    worker_program,
+)
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
@@ -23,6 +31,7 @@ from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.membership_messages import Fenced, ServerLost, ServerReturned
 from outpace.real.net.messages import (
     PHANTOM,
+    BlockHead,
     Fetch,
     FetchState,
     OptimizerState,
@@ -33,6 +42,7 @@ from outpace.real.net.messages import (
     WirePush,
     WireReply,
 )
+from outpace.real.net.moving_messages import Divide
 from outpace.real.net.probe_messages import ProbeAnswer
 from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
@@ -50,7 +60,9 @@ from outpace.sync.messages import (
     SCHEDULER,
     Abort,
     Ack,
+    Divided,
     Done,
+    GoOver,
     Leave,
     Message,
     Pause,
@@ -63,7 +75,8 @@ from outpace.sync.messages import (
     server_name,
     size_bytes,
 )
-from outpace.sync.programs.context import Stopped
+from outpace.sync.moving.worker import DividedServers
+from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.restarted import RestartedServers
 
 _LOST_AFTER: Final = 2.0  # leases, for the coordinator to notice the loss of a server, too
@@ -106,6 +119,12 @@ class ServedWorker(WorkerProcess):
         self._times = RequestTimes(self.timing, worker)
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
         self._blocks: list[Block] = []
+        self._can_move = not why_servers_stay(experiment)
+        self._division: Division  # of the servers that there are
+        self._before: Division  # the one before it
+        self._divided: DividedServers | None = None  # if servers may join and leave
+        self._last_pushed = -1
+        self._reasked = -1  # the iteration whose pulls were repeated for a new division
         self._coins = RandomStream(
             experiment.seed, "coin", worker, lambda source, n: source.random(n)
         )
@@ -138,33 +157,37 @@ class ServedWorker(WorkerProcess):
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
         await self.start_run()
-        if not self._returns:
-            await self._train(self)
-            return
-        self.recv = self._recv
-        self._context = RestartedServers(self)
-        await self._train(self._context)
+        context: AbortableContext = self
+        if self._can_move:
+            context = self._divided = DividedServers(self, Division.of_slices(plan.slices))
+        if self._returns:
+            self.recv = self._recv
+            context = self._context = RestartedServers(context)
+        await self._train(context)
 
     def _call(self, plan: Plan) -> None:
         self._plan = plan
+        self._division = self._before = Division.of_slices(plan.slices)
         for server, endpoint in enumerate(plan.endpoints):
             name = server_name(server)
             self.servers.append(name)
             self._numbers[name] = server
             generation = plan.generations[server] if plan.generations else FIRST
-            self._connect(server, endpoint, generation)
+            self._connect(server, endpoint, generation, plan.keys[server] if plan.keys else "")
         self._times.connected(len(self.servers))
 
-    def _connect(self, server: int, endpoint: str, generation: int) -> None:
-        name, keys = server_name(server), self._plan.keys
+    def _connect(self, server: int, endpoint: str, generation: int, key: str) -> None:
+        name = server_name(server)
         self._generations[name] = generation
-        groups = self.trainer.places(server)
+        is_first = server < len(self._blocks)
+        groups = self.trainer.places(server) if is_first else []
+        head = head_of(self._blocks[server]) if is_first else None
         self._callers[name] = self.transport.call(
             name,
             endpoint,
-            keys[server] if keys else "",
+            key,
             Handlers(
-                _expect(server, self._blocks[server], groups),
+                _expect(server, head, groups, self._due),
                 partial(self._take_of, generation),
                 partial(self._lost_of, generation),
             ),
@@ -185,7 +208,15 @@ class ServedWorker(WorkerProcess):
         """Return the servers' parameters, one block per server."""
         self._ask(request)
         blocks = dict([await self._snapshots.get() for _ in self._callers])
-        return [blocks[server] for server in range(len(blocks))]
+        return self._of_program(blocks)
+
+    def _of_program(self, blocks: Mapping[int, Block]) -> list[Block]:
+        """Return the blocks that the program knows, out of those of the present servers."""
+        if self._division.number == 0:
+            return [blocks[server] for server in range(len(blocks))]
+        first = Division.of_slices(self._plan.slices)
+        values = {server: value_of(block) for server, block in blocks.items()}
+        return [Recut(first.parts[n], self._division).block(values) for n in first.servers]
 
     def _ask(self, request: Fetch | FetchState) -> None:
         """Send a request to all servers, and again to one that comes back without an answer."""
@@ -217,7 +248,8 @@ class ServedWorker(WorkerProcess):
 
     def _tell_all(self, message: Leave | Pause | Resume) -> None:
         """Tell the servers, and the scheduler if there is one."""
-        send = self.send if self._context is None else self._context.send
+        context = self._context or self._divided
+        send = self.send if context is None else context.send
         for name in self.servers + [SCHEDULER] * self._has_scheduler:
             send(name, message)
 
@@ -289,14 +321,18 @@ class ServedWorker(WorkerProcess):
         caller = self.coordinator if to == SCHEDULER else self._callers[to]
         if to in self._lost_servers or self._unread[to]:
             return  # the program repeats what is due when it knows the new process of the server
+        if isinstance(messages[0], Push):
+            self._last_pushed = messages[0].iteration
         try:
             self._send(to, caller, *messages)
+            if isinstance(messages[0], GoOver):
+                self._went_over(to)
         except WireError:
             if to not in self._lost_servers:
                 raise
 
     def _send(self, to: str, caller: Caller, *messages: Message) -> None:
-        is_free = isinstance(messages[0], Leave | Rejoin)
+        is_free = isinstance(messages[0], Leave | Rejoin | GoOver)
         self.recorder.totals.messages += 0 if is_free else len(messages)
         match messages:
             case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
@@ -306,15 +342,25 @@ class ServedWorker(WorkerProcess):
                     if isinstance(message, Push):
                         self._send_push(to, caller, message, None)
                         continue
-                    assert isinstance(message, Pull | Leave | Pause | Resume | Rejoin | Done)
+                    alone = Pull | Leave | Pause | Resume | Rejoin | Done | GoOver
+                    assert isinstance(message, alone)
                     began = monotonic_ns()
                     caller.send(message)
                     if isinstance(message, Pull) and to != SCHEDULER:
                         self._note_pull(self._numbers[to], message.iteration, began)
 
+    def _went_over(self, name: str) -> None:
+        """This worker goes on with another division, and sends nothing for this one any more."""
+        self._times.forget(self._numbers[name])
+        self._reasked = self._last_pushed
+        if self._numbers[name] not in self._division.parts:
+            self._callers.pop(name).close()
+
     def _note_pull(self, server: int, iteration: int, began: int) -> None:
         # The times of an iteration before the first one are of the process that computed it.
-        if self.is_recorded(iteration) and iteration >= (self.first_iteration or 0):
+        if iteration != self._reasked and (
+            self.is_recorded(iteration) and iteration >= (self.first_iteration or 0)
+        ):
             self._times.sent(PULL, server, iteration, 0, began, pulls=True)
 
     def _send_push(self, to: str, caller: Caller, push: Push, coin: float | None) -> None:
@@ -407,10 +453,37 @@ class ServedWorker(WorkerProcess):
             self._server_lost(server_name(message.shard))
         elif isinstance(message, ServerReturned):
             self._reconnect(message)
+        elif isinstance(message, Divide) and self._divided is not None:
+            self._divide(message)
         elif self.take_checkpoint(message):
             pass
         else:
             super()._order(peer, message, block)
+
+    def _divide(self, message: Divide) -> None:
+        """Connect to the servers that have joined, and have the program go over."""
+        if self._is_done:
+            return
+        self._before, self._division = self._division, message.division.division()
+        keys = message.keys or [""] * len(message.servers)
+        for server, endpoint, key in zip(message.servers, message.endpoints, keys, strict=True):
+            name = server_name(server)
+            if server in self._division.parts and name not in self._callers:
+                self._numbers[name] = server
+                self._connect(server, endpoint, FIRST, key)
+        self._times.connected(1 + max(self._numbers.values()))
+        self._mailbox.put(Divided(self._division))
+
+    def _due(self, server: int, division: int) -> tuple[str, int] | None:
+        """Return the block of a server in a division; only where servers join and leave."""
+        if self._divided is None:
+            return None
+        is_before = division == self._before.number  # an answer that crossed the GoOver
+        ranges = (self._before if is_before else self._division).parts.get(server)
+        if ranges is None:
+            return None
+        dtype = self._plan.dtype
+        return dtype, size_of(ranges) * (4 if dtype == PHANTOM else 1)
 
     def _server_lost(self, name: str) -> None:
         """The coordinator knows that a server is lost: send nothing to it until it is back."""
@@ -425,7 +498,9 @@ class ServedWorker(WorkerProcess):
             return  # or its plan came later, and has the new process
         self._callers[name].close(0.0)
         self._lost_servers.pop(name, None)
-        self._connect(returned.shard, returned.endpoint, returned.generation)
+        keys = self._plan.keys
+        key = keys[returned.shard] if keys else ""
+        self._connect(returned.shard, returned.endpoint, returned.generation, key)
         self._times.forget(returned.shard)
         if (request := self._fetching.get(name)) is not None:
             self._callers[name].send(request)
@@ -434,7 +509,7 @@ class ServedWorker(WorkerProcess):
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireReply):
-            if self._times.count:
+            if self._times.count and message.division == self._division.number:
                 self._times.arrived(message.shard, message.iteration, message.block.nbytes)
             self._mailbox.put(reply_of(message, block))
         elif isinstance(message, ProbeAnswer) and self._probe.take(message):
@@ -465,6 +540,8 @@ class ServedWorker(WorkerProcess):
     def _lost(self, peer: str) -> None:
         if self._is_done:  # servers may end before a worker that has reported its end
             return
+        if self._numbers[peer] not in self._division.parts:
+            return  # it has left the run
         if not self._returns:
             raise Lost(self.name, peer)
         self._lost_servers.setdefault(peer, False)
@@ -493,14 +570,17 @@ class ServedWorker(WorkerProcess):
 
 
 def _expect(
-    server: int, block: Block, groups: Groups
+    server: int,
+    head: BlockHead | None,
+    groups: Groups,
+    later: Callable[[int, int], tuple[str, int] | None],
 ) -> Callable[[str, WireMessage], tuple[str, int] | None]:
     """Return a check that accepts only blocks of this server.
 
-    groups: the pieces of a script's parameters in the server's block.
+    head: of its block at the start of the run; None: it has joined later. groups: the pieces of a
+    script's parameters in the server's block. later: returns its block in a later division.
     """
-    head = head_of(block)
-    due, lengths = (head.dtype, head.elements), lengths_of(groups)
+    due, lengths = None if head is None else (head.dtype, head.elements), lengths_of(groups)
 
     def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, OptimizerState) and message.shard == server:
@@ -509,7 +589,9 @@ def _expect(
         if isinstance(message, ProbeAnswer) and message.shard == server:
             size = message.block.elements
             return ("uint8", size) if size in SIZES else None
-        named = isinstance(message, WireReply | Snapshot) and message.shard == server
-        return due if named else None
+        if not isinstance(message, WireReply | Snapshot) or message.shard != server:
+            return None
+        found = later(server, message.division if isinstance(message, WireReply) else -1)
+        return due if found is None else found
 
     return expected

@@ -152,7 +152,14 @@ def shard_file(
 
 def read_shard(folder: Path, record: ShardRecord) -> ShardState:
     """Return the state that `write_shard` wrote. Raises OSError."""
-    found = read_tensors(folder / record.file)
+    return shard_of(record, read_tensors(folder / record.file))
+
+
+def shard_of(record: ShardRecord, found: Mapping[str, torch.Tensor]) -> ShardState:
+    """Return the state of which `shard_file` returned the record and the tensors.
+
+    Raises KeyError if a tensor is missing.
+    """
     phantom = None if record.phantom_bytes is None else Phantom(record.phantom_bytes)
 
     def sum_of(pending: PendingRecord, part: PartialSum) -> Value:

@@ -13,12 +13,14 @@ class Processes:
     """The actions of the launcher on the processes of a run.
 
     start: starts one of a generation for a worker; None: none can be started. start_server: the
-    same for a server, which begins as at the last checkpoint. kill: ends the lost one of a name.
-    count_server_loss: called with the loss of a server that comes back alone, and its name; raises
-    RunError if the run ends with it.
+    same for a server, which begins as at the last checkpoint. join_server: starts a server that
+    joins, which the coordinator hears from then on, and returns its public key. kill: ends the lost
+    one of a name. count_server_loss: called with the loss of a server that comes back alone, and
+    its name; raises RunError if the run ends with it.
     """
 
     start: Callable[[int, int], None] | None = None
     start_server: Callable[[int, int], None] | None = None
+    join_server: Callable[[int], str] | None = None
     kill: Callable[[str], None] = lambda name: None
     count_server_loss: Callable[[RunError, str], None] = lambda error, name: None

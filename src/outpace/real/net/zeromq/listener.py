@@ -64,7 +64,8 @@ class ZeroMQListener(MonitoredSocket):
         log: SparseLog,
     ) -> None:
         super().__init__(context, clock, zmq.ROUTER, session, handlers)
-        self._log, self._names = log, names
+        self._log, self._names = log, set(names)
+        self.admits: dict[str, str] = {}  # public key -> name, of those that may connect
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._generations: dict[str, int] = {}  # of peers that were replaced
@@ -122,6 +123,10 @@ class ZeroMQListener(MonitoredSocket):
             peer.refused = True
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
+
+    def admit(self, name: str, key: str) -> None:
+        self.admits[key] = name
+        self._names.add(name)
 
     def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         known = self._generations.get(name, FIRST)

@@ -43,6 +43,7 @@ class ZeroMQTransport:
         listener = ZeroMQListener(
             self._context, self._clock, self._session, handlers, address, peers, self._log
         )
+        listener.admits = self._gate.admitted
         self._open.append(listener)
         return listener
 

@@ -1,0 +1,266 @@
+"""Servers that join and leave while the training goes on: the coordinator's part.
+
+1. It plans the new division, and starts the servers that join. They get the plan and the order to
+   start, and wait for their parts.
+2. It tells all servers of the division. When all know of it, it tells the workers, and the servers
+   that they may hand pieces over (`sync.moving`).
+3. When all servers have said that they have their parts, or have none any more, those without a
+   part end.
+
+Until the second step nothing has changed: if a server that joins is lost, or does not join in time,
+it is dropped. Any later loss has all processes begin again, or ends the run. A number is never used
+for a second server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from outpace.blocks.block import Block, value_of
+from outpace.blocks.division import Division, divided_anew, moved, size_of
+from outpace.blocks.recutting import Recut
+from outpace.engine.servers import why_servers_stay
+from outpace.errors import ConfigError, RunError
+from outpace.real.coordinator.evaluation.snapshots import Snapshots
+from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.net.messages import JoinRun, Ready, StopRun
+from outpace.real.net.moving_messages import (
+    Divide,
+    DivisionBegun,
+    DivisionKnown,
+    wire_division,
+)
+from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.words import plural
+from outpace.sync.messages import WireMessage, server_name
+
+_LIMIT_S: Final = 60.0  # for the servers that join
+_MOST: Final = 1000
+
+
+class _Phase(Enum):
+    """How far a new division is."""
+
+    NONE = auto()
+    STARTING = auto()  # servers that join are awaited
+    TELLING = auto()  # all servers hear of it
+    MOVING = auto()  # the workers go over, and the parts move
+
+
+class MovingServers:
+    """The divisions of a run.
+
+    Args:
+        servers: names of the servers; changed when they join and leave.
+        has_checkpoints: True if checkpoints are taken.
+    """
+
+    def __init__(
+        self,
+        run: RunAround,
+        servers: list[str],
+        workers: list[str],
+        snapshots: Snapshots,
+        *,
+        has_checkpoints: bool,
+    ) -> None:
+        self._experiment, self._kernel, self._listener = run.experiment, run.kernel, run.listener
+        self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
+        self._observer, self._log, self._go = run.observer, run.log, run.go
+        self._ending = run.ending
+        self._servers, self._workers, self._snapshots = servers, workers, snapshots
+        self._has_checkpoints = has_checkpoints
+        plan = run.reports.plan
+        assert plan is not None
+        self._first = self.division = Division.of_slices(plan.slices)
+        self._keys = dict(enumerate(plan.keys))
+        self._endpoints = dict(enumerate(plan.endpoints))
+        self._phase, self._next = _Phase.NONE, self.division
+        self._awaited: set[str] = set()  # servers whose answer is awaited
+        self._joining: set[str] = set()  # servers that have not joined, or are not ready
+        self._new: set[str] = set()  # servers that join
+        self._highest = max(self.division.servers)
+        self._began: Time = 0
+        self._moved = self._state_bytes = 0
+        run.reports.is_part = self._is_part
+
+    @property
+    def has_moved(self) -> bool:
+        """True if servers have joined or left, or are about to."""
+        return self.division.number > 0 or self._phase in (_Phase.TELLING, _Phase.MOVING)
+
+    def scale(self, servers: int) -> str:
+        """Go on with another number of servers; return what is done, in words.
+
+        Raises:
+            ConfigError: if that cannot be.
+        """
+        present = self.division.servers
+        if why := self._why_not(servers):
+            raise ConfigError(f"servers: {why}")
+        if servers == len(present):
+            return f"the run has {plural(servers, 'server')} already"
+        joining = [self._highest + 1 + n for n in range(servers - len(present))]
+        after = [*present[: min(servers, len(present))], *joining]
+        self._next = divided_anew(self.division, after)
+        self._highest += len(joining)
+        self._new = {server_name(server) for server in joining}
+        self._joining = set(self._new)
+        self._phase, self._began = _Phase.STARTING, self._kernel.now
+        start = self._processes.join_server
+        for server in joining:
+            assert start is not None
+            self._keys[server] = start(server)
+        limit = self._kernel.now + nanoseconds(_LIMIT_S)
+        self._kernel.call_at(limit, self._give_up, self._next)
+        names = ", ".join(server_name(server) for server in joining)
+        left = ", ".join(server_name(server) for server in present if server not in after)
+        said = f"{names} will join" if joining else f"{left} will leave"
+        self._log(f"{plural(servers, 'server')}: {said}")
+        self._tell_if_ready()
+        return said
+
+    def _why_not(self, servers: int) -> str:
+        if not 1 <= servers <= _MOST:
+            return f"must be from 1 to {_MOST}, not {servers}"
+        if why := why_servers_stay(self._experiment):
+            return f"the servers of this run cannot join or leave: {why}"
+        if self._has_checkpoints:
+            return "servers of a run with checkpoint cannot join or leave yet"
+        if self._processes.join_server is None:
+            return "no server can be started: the processes of this run are started elsewhere"
+        if self._phase is not _Phase.NONE:
+            return "servers are joining or leaving already; try again when they have"
+        if self._ending() is not None or self._reports.left:
+            return "the run is about to end"
+        if servers > self.division.elements:
+            return f"{servers} servers cannot share {self.division.elements} parameters"
+        return ""
+
+    def _is_part(self, server: int, elements: int) -> bool:
+        parts = [each.parts[server] for each in (self.division, self._next) if server in each.parts]
+        return elements in map(size_of, parts)
+
+    # -- messages ------------------------------------------------------------------------
+
+    def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a server; False if it is not about moving."""
+        if isinstance(message, DivisionKnown | DivisionBegun):
+            kind = DivisionKnown if self._phase is _Phase.TELLING else DivisionBegun
+            is_due = isinstance(message, kind) and message.number == self._next.number
+            if not is_due or name not in self._awaited:
+                self._listener.refuse(name, "it answers for a division that is not awaited")
+                return True
+            self._awaited.discard(name)
+            if isinstance(message, DivisionBegun):
+                self._moved += message.moved
+                self._state_bytes += message.state
+                self._end_if_begun()
+            else:
+                self._divide_if_known()
+            return True
+        if name not in self._joining:
+            return False
+        if isinstance(message, JoinRun):
+            plan = self._reports.plan
+            assert plan is not None
+            late = msgspec.structs.replace(plan, division=self.division.number)
+            self._endpoints[int(name.rpartition("-")[2])] = message.endpoint
+            self._listener.send(name, late)
+        elif isinstance(message, Ready):
+            self._listener.send(name, self._go())
+            self._joining.discard(name)
+            self._tell_if_ready()
+        else:
+            return False
+        return True
+
+    # -- the steps -------------------------------------------------------------------------
+
+    def _tell_if_ready(self) -> None:
+        """All servers that join are there: tell all servers of the division."""
+        if self._phase is not _Phase.STARTING or self._joining:
+            return
+        if self._ending() is not None or self._reports.left:
+            self._drop("the run is about to end")
+            return
+        self._phase = _Phase.TELLING
+        self._servers += sorted(self._new)
+        self._new = set()
+        self._moved = self._state_bytes = 0
+        self._snapshots.hold()
+        for name in self._servers:
+            self._listener.send(name, self._order())
+        self._awaited = set(self._servers)
+
+    def _order(self) -> Divide:
+        servers = sorted({*self.division.servers, *self._next.servers})
+        keys = [self._keys[server] for server in servers] if self._keys else []
+        endpoints = [self._endpoints[server] for server in servers]
+        return Divide(wire_division(self._next), servers, endpoints, keys)
+
+    def _divide_if_known(self) -> None:
+        if self._awaited:
+            return
+        self._phase = _Phase.MOVING
+        self._awaited = set(self._servers)
+        for name in self._servers:
+            self._listener.send(name, DivisionKnown(self._next.number))
+        for name in self._workers:
+            self._listener.send(name, self._order())
+
+    def _end_if_begun(self) -> None:
+        if self._awaited:
+            return
+        before, after = self.division, self._next
+        self.division, self._phase = after, _Phase.NONE
+        for server in before.servers:
+            if server not in after.parts:
+                self._servers.remove(server_name(server))
+                self._leaves(server_name(server))
+        names = {server: server_name(server) for server in after.servers}
+        recut = [Recut(self._first.parts[server], after) for server in self._first.servers]
+
+        def ordered(blocks: Mapping[int, Block]) -> list[Block]:
+            values = {server: value_of(block) for server, block in blocks.items()}
+            return [each.block(values) for each in recut]
+
+        self._snapshots.follow(names, ordered)
+        took_s = seconds(self._kernel.now - self._began)
+        self._observer.divided(after, self._moved, self._state_bytes, took_s)
+        share = moved(before, after) / after.elements
+        self._log(
+            f"the run goes on with {plural(len(names), 'server')}: {share:.1%} of the parameters "
+            f"have moved, {self._state_bytes:,} bytes with the optimizer's state, in {took_s:.2f} s"
+        )
+
+    def _leaves(self, name: str) -> None:
+        """This server has handed its part over: it ends."""
+        self._listener.send(name, StopRun("its part of the parameters has moved"))
+
+    # -- losses ----------------------------------------------------------------------------
+
+    def can_drop(self, lost: Mapping[str, RunError]) -> bool:
+        """Drop lost servers that had not joined; False if other processes are lost, too."""
+        if self._phase is not _Phase.STARTING or not self._new.issuperset(lost):
+            return False
+        self._drop("; ".join(map(str, lost.values())))
+        return True
+
+    def _give_up(self, division: Division) -> None:
+        if self._phase is _Phase.STARTING and self._next is division:
+            late = ", ".join(sorted(self._joining))
+            self._drop(f"{late} did not join within {_LIMIT_S:.0f} s")
+
+    def _drop(self, why: str) -> None:
+        """Stay with the present servers."""
+        self._log(f"the number of servers stays {len(self.division.parts)}: {why}")
+        self._phase, self._next = _Phase.NONE, self.division
+        for name in self._new:
+            self._losses.goes_without(name)
+            self._processes.kill(name)
+        self._new, self._joining = set(), set()

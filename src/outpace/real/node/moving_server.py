@@ -1,0 +1,168 @@
+"""The part of a server's process in new divisions of the parameters (`sync.moving`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import torch
+
+from outpace.blocks.block import Block, whole
+from outpace.blocks.division import Division, Range, size_of
+from outpace.blocks.packing import dtype_name, packed, unpacked
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.inbox import Inbox
+from outpace.real.net.messages import PHANTOM
+from outpace.real.net.moving_messages import (
+    Divide,
+    DivisionBegun,
+    DivisionKnown,
+    HandOver,
+)
+from outpace.real.net.transport import Caller, Handlers, Listener, Transport
+from outpace.record.checkpoints.shards import ShardRecord, shard_file, shard_of
+from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.messages import Divided, Moved, WireMessage, server_name
+from outpace.sync.moving.server import Moves
+from outpace.sync.shard import Shard
+
+_MOST_STATES: Final = 64  # times the bytes of the parameters that a piece may have
+_LEAST_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a server's process has for its moves."""
+
+    index: int
+    workers: int
+    transport: Transport
+    listener: Listener
+    inbox: Inbox
+    tell: Callable[[WireMessage], None]  # the coordinator
+
+
+class ServerMoves:
+    """Announces new divisions to the server's program, and carries the pieces.
+
+    Args:
+        begin: makes a shard from its state, for this division, and puts it in the place of the
+            present one.
+    """
+
+    def __init__(
+        self,
+        around: Around,
+        division: Division,
+        shard: Shard | None,
+        dtype: str,
+        begin: Callable[[Division, ShardState], Shard],
+    ) -> None:
+        self._around, self._dtype = around, dtype
+        self.moves = Moves(
+            around.index, division, shard, around.workers, begin, self._hand, self._begun
+        )
+        self._sizes: dict[str, int] = {}  # elements of the blocks of workers that have gone over
+        self._next: Division | None = None  # the last division that was announced
+        self._peers: dict[str, tuple[str, str]] = {}  # endpoint and key of the other servers
+        self._callers: dict[str, Caller] = {}
+        self._may_hand, self._waiting = False, list[tuple[int, Moved]]()
+        self._moved = self._state_bytes = 0
+
+    def order(self, message: WireMessage) -> bool:
+        """Follow an order of the coordinator; False if it is another message."""
+        if isinstance(message, Divide):
+            self._announce(message)
+        elif isinstance(message, DivisionKnown):
+            self._may_hand = True
+            waiting, self._waiting = self._waiting, []
+            for server, moved in waiting:
+                self._hand(server, moved)
+        else:
+            return False
+        return True
+
+    def _announce(self, message: Divide) -> None:
+        around, after = self._around, message.division.division()
+        keys = message.keys or [""] * len(message.servers)
+        for server, endpoint, key in zip(message.servers, message.endpoints, keys, strict=True):
+            if server != around.index:
+                self._peers[server_name(server)] = endpoint, key
+                around.listener.admit(server_name(server), key)
+        self._next, self._may_hand = after, False
+        self._sizes.clear()  # all workers have gone over to the present division, or left
+        self._moved = self._state_bytes = 0
+        around.inbox.put(Divided(after))
+        around.tell(DivisionKnown(after.number))
+
+    # -- messages of workers and servers -----------------------------------------------
+
+    def block_of(self, peer: str, present: tuple[str, int] | None) -> tuple[str, int] | None:
+        """Return dtype and elements of a worker's next gradient.
+
+        present: of the server's part; None: it has none yet, and workers send for the next one.
+        """
+        if peer not in self._sizes and (present is not None or self._next is None):
+            return present
+        if present is None:
+            assert self._next is not None
+            return self.block(size_of(self._next.parts.get(self._around.index, ())))
+        return self.block(self._sizes[peer])
+
+    def went_over(self, peer: str) -> None:
+        """A worker has sent its GoOver."""
+        if self._next is not None:
+            self._sizes[peer] = size_of(self._next.parts.get(self._around.index, ()))
+
+    def expected(self, peer: str, message: HandOver) -> tuple[str, int] | None:
+        """Return which block may come with a piece."""
+        if peer not in self._peers:
+            return None
+        most = sum(high - low for low, high in message.ranges) * 8 * _MOST_STATES + _LEAST_BYTES
+        elements = message.block.elements
+        return ("uint8", elements) if elements <= most else None
+
+    def take(self, peer: str, message: HandOver, block: Block) -> None:
+        """Give a piece to the program. Raises ValueError, KeyError if it cannot be read."""
+        data = whole(block)
+        assert isinstance(data, torch.Tensor)
+        record = msgspec.msgpack.decode(message.record, type=ShardRecord)
+        state = shard_of(record, unpacked(message.tensors, data))
+        ranges = tuple(Range(*each) for each in message.ranges)
+        self._around.inbox.put(Moved(message.number, ranges, state))
+
+    # -- what the program does -----------------------------------------------------------
+
+    def _hand(self, server: int, moved: Moved) -> None:
+        if not self._may_hand:  # the other server may not know of this one yet
+            self._waiting.append((server, moved))
+            return
+        record, tensors = shard_file(moved.state)
+        layout = [
+            (name, list(tensor.shape), dtype_name(tensor.dtype)) for name, tensor in tensors.items()
+        ]
+        data = packed(list(tensors.values()))
+        self._moved += moved.state.parameters.nbytes
+        self._state_bytes += data.nbytes
+        ranges = [(piece.low, piece.high) for piece in moved.ranges]
+        encoded = msgspec.msgpack.encode(record)
+        self._caller(server_name(server)).send(
+            HandOver(moved.number, ranges, encoded, layout, head_of(data)), data
+        )
+
+    def _caller(self, name: str) -> Caller:
+        if name not in self._callers:
+            endpoint, key = self._peers[name]
+            # A server that is lost is the concern of the coordinator.
+            handlers = Handlers(lambda *_: None, lambda *_: None, lambda _: None)
+            self._callers[name] = self._around.transport.call(name, endpoint, key, handlers)
+        return self._callers[name]
+
+    def _begun(self, division: Division) -> None:
+        self._around.tell(DivisionBegun(division.number, self._moved, self._state_bytes))
+
+    def block(self, part_elements: int) -> tuple[str, int]:
+        """Return dtype and elements on the wire of a block with so many parameters."""
+        return self._dtype, part_elements * (4 if self._dtype == PHANTOM else 1)
