@@ -32,6 +32,7 @@ from outpace.real.net.messages import (
     StateEntry,
     WirePush,
 )
+from outpace.real.net.moving_messages import WireDivision
 from outpace.real.net.report_messages import LoggedPoint
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, Repeated, WireError
 from outpace.record.totals import Totals
@@ -87,7 +88,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         value = st.none() | st.booleans() | numbers | st.text(max_size=20)
         named = {name: values(hint) for name, hint in hints.items()}
         return st.builds(StateEntry, value=value, **named)
-    if kind in (LoggedPoint, SentFile):
+    if kind in (LoggedPoint, SentFile, WireDivision):
         hints = typing.get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
     plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}

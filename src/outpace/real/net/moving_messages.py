@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from outpace.blocks.division import Division, Range
 from outpace.errors import ProtocolError
+from outpace.real.net.checkpoint_messages import Encoded
 from outpace.real.net.messages import BlockHead, Name, Text, WirePart
 from outpace.sync.messages import Count, Index, WireMessage
 
@@ -79,7 +80,7 @@ class HandOver(WireMessage, tag="hand over"):
 
     number: Count
     ranges: list[WireRange]
-    record: bytes
+    record: Encoded
     tensors: list[tuple[Text, list[Count], Name]]
     block: BlockHead
 
