@@ -1,0 +1,149 @@
+"""Servers of real runs join and leave while the workers go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.kills.family import WORKERS, Family
+
+from outpace import ConfigError, RunError, run, simulate
+from outpace.real.control import RealControl
+from outpace.record.event_log import LOG
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+BSP = {
+    "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0, 2.0, 3.0, 1.5, 0.7], "noise": 0.1},
+    "workers": 2,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "deterministic": True,
+    "optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9},
+    "probe": False,
+    "compute": {"kind": "constant", "mean_s": 0.01},
+    "stop": {"iterations": 250},
+    "evaluate": {"every_updates": 50},
+}
+
+
+def scaling(
+    folder: Path, *steps: int, then: Callable[[], None] = lambda: None
+) -> Callable[[Any], None]:
+    """Return a control function that scales to these numbers of servers, one after the other."""
+
+    def control(control: RealControl) -> None:
+        left = list(steps)
+
+        def look() -> None:
+            if len(divided(folder)) == len(steps) - len(left) and left:
+                control.scale(servers=left.pop(0))
+                if not left:
+                    then()
+            if left:
+                control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    return control
+
+
+def divided(folder: Path) -> list[dict[str, Any]]:
+    """The fields of the log's lines about new divisions."""
+    lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return [line["fields"] for line in lines if line["event"] == "divided"]
+
+
+def test_bsp_with_servers_that_join_and_leave_ends_bitwise_as_without(tmp_path):
+    folder = tmp_path / "run"
+    result = run(BSP, folder, control=scaling(folder, 3, 1))
+    summary, undisturbed = result.summary, simulate(BSP)
+    assert summary["parameters_digest"] == undisturbed.summary["parameters_digest"]
+    assert summary["iterations"] == [250, 250]
+    assert summary["gradients_applied"] == 500
+    # The final parameters are evaluated in the order of the parameters, not of the servers.
+    last, expected = (each.metrics["train_loss"].to_pylist()[-1] for each in (result, undisturbed))
+    assert last == expected
+    first, second = divided(folder)
+    assert (first["servers"], second["servers"]) == (3, 1)
+    # 6 parameters of 8 bytes: a third for the new server, then all but a third; momentum as well.
+    assert (first["moved_bytes"], second["moved_bytes"]) == (2 * 8, 4 * 8)
+    assert (first["sent_bytes"], second["sent_bytes"]) == (2 * 16, 4 * 16)
+
+
+@pytest.mark.parametrize(
+    "sync", [{"kind": "ssp", "staleness": 2}, {"kind": "asp"}], ids=["ssp", "asp"]
+)
+def test_relaxed_strategies_lose_no_gradient_and_count_none_twice(tmp_path, sync):
+    folder, beside = tmp_path / "run", {"evaluate": {"every_updates": 50}, "checkpoint": None}
+    config = Family(sync, beside=beside).config(120)
+    summary = run(config, folder, control=scaling(folder, 4, 1, 2)).summary
+    assert [each["servers"] for each in divided(folder)] == [4, 1, 2]
+    entries = load_file(folder / "model.safetensors")
+    found = torch.stack([entries["first"], entries["second"]]) * -WORKERS
+    assert found.round(decimals=3).eq(1).all()
+    assert summary["updates_lost"] == summary["restarts"] == 0
+
+
+@linux
+def test_a_server_that_dies_before_it_has_joined_is_dropped(tmp_path):
+    folder, runs, said = tmp_path / "run", [], []
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["server-2"], signal.SIGKILL)
+
+    summary = run(
+        BSP, folder, watch=runs.append, log=said.append, control=scaling(folder, 3, then=kill)
+    ).summary
+    assert said[0] == "3 servers: server-2 will join"
+    assert said[1].startswith("the number of servers stays 2: server-2 was killed by SIGKILL")
+    assert divided(folder) == []
+    assert summary["status"] == "complete"
+    digest = simulate(BSP).summary["parameters_digest"]
+    assert summary["parameters_digest"] == digest
+
+
+@linux
+def test_the_loss_of_a_server_that_has_joined_is_said(tmp_path):
+    folder, runs = tmp_path / "run", []
+
+    def control(control: RealControl) -> None:
+        scaling(folder, 3)(control)
+
+        def look() -> None:
+            if divided(folder):
+                os.kill(runs[0].launcher.pids["server-2"], signal.SIGKILL)
+            else:
+                control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    with pytest.raises(RunError, match="server-2 was killed by SIGKILL"):
+        run(BSP, folder, watch=runs.append, control=control)
+
+
+@pytest.mark.parametrize(
+    ("changes", "servers", "why"),
+    [
+        ({"stop": {"iterations": 3}}, 0, "must be from 1 to 1000, not 0"),
+        ({"slicing": "layers", "servers": 1}, 3, "set slicing: even"),
+        ({"stop": {"iterations": 3}}, 7, "7 servers cannot share 6 parameters"),
+    ],
+)
+def test_a_number_of_servers_that_cannot_be_is_refused(tmp_path, changes, servers, why):
+    found: list[str] = []
+
+    def control(control: RealControl) -> None:
+        with pytest.raises(ConfigError, match=why) as error:
+            control.scale(servers=servers)
+        found.append(str(error.value))
+
+    run({**BSP, "stop": {"iterations": 3}, **changes}, tmp_path / "run", control=control)
+    assert len(found) == 1
