@@ -14,9 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.kills.family import WORKERS, Family
+from tests.support.saved_runs import give_up
 
 from outpace import ConfigError, RunError, run, simulate
 from outpace.real.control import RealControl
+from outpace.record.checkpoints import Checkpoints
 from outpace.record.event_log import LOG
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
@@ -108,6 +110,62 @@ def test_a_server_that_dies_before_it_has_joined_is_dropped(tmp_path):
     assert summary["status"] == "complete"
     digest = simulate(BSP).summary["parameters_digest"]
     assert summary["parameters_digest"] == digest
+
+
+@linux
+def test_after_the_loss_of_a_server_that_has_joined_all_begin_again_from_a_checkpoint(tmp_path):
+    folder, runs = tmp_path / "run", []
+    killed: list[int] = []
+
+    def control(control: RealControl) -> None:
+        if not killed:
+            scaling(folder, 3)(control)
+
+        def look() -> None:
+            if not divided(folder) or saved_servers(folder) != 3:
+                control.at(control._now() / 1e9 + 0.02, look)
+            elif not killed:
+                killed.append(runs[-1].launcher.pids["server-2"])
+                os.kill(killed[0], signal.SIGKILL)
+
+        control.at(0.1, look)
+
+    saved = {**BSP, "checkpoint": {"every_s": 0.2}, "stop": {"iterations": 160}}
+    summary = run(saved, folder, watch=runs.append, control=control).summary
+    assert killed
+    assert summary["restarts"] == 1
+    undisturbed = simulate({**BSP, "stop": {"iterations": 160}})
+    assert summary["parameters_digest"] == undisturbed.summary["parameters_digest"]
+
+
+def saved_servers(folder: Path) -> int:
+    """The servers in the newest checkpoint."""
+    newest = Checkpoints(folder).newest()
+    return 0 if newest is None else len(newest.index.shards)
+
+
+def test_a_run_whose_servers_have_moved_is_resumed_with_any_number_of_them(tmp_path):
+    folder = tmp_path / "run"
+
+    def control(control: RealControl) -> None:
+        scaling(folder, 3)(control)
+
+        def look() -> None:
+            if saved_servers(folder) == 3:
+                give_up()
+            control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    saved = {**BSP, "checkpoint": {"every_s": 0.2}, "stop": {"iterations": 160}}
+    with pytest.raises(RunError, match="that is enough"):
+        run(saved, folder, control=control)
+    newest = Checkpoints(folder).newest()
+    assert newest is not None
+    assert [len(part) for part in newest.index.owned] == [1, 1, 2]
+    summary = run(resume=folder, servers=2).summary
+    undisturbed = simulate({**BSP, "stop": {"iterations": 160}})
+    assert summary["parameters_digest"] == undisturbed.summary["parameters_digest"]
 
 
 @linux

@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Pieces
+from outpace.blocks.division import Ranges
 from outpace.record.checkpoints import Checkpoints, Index, Taken, write_shard, write_tensors
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
@@ -58,8 +59,12 @@ def save(
     layout: str = "",
     layers: tuple[int, ...] = (),
     others: dict[str, Any] | None = None,
+    ranges: tuple[Ranges, ...] = (),
 ) -> Index:
-    """Write a whole checkpoint of these shards; others: tensors of further files."""
+    """Write a whole checkpoint of these shards; others: tensors of further files.
+
+    ranges: of the shards, if they have no slices.
+    """
     folder = checkpoints.begin(number)
     written = [write_shard(folder, state, script) for state in states]
     parts = [write_tensors(folder / name, each) for name, each in (others or {}).items()]
@@ -74,7 +79,8 @@ def save(
         parts=(*(part for _, part in written), *parts),
         shards=tuple(record for record, _ in written),
         totals=Totals(iterations={0: 5, 1: 7}, loss_sum=float("nan")),
-        bounds=tuple(bounds),
+        bounds=(0, bounds[-1]) if ranges else tuple(bounds),
+        ranges=ranges,
         layers=layers or (bounds[-1],),
         layout=layout,
     )

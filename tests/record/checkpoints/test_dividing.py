@@ -4,7 +4,8 @@ import pytest
 import torch
 from tests.support.checkpoints import same, save, shard_state
 
-from outpace.blocks.block import Phantom
+from outpace.blocks.block import Phantom, whole
+from outpace.blocks.division import Division, divided_anew
 from outpace.blocks.slicing import even_slices
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoints, ScriptOptimizer
@@ -57,6 +58,30 @@ def test_parameters_and_optimizer_are_cut_anew_bit_by_bit(optimizer, tmp_path):
             assert same(state.optimizer, optimizer(part))
         save(Checkpoints(tmp_path), number, states, script, layers=(6, 3, 8))
         checkpoint = Checkpoints(tmp_path).newest()
+
+
+def test_servers_that_have_moved_are_cut_anew_bit_by_bit(tmp_path):
+    division = Division.of_slices(even_slices(TOTAL, 2))
+    for servers in ({0, 1, 2}, {0, 1, 2, 3, 4}, {0, 2, 3}):
+        division = divided_anew(division, servers)
+    places = [
+        [i for low, high in part for i in range(low, high)] for part in division.parts.values()
+    ]
+    states = [
+        shard_state(shard=shard, parameters=flat(1)[place], optimizer=adam(place))
+        for shard, place in zip(division.servers, places, strict=True)
+    ]
+    ranges = tuple(division.parts.values())
+    assert max(map(len, ranges)) > 1
+    save(Checkpoints(tmp_path), 1, states, layers=(6, 3, 8), ranges=ranges)
+    checkpoint = Checkpoints(tmp_path).newest()
+    (block,) = checkpoint.blocks()
+    assert same(whole(block), flat(1))
+    for servers in (1, 2, 3):
+        slices = even_slices(TOTAL, servers)
+        for state, part in zip(checkpoint.shard_states(slices, 2), slices, strict=True):
+            assert same(state.parameters, flat(1)[part])
+            assert same(state.optimizer, adam(part))
 
 
 def test_the_state_of_a_parameter_that_one_shard_does_not_have_yet_is_left_out(tmp_path):

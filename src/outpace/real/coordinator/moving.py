@@ -14,7 +14,7 @@ for a second server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -27,6 +27,7 @@ from outpace.engine.servers import why_servers_stay
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.messages import JoinRun, Ready, StopRun
 from outpace.real.net.moving_messages import (
     Divide,
@@ -34,11 +35,13 @@ from outpace.real.net.moving_messages import (
     DivisionKnown,
     wire_division,
 )
+from outpace.real.net.transport import FIRST
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.words import plural
 from outpace.sync.messages import WireMessage, server_name
 
 _LIMIT_S: Final = 60.0  # for the servers that join
+_LOOK_AGAIN_S: Final = 0.05
 _MOST: Final = 1000
 
 
@@ -56,7 +59,8 @@ class MovingServers:
 
     Args:
         servers: names of the servers; changed when they join and leave.
-        has_checkpoints: True if checkpoints are taken.
+        checkpoints: those of the run; None: none are taken.
+        is_recovering: returns True while a lost worker comes back.
     """
 
     def __init__(
@@ -66,14 +70,17 @@ class MovingServers:
         workers: list[str],
         snapshots: Snapshots,
         *,
-        has_checkpoints: bool,
+        checkpoints: CheckpointsOfServers | None,
+        is_recovering: Callable[[], bool],
     ) -> None:
         self._experiment, self._kernel, self._listener = run.experiment, run.kernel, run.listener
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
         self._observer, self._log, self._go = run.observer, run.log, run.go
         self._ending = run.ending
         self._servers, self._workers, self._snapshots = servers, workers, snapshots
-        self._has_checkpoints = has_checkpoints
+        self._checkpoints, self._is_recovering = checkpoints, is_recovering
+        begins_again = run.losses.begin_again_after
+        run.losses.begin_again_after = lambda name: begins_again(name) or self._begins_again
         plan = run.reports.plan
         assert plan is not None
         self._first = self.division = Division.of_slices(plan.slices)
@@ -92,6 +99,12 @@ class MovingServers:
     def has_moved(self) -> bool:
         """True if servers have joined or left, or are about to."""
         return self.division.number > 0 or self._phase in (_Phase.TELLING, _Phase.MOVING)
+
+    @property
+    def _begins_again(self) -> bool:
+        """True if all processes begin again after the loss of any."""
+        is_saved = self._checkpoints is not None and self._checkpoints.last > 0
+        return self.has_moved and is_saved and self._experiment.on_worker_loss == "restart"
 
     def scale(self, servers: int) -> str:
         """Go on with another number of servers; return what is done, in words.
@@ -129,14 +142,14 @@ class MovingServers:
             return f"must be from 1 to {_MOST}, not {servers}"
         if why := why_servers_stay(self._experiment):
             return f"the servers of this run cannot join or leave: {why}"
-        if self._has_checkpoints:
-            return "servers of a run with checkpoint cannot join or leave yet"
         if self._processes.join_server is None:
             return "no server can be started: the processes of this run are started elsewhere"
         if self._phase is not _Phase.NONE:
             return "servers are joining or leaving already; try again when they have"
         if self._ending() is not None or self._reports.left:
             return "the run is about to end"
+        if self._losses.away:
+            return f"{min(self._losses.away)} is coming back; try again when it has"
         if servers > self.division.elements:
             return f"{servers} servers cannot share {self.division.elements} parameters"
         return ""
@@ -188,11 +201,18 @@ class MovingServers:
         if self._ending() is not None or self._reports.left:
             self._drop("the run is about to end")
             return
+        if self._is_recovering() or self._losses.away:
+            # A process that begins now would not hear of the division.
+            later = self._kernel.now + nanoseconds(_LOOK_AGAIN_S)
+            self._kernel.call_at(later, lambda _: self._tell_if_ready())
+            return
         self._phase = _Phase.TELLING
         self._servers += sorted(self._new)
         self._new = set()
         self._moved = self._state_bytes = 0
         self._snapshots.hold()
+        if self._checkpoints is not None:
+            self._checkpoints.hold()
         for name in self._servers:
             self._listener.send(name, self._order())
         self._awaited = set(self._servers)
@@ -200,8 +220,18 @@ class MovingServers:
     def _order(self) -> Divide:
         servers = sorted({*self.division.servers, *self._next.servers})
         keys = [self._keys[server] for server in servers] if self._keys else []
-        endpoints = [self._endpoints[server] for server in servers]
-        return Divide(wire_division(self._next), servers, endpoints, keys)
+        plan = self._reports.plan
+        assert plan is not None
+        # Servers that have come back alone have other endpoints than at the start.
+        self._endpoints.update(enumerate(plan.endpoints))
+        generations = dict(enumerate(plan.generations))
+        return Divide(
+            wire_division(self._next),
+            servers,
+            [self._endpoints[server] for server in servers],
+            keys,
+            [generations.get(server, FIRST) for server in servers],
+        )
 
     def _divide_if_known(self) -> None:
         if self._awaited:
@@ -230,6 +260,9 @@ class MovingServers:
             return [each.block(values) for each in recut]
 
         self._snapshots.follow(names, ordered)
+        if self._checkpoints is not None:
+            self._checkpoints.follow(after)
+            self._checkpoints.release()
         took_s = seconds(self._kernel.now - self._began)
         self._observer.divided(after, self._moved, self._state_bytes, took_s)
         share = moved(before, after) / after.elements

@@ -27,6 +27,7 @@ from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
 from outpace.real.coordinator.setting import CoordinatorSetting
@@ -194,12 +195,15 @@ class Parts:
     def begin_moving(self) -> None:
         """Let servers join and leave from now on."""
         if isinstance(self.architecture, WithServers):
+            checkpoints = self.checkpoints
+            assert checkpoints is None or isinstance(checkpoints, CheckpointsOfServers)
             self.moving = MovingServers(
                 self._run_around(),
                 self.servers,
                 self.workers,
                 self.snapshots,
-                has_checkpoints=self.checkpoints is not None,
+                checkpoints=checkpoints,
+                is_recovering=lambda: self.survival.is_recovering,
             )
 
     def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:

@@ -41,13 +41,15 @@ class Divide(WireMessage, tag="divide"):
     answer with DivisionKnown, and later with DivisionBegun. Workers hear of it when all servers
     know of it.
 
-    endpoints, keys: of all these servers, which are `servers`; keys are empty if insecure.
+    endpoints, keys, generations: of all these servers, which are `servers`; keys are empty if
+    insecure.
     """
 
     division: WireDivision
     servers: list[Index]
     endpoints: list[Text]
     keys: list[Text]
+    generations: list[Count]
 
 
 class DivisionKnown(WireMessage, tag="division known"):

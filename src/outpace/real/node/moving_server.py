@@ -21,7 +21,7 @@ from outpace.real.net.moving_messages import (
     DivisionKnown,
     HandOver,
 )
-from outpace.real.net.transport import Caller, Handlers, Listener, Transport
+from outpace.real.net.transport import FIRST, Caller, Handlers, Listener, Transport
 from outpace.record.checkpoints.shards import ShardRecord, shard_file, shard_of
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Divided, Moved, WireMessage, server_name
@@ -66,7 +66,8 @@ class ServerMoves:
         )
         self._sizes: dict[str, int] = {}  # elements of the blocks of workers that have gone over
         self._next: Division | None = None  # the last division that was announced
-        self._peers: dict[str, tuple[str, str]] = {}  # endpoint and key of the other servers
+        # Endpoint, key and generation of the other servers.
+        self._peers: dict[str, tuple[str, str, int]] = {}
         self._callers: dict[str, Caller] = {}
         self._may_hand, self._waiting = False, list[tuple[int, Moved]]()
         self._moved = self._state_bytes = 0
@@ -87,10 +88,15 @@ class ServerMoves:
     def _announce(self, message: Divide) -> None:
         around, after = self._around, message.division.division()
         keys = message.keys or [""] * len(message.servers)
-        for server, endpoint, key in zip(message.servers, message.endpoints, keys, strict=True):
-            if server != around.index:
-                self._peers[server_name(server)] = endpoint, key
-                around.listener.admit(server_name(server), key)
+        known = zip(message.servers, message.endpoints, keys, message.generations, strict=True)
+        for server, endpoint, key, generation in known:
+            name = server_name(server)
+            if server == around.index:
+                continue
+            around.listener.admit(name, key)
+            if generation > self._peers.get(name, ("", "", FIRST))[2]:
+                around.listener.replace(name, generation)
+            self._peers[name] = endpoint, key, generation
         self._next, self._may_hand = after, False
         self._sizes.clear()  # all workers have gone over to the present division, or left
         self._moved = self._state_bytes = 0
@@ -154,10 +160,12 @@ class ServerMoves:
 
     def _caller(self, name: str) -> Caller:
         if name not in self._callers:
-            endpoint, key = self._peers[name]
+            endpoint, key, generation = self._peers[name]
             # A server that is lost is the concern of the coordinator.
             handlers = Handlers(lambda *_: None, lambda *_: None, lambda _: None)
-            self._callers[name] = self._around.transport.call(name, endpoint, key, handlers)
+            self._callers[name] = self._around.transport.call(
+                name, endpoint, key, handlers, generation
+            )
         return self._callers[name]
 
     def _begun(self, division: Division) -> None:

@@ -196,10 +196,11 @@ class Server(Member):
         self._is_ready = True
         for name in self._want_initial:
             self._send_parameters(name)
+        self._let_move(Division.of_slices(plan.slices), self.shard)
         await self.start_run()
         if saved is not None:
             self.shard.restore(saved, self.clock.now, everyone=not self._is_alone)
-        self._start_program(Division.of_slices(plan.slices), self.shard)
+        self._start_program()
         for at, server, policy in experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
@@ -209,8 +210,9 @@ class Server(Member):
 
     async def _serve_others(self, plan: Plan) -> None:
         """Join a run that goes on: wait for the parts of other servers."""
+        self._let_move(Division(plan.division, {}), None)
         await self.start_run()
-        self._start_program(Division(plan.division, {}), None)
+        self._start_program()
         await self._send_snapshots()
 
     async def _send_snapshots(self) -> None:
@@ -221,7 +223,8 @@ class Server(Member):
             else:
                 self._asked[read.version] = read.request
 
-    def _start_program(self, division: Division, shard: TimedShard | None) -> None:
+    def _let_move(self, division: Division, shard: TimedShard | None) -> None:
+        """Take part in new divisions, if servers may join and leave."""
         experiment = self._experiment
         if not why_servers_stay(experiment):
             around = Around(
@@ -233,8 +236,10 @@ class Server(Member):
                 self.coordinator.send,
             )
             self._moves = ServerMoves(around, division, shard, self._plan.dtype, self._begin)
+
+    def _start_program(self) -> None:
         moves = None if self._moves is None else self._moves.moves
-        program = server_program(experiment, self._checkpoints.cuts, moves)
+        program = server_program(self._experiment, self._checkpoints.cuts, moves)
         self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
 
     def _begin(self, division: Division, state: ShardState) -> TimedShard:

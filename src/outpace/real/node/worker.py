@@ -156,10 +156,10 @@ class ServedWorker(WorkerProcess):
             self.redivided = Redivided(plan.before, plan.places)
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
-        await self.start_run()
         context: AbortableContext = self
-        if self._can_move:
+        if self._can_move:  # before the first order about it
             context = self._divided = DividedServers(self, Division.of_slices(plan.slices))
+        await self.start_run()
         if self._returns:
             self.recv = self._recv
             context = self._context = RestartedServers(context)

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from outpace.blocks.block import Phantom, Value, whole
+from outpace.blocks.division import Range, shared
 from outpace.optim import OptimizerState
 from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import read_shard, without_tensors
 from outpace.sync.checkpoint.state import ShardState, gaps
+from outpace.sync.moving.states import piece_of
 
 
 def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers: int) -> ShardState:
@@ -26,11 +28,7 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
 
     Reads only the files of shards that have a piece of this slice.
     """
-    found = [
-        (place, read_shard(folder, record))
-        for place, record in zip(index.slices, index.shards, strict=True)
-        if _length(_overlap(place, part)) > 0
-    ]
+    found = _pieces(folder, index, part)
     records, before = index.shards, index.workers
     clock = max(record.clock for record in records)
     if workers == before:
@@ -51,6 +49,20 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
         parameters=_parameters(index, found, part),
         optimizer=_optimizer(index, found, part),
     )
+
+
+def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardState]]:
+    """Return the slices that overlap with this one, ascending, each with its piece of a state."""
+    wanted, found = (Range(part.start, part.stop),), []
+    for owned, record in zip(index.owned, index.shards, strict=True):
+        pieces = [piece for piece in owned if shared((piece,), wanted)]
+        if not pieces:
+            continue
+        state = read_shard(folder, record)
+        for piece in pieces:
+            alone = state if len(owned) == 1 else piece_of(state, owned, [piece])
+            found.append((slice(piece.low, piece.high), alone))
+    return sorted(found, key=lambda each: each[0].start)
 
 
 def lost(index: Index, is_divided: bool) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outpace.blocks.division import Division, Range, Ranges
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.shards import ShardRecord
 from outpace.record.checkpoints.tensors import Part, write_bytes
@@ -34,6 +35,8 @@ class Taken(msgspec.Struct, kw_only=True):
             model remembers, and gradients that it has accumulated. Empty if they have nothing.
         totals: of the run until now.
         bounds: of the shards' slices of the flat parameters: 0, the end of the first slice, ...
+        ranges: of the flat parameters that each shard has, if servers have joined or left;
+            `bounds` is then that of all parameters. Empty: each shard has a slice.
         layers: number of elements of each parameter tensor, in order.
         layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
         recovery: of the run until now.
@@ -56,6 +59,7 @@ class Taken(msgspec.Struct, kw_only=True):
     ended: tuple[int, ...] = ()
     anew: tuple[int, ...] = ()
     costs: dict[str, Any] = {}
+    ranges: tuple[tuple[Range, ...], ...] = ()
 
     @property
     def workers(self) -> int:
@@ -64,8 +68,13 @@ class Taken(msgspec.Struct, kw_only=True):
 
     @property
     def slices(self) -> list[slice]:
-        """Each shard's slice of the flat parameters."""
+        """The slices of the flat parameters that `Checkpoint.blocks` returns."""
         return [slice(low, high) for low, high in pairwise(self.bounds)]
+
+    @property
+    def owned(self) -> tuple[Ranges, ...]:
+        """Each shard's part of the flat parameters."""
+        return self.ranges or tuple((Range(low, high),) for low, high in pairwise(self.bounds))
 
 
 class Index(Taken, kw_only=True):
@@ -129,10 +138,15 @@ def _problem(index: Index) -> str:
     names = [*(part.file for part in index.parts), *(record.file for record in records)]
     if any(Path(name).name != name for name in names):
         return "it names a file outside of its folder"
-    if not index.shards or len(index.bounds) != len(index.shards) + 1:
+    slices = len(index.ranges) or len(index.bounds) - 1
+    if not index.shards or slices != len(index.shards):
         return "it has not as many slices as servers"
     if list(index.bounds) != sorted(index.bounds) or index.bounds[0] != 0:
         return "its slices are not in order"
+    if index.ranges:
+        division = Division(0, dict(enumerate(index.ranges)))
+        if division.problem() or index.bounds != (0, division.elements):
+            return "its ranges are not those of all parameters"
     if any(len(shard.watermarks) != index.workers for shard in index.shards):
         return "its servers have not as many workers"
     return ""

@@ -11,6 +11,8 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Phantom, Value
+from outpace.blocks.division import Division, Range
+from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
@@ -74,8 +76,12 @@ class Checkpoint:
         return read_tensors(self.path / file) if is_there else {}
 
     def blocks(self) -> list[Value]:
-        """Return the parameters of each shard. Raises OSError."""
+        """Return the parameters, in the slices of the index. Raises OSError."""
         found = [read_parameters(self.path, record) for record in self.index.shards]
+        if self.index.ranges:
+            division = Division(0, dict(enumerate(self.index.ranges)))
+            everything = Recut((Range(0, division.elements),), division)
+            return [everything.block(dict(enumerate(found)))]
         # Behind those of a script without servers are the model buffers that workers average.
         sizes = [part.stop - part.start for part in self.index.slices]
         return [
@@ -135,4 +141,6 @@ class Checkpoint:
 
     def _is_divided(self, slices: Sequence[slice], workers: int) -> bool:
         """True if the states do not fit these servers and workers as they are."""
-        return list(slices) != self.index.slices or workers != self.index.workers
+        if self.index.ranges or workers != self.index.workers:
+            return True
+        return list(slices) != self.index.slices

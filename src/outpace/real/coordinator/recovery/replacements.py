@@ -95,6 +95,11 @@ class Replacements:
         )
         return self.returning
 
+    @property
+    def is_recovering(self) -> bool:
+        """True while a lost worker comes back."""
+        return any(map(self._members.is_coming_back, self._numbers.values()))
+
     # -- losses ------------------------------------------------------------------------
 
     def take_losses(self, lost: Mapping[str, RunError]) -> bool:

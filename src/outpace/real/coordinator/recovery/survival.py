@@ -63,6 +63,11 @@ class Survival:
         """The training begins. replacements: None if no worker can come back alone."""
         self._has_begun, self._replacements = True, replacements
 
+    @property
+    def is_recovering(self) -> bool:
+        """True while a lost worker comes back."""
+        return self._replacements is not None and self._replacements.is_recovering
+
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a process that comes back."""
         return self._replacements is not None and self._replacements.take(name, message)

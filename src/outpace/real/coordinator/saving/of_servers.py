@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from outpace.blocks.division import Division
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -29,11 +30,22 @@ class CheckpointsOfServers(Checkpoints):
         self._servers = {server_name(n): n for n in range(experiment.servers)}
         planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
         super().__init__(run, self._servers, planner, "servers")
+        self._division: Division | None = None  # once servers have joined or left
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:
             done = resume.totals.iterations
             self._others = [n - done.get(worker, 0) for worker, n in enumerate(resume.first)]
+
+    def follow(self, division: Division) -> None:
+        """Save these servers from now on; no checkpoint may be open."""
+        self._division = division
+        before = set(self._servers.values())
+        self._servers.clear()
+        self._servers.update({server_name(each): each for each in division.servers})
+        self._planner.join(division.servers)
+        for server in before.difference(division.servers):
+            self._planner.leave(server)
 
     def relax(self) -> None:
         super().relax()
@@ -66,7 +78,7 @@ class CheckpointsOfServers(Checkpoints):
 
     def _taken(self, present: Open) -> Taken:
         assert self._plan is not None
-        parts = [present.parts[server] for server in range(len(self._servers))]
+        parts = [present.parts[server] for server in sorted(self._servers.values())]
         records = tuple(saved.record for _, saved in parts)
         totals = Totals()
         for name, reported in self._totals_of.items():
@@ -76,6 +88,8 @@ class CheckpointsOfServers(Checkpoints):
             most = 1 + max(record.watermarks[worker] for record in records) - others
             reported_count = totals.iterations.get(worker, 0)
             totals.iterations[worker] = min(reported_count, most) if self._passes_over else most
+        division = self._division
+        ranges = [] if division is None else [division.parts[each] for each in division.servers]
         return Taken(
             number=present.number,
             now=0 if present.at_start else max(part.now for part, _ in parts),
@@ -83,6 +97,7 @@ class CheckpointsOfServers(Checkpoints):
             parts=tuple(saved.part for _, saved in parts),
             shards=records,
             totals=totals,
-            bounds=tuple(self._plan.bounds),
+            bounds=tuple(self._plan.bounds if division is None else (0, division.elements)),
             layers=tuple(self._plan.layers),
+            ranges=() if division is None or len(records) == 1 else tuple(ranges),
         )
