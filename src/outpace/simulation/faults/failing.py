@@ -302,11 +302,15 @@ class FailingRun(VirtualRun):
 
     def _goodput(self) -> float | None:
         """Return the gradients per second, over those of the same run without failures."""
-        done = max(self.totals.iterations.values(), default=0)
-        rate = undisturbed_rate(self.experiment, self._workload, self.kernel.now, done)
+        rate = self._undisturbed_rate()
         now_s = seconds(self.kernel.now)
         in_result = self.totals.applied - self._costs.gradients_lost
         return max(0, in_result) / now_s / rate if rate and now_s else None
+
+    def _undisturbed_rate(self) -> float | None:
+        """Return the gradients per second of the same run without failures, if they are known."""
+        done = max(self.totals.iterations.values(), default=0)
+        return undisturbed_rate(self.experiment, self._workload, self.kernel.now, done)
 
     def times(self, host_s: float) -> dict[str, Any]:
         return {**super().times(host_s), "faults": self._costs.summary()}

@@ -15,12 +15,14 @@ from outpace.simulation.faults.processes import Process, computed
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.faults.scripts.beginning_again import BeginAgain
 from outpace.simulation.faults.scripts.saving import KeptScriptPeerSaving
+from outpace.simulation.faults.scripts.undisturbed import Iterations, rate_of_steps
 from outpace.simulation.scripts.collectives.run import (
     FollowedIteration,
     FollowedSimulation,
     FollowedWorker,
 )
 from outpace.simulation.scripts.collectives.saving import FollowedSaving
+from outpace.simulation.scripts.messages import FromScript
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
@@ -39,6 +41,7 @@ class FailingFollowedSimulation(BeginAgain, FollowedSimulation):
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
         self._kept_saving: KeepsLast | None = None
+        self.messages = [Iterations() for _ in range(experiment.workers)]
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
@@ -78,8 +81,15 @@ class FailingFollowedSimulation(BeginAgain, FollowedSimulation):
         self._warn_of_anew(kept)
         self._start()
 
-    def _goodput(self) -> float | None:
-        return None  # the times of buckets beside a backward pass are known from the script only
+    def _undisturbed_rate(self) -> float | None:
+        have_ended = len(self._finished) == len(self.workers)
+        return rate_of_steps(
+            self.experiment,
+            self._workload.first,
+            self.messages,
+            self.kernel.now,
+            have_ended=have_ended,
+        )
 
 
 class FailingFollowedWorker(FollowedWorker):
@@ -90,11 +100,18 @@ class FailingFollowedWorker(FollowedWorker):
     ) -> None:
         super().__init__(run, process, first)
         self._failing, self._life = run, life
+        self._messages = run.messages[self.number]
+        self._messages.begin(first)
 
     async def run(self) -> None:
         await super().run()
         self._life.has_finished = True
         self._failing.has_finished(self.number)
+
+    def _receive(self) -> FromScript:
+        message = super()._receive()
+        self._messages.add(message)
+        return message
 
     def _duration_s(self) -> float:
         self._life.computing = self.iteration, self._kernel.now

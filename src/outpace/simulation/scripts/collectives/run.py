@@ -23,7 +23,7 @@ from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.messages import Awaits, Joined, Reaches
 from outpace.simulation.scripts.collectives.saving import FollowedSaving
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
-from outpace.simulation.scripts.messages import Computes, Left, Stepped
+from outpace.simulation.scripts.messages import Computes, FromScript, Left, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.service_times import times_of
@@ -202,7 +202,7 @@ class FollowedWorker:
         """Follow the script until it leaves the run."""
         self._run.goes_on(self.number)
         while True:
-            message: Any = self._process.receive()
+            message: Any = self._receive()
             if isinstance(message, Left):
                 break
             if isinstance(message, Computes):
@@ -219,6 +219,10 @@ class FollowedWorker:
             else:
                 raise AssertionError(f"{worker_name(self.number)} sent {message}")
         self._run.left(self.number)
+
+    def _receive(self) -> FromScript:
+        """Return the next message of the script."""
+        return self._process.receive()
 
     async def _begin(self, evaluated: bool) -> FollowedIteration:
         """Begin an iteration, after an evaluation that takes time."""
