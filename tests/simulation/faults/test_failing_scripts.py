@@ -102,6 +102,10 @@ def test_a_script_that_keeps_nothing_begins_anew_and_is_warned_of():
         found = failing(crash(0.75, server=1), **changes)
     # In iteration 7, of which the checkpoint has the first six, both had computed seven.
     assert (found.summary["iterations"], found.summary["updates_lost"]) == ([9, 9], 2)
+    with pytest.warns(OutpaceWarning, match="scripts of worker-0, worker-1 begin anew"):
+        found = failing(crash(0.75, server=1), crash(1.42, server=0), **changes)
+    # Saved is still what was saved before; at 1.43 s both had computed another one since.
+    assert (found.summary["iterations"], found.summary["updates_lost"]) == ([9, 9], 2 + 2)
 
 
 def test_without_checkpoints_the_others_go_on_without_a_script_that_died():

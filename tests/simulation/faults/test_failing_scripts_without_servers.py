@@ -14,7 +14,6 @@ import outpace
 from outpace.errors import OutpaceWarning, RunError
 
 SAVED = {"checkpoint": {"every_updates": 3}}
-RECOVERY = {"detected_s": 0.01, "worker_s": 0.3, "servers_s": 0.5, "lease_s": 5.0}
 CONFIG = {
     "task": {"kind": "script", "path": str(SCRIPTS / "kept.py")},  # 9 iterations
     "workers": 2,
@@ -41,12 +40,16 @@ RELAXED = {
 }
 
 
+SILENCES = ("pause", 3.6), ("partition", 5.3)
+
+
 def crash(at_s, worker):
     return {"at_s": at_s, "kind": "crash", "worker": worker}
 
 
-def failing(*schedule, out=None, **changes):
-    faults = {"schedule": list(schedule), "recovery": RECOVERY}
+def failing(*schedule, out=None, lease_s=5.0, **changes):
+    recovery = {"detected_s": 0.01, "worker_s": 0.3, "servers_s": 0.5, "lease_s": lease_s}
+    faults = {"schedule": list(schedule), "recovery": recovery}
     return outpace.simulate({**CONFIG, **changes, "faults": faults}, out)
 
 
@@ -117,16 +120,18 @@ def test_no_sample_is_lost_or_counts_twice_whatever_fails(kind):
     task = {"kind": "script", "path": str(SCRIPTS / "counted.py")}  # 30 iterations
     faults = random_faults(5, workers=2, servers=0, until_s=2.5)
     faults += [crash(0.72, 1), crash(2.9, 0)]
+    faults += [{"kind": kind, "at_s": at, "worker": 1, "for_s": 0.8} for kind, at in SILENCES]
     found = failing(
         *faults,
         task=task,
         sync=RELAXED[kind],
         network={"latency_s": 0.02},  # averages take a part of an iteration
         checkpoint={"every_s": 0.45},
+        lease_s=0.5,  # both are lost
     )
     counts = found.parameters["counts"]
     assert counts.allclose(counts.new_full((), -1.0), rtol=0, atol=1e-5)
-    assert found.summary["restarts"] >= 2
+    assert found.summary["restarts"] >= 4
     assert (found.summary["iterations"], found.summary["gradients_applied"]) == ([30, 30], 60)
     assert found.summary["updates_lost"] == 0
 
@@ -143,7 +148,8 @@ def test_optimizers_of_a_class_that_only_the_script_knows_go_back_too():
 
 
 def test_a_resumed_script_meets_the_failures_that_are_to_come(tmp_path, monkeypatch):
-    faults = {"schedule": [crash(0.25, 0), crash(1.35, 1)], "recovery": RECOVERY}
+    recovery = {"detected_s": 0.01, "worker_s": 0.3, "servers_s": 0.5}
+    faults = {"schedule": [crash(0.25, 0), crash(1.35, 1)], "recovery": recovery}
     config = {**CONFIG, **SAVED, "faults": faults}
     with monkeypatch.context() as patch:
         killed_after(2, patch)  # after iteration 3, at 0.25 + 0.51 + 0.3 s
@@ -190,7 +196,8 @@ def test_a_script_with_collectives_of_its_own_cannot_lose_a_process(tmp_path):
 
 
 def test_a_comparison_of_a_script_shows_what_failures_cost():
-    faults = {"schedule": [crash(0.55, 1)], "recovery": RECOVERY}
+    recovery = {"detected_s": 0.01, "servers_s": 0.5}
+    faults = {"schedule": [crash(0.55, 1)], "recovery": recovery}
     variants = [{"name": kind, "sync": {"kind": kind}} for kind in ("ssgd", "psgd")]
     config = {**CONFIG, **SAVED, "faults": faults, "variants": variants}
     del config["sync"]
