@@ -1,5 +1,5 @@
 """The command line: outpace simulate | compare | sweep | advise | run | serve | worker |
-calibrate | explain | status | report | export | runtimes | examples.
+calibrate | explain | status | scale | report | export | runtimes | examples.
 
 Exit codes: 0 for success; 1 if a run failed; 2 if the input was wrong and nothing was started;
 130 after Ctrl-C, SIGTERM or SIGHUP; the folder is then complete and marked partial.
@@ -24,6 +24,7 @@ from outpace.cli import (
     reports,
     runs,
     runtimes,
+    scale,
     status,
     sweeps,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "reports",
     "runs",
     "runtimes",
+    "scale",
     "status",
     "sweeps",
 ]

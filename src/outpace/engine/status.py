@@ -42,7 +42,8 @@ class StatusFile:
         self, folder: Path, command: Command, experiment: Experiment, events: EventLog
     ) -> None:
         self.events = events
-        self._folder, self._command, self._experiment = folder, command, experiment
+        self.folder = folder
+        self._command, self._experiment = command, experiment
         self._since, self._host = time.time(), socket.gethostname()
         self._known = deque[tuple[float, int]](maxlen=_WINDOW)  # seconds, gradients
         self._has_warned = False
@@ -80,7 +81,7 @@ class StatusFile:
             resumed_from=recovery.resumed_from,
         )
         try:
-            write_status(self._folder, status)
+            write_status(self.folder, status)
         except OSError as error:
             if not self._has_warned:
                 warn(f"cannot write {error.filename}: {error.strerror}; the run goes on without it")

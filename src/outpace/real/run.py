@@ -37,6 +37,7 @@ from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher
 from outpace.real.process.suspending import suspended_together
 from outpace.real.quality import Quality
+from outpace.real.scaling import ScaleRequests
 from outpace.real.training import Training, script_used
 from outpace.real.unrepeated import Unrepeated
 from outpace.record.event_log import EventLog
@@ -116,6 +117,7 @@ class RealRun:
             if status is None
             else StatusOfRun(status, self._recovery, self._noting.generations)
         )
+        self._requests = None if status is None else ScaleRequests(status.folder)
         self._quality = Quality(experiment, training, resume)
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
@@ -233,6 +235,8 @@ class RealRun:
             self._noting.launched(len(started))
             if self._status is not None:
                 self._status.attach(self.coordinator)
+            if self._requests is not None:
+                self._requests.attach(self.coordinator)
             if self._watch is not None:
                 self._watch(self)
             try:

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
+from outpace.real.coordinator.moving import Told
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.messages import StopRun
@@ -87,8 +88,10 @@ class Coordinator:
         """Tell the workers to stop; from now on waiting for them has a limit."""
         self._ending.stop(reason)
 
-    def scale_servers(self, servers: int) -> str:
+    def scale_servers(self, servers: int, told: Told | None = None) -> str:
         """Go on with another number of servers; return what is done, in words.
+
+        told: called when the run goes on with them, or stays as it is.
 
         Raises:
             ConfigError: if that cannot be.
@@ -96,7 +99,7 @@ class Coordinator:
         moving = self._parts.moving
         if moving is None:
             raise ConfigError("servers: the training has not begun, or has no servers")
-        return moving.scale(servers)
+        return moving.scale(servers, told)
 
     def close(self) -> None:
         self._parts.close()

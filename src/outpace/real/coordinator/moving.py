@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -43,6 +43,12 @@ from outpace.sync.messages import WireMessage, server_name
 _LIMIT_S: Final = 60.0  # for the servers that join
 _LOOK_AGAIN_S: Final = 0.05
 _MOST: Final = 1000
+
+
+class Told(Protocol):
+    """Is told of the end of a change."""
+
+    def __call__(self, *, is_done: bool, text: str) -> None: ...
 
 
 class _Phase(Enum):
@@ -93,6 +99,7 @@ class MovingServers:
         self._highest = max(self.division.servers)
         self._began: Time = 0
         self._moved = self._state_bytes = 0
+        self._told: Told | None = None  # waits for the end of the present change
         run.reports.is_part = self._is_part
 
     @property
@@ -106,8 +113,10 @@ class MovingServers:
         is_saved = self._checkpoints is not None and self._checkpoints.last > 0
         return self.has_moved and is_saved and self._experiment.on_worker_loss == "restart"
 
-    def scale(self, servers: int) -> str:
+    def scale(self, servers: int, told: Told | None = None) -> str:
         """Go on with another number of servers; return what is done, in words.
+
+        told: called when the run goes on with them, or stays as it is.
 
         Raises:
             ConfigError: if that cannot be.
@@ -116,14 +125,17 @@ class MovingServers:
         if why := self._why_not(servers):
             raise ConfigError(f"servers: {why}")
         if servers == len(present):
-            return f"the run has {plural(servers, 'server')} already"
+            said = f"the run has {plural(servers, 'server')} already"
+            if told is not None:
+                told(is_done=True, text=said)
+            return said
         joining = [self._highest + 1 + n for n in range(servers - len(present))]
         after = [*present[: min(servers, len(present))], *joining]
         self._next = divided_anew(self.division, after)
         self._highest += len(joining)
         self._new = {server_name(server) for server in joining}
         self._joining = set(self._new)
-        self._phase, self._began = _Phase.STARTING, self._kernel.now
+        self._phase, self._began, self._told = _Phase.STARTING, self._kernel.now, told
         start = self._processes.join_server
         for server in joining:
             assert start is not None
@@ -266,10 +278,17 @@ class MovingServers:
         took_s = seconds(self._kernel.now - self._began)
         self._observer.divided(after, self._moved, self._state_bytes, took_s)
         share = moved(before, after) / after.elements
-        self._log(
+        said = (
             f"the run goes on with {plural(len(names), 'server')}: {share:.1%} of the parameters "
             f"have moved, {self._state_bytes:,} bytes with the optimizer's state, in {took_s:.2f} s"
         )
+        self._log(said)
+        self._tell(is_done=True, text=said)
+
+    def _tell(self, *, is_done: bool, text: str) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            told(is_done=is_done, text=text)
 
     def _leaves(self, name: str) -> None:
         """This server has handed its part over: it ends."""
@@ -291,7 +310,9 @@ class MovingServers:
 
     def _drop(self, why: str) -> None:
         """Stay with the present servers."""
-        self._log(f"the number of servers stays {len(self.division.parts)}: {why}")
+        said = f"the number of servers stays {len(self.division.parts)}: {why}"
+        self._log(said)
+        self._tell(is_done=False, text=said)
         self._phase, self._next = _Phase.NONE, self.division
         for name in self._new:
             self._losses.goes_without(name)

@@ -1,0 +1,62 @@
+"""Asks a run that goes on for another number of servers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from outpace.errors import ConfigError, RunError
+from outpace.record.checkpoints.lock import holder
+from outpace.record.requests import Answer, Asked, ScaleRequest
+from outpace.record.status import read_status
+
+_LOOK_EVERY_S: Final = 0.1
+
+
+def scaled(run: Path, *, servers: int | None = None, limit_s: float) -> str:
+    """Have a run go on with another number of servers; return what was done, in words.
+
+    Args:
+        run: its folder.
+        limit_s: seconds to wait until it is done.
+
+    Raises:
+        ConfigError: if no real run goes on in the folder, or it refuses.
+        RunError: if it ended meanwhile, or it was not done in time.
+    """
+    _require_real_run(run)
+    asked, end = Asked(run, ScaleRequest(servers=servers)), time.monotonic() + limit_s
+    try:
+        while (answer := asked.answer()) is None:
+            if holder(run) is None:
+                raise RunError(f"{run}: the run ended before the number of servers had changed")
+            if time.monotonic() >= end:
+                raise RunError(
+                    f"{run}: it was not done within {limit_s:g} s. Each worker goes over when it "
+                    f"has ended its iteration; outpace status {run} says how far they are"
+                )
+            time.sleep(_LOOK_EVERY_S)
+    finally:
+        asked.close()
+    return _done(run, answer)
+
+
+def _done(run: Path, answer: Answer) -> str:
+    if not answer.is_done:
+        raise ConfigError(f"{run}: {answer.text}")
+    return f"{run}: {answer.text}"
+
+
+def _require_real_run(run: Path) -> None:
+    if not run.is_dir():
+        raise ConfigError(f"{run} is not the folder of a run: there is no such folder")
+    try:
+        is_held = holder(run) is not None
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from error
+    if not is_held:
+        raise ConfigError(f"{run}: no run goes on there; outpace status {run} says how it ended")
+    status = read_status(run)
+    if status is not None and status.command == "simulate":
+        raise ConfigError(f"{run}: it is a simulation, and only real runs can be scaled")

@@ -1,0 +1,90 @@
+"""outpace scale: a run that goes on is asked for another number of servers."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+from tests.real.test_moving_servers import BSP
+from tests.support.command import refused
+
+from outpace import ConfigError, RunError, run, simulate
+from outpace.experiment.scaling import scaled
+from outpace.record.checkpoints import RunLock
+from outpace.record.requests import Answer, Asked, Requests, ScaleRequest
+from outpace.record.status import read_status
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{}/missing", "--servers", "2"], "is not the folder of a run"),
+        (["{}", "--servers", "2"], "no run goes on there"),
+        (["{}"], "--servers"),
+        (["{}", "--servers", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_the_command_says_what_is_wrong(tmp_path, capsys, arguments, words):
+    given = [each.format(tmp_path) for each in arguments]
+    assert words in refused(capsys, "scale", *given)
+
+
+def test_a_run_that_goes_on_has_the_servers_that_were_asked_for(tmp_path):
+    folder, said = tmp_path / "run", []
+
+    def ask() -> None:
+        for servers in (3, 3, 7, 1):
+            try:
+                said.append(scaled(folder, servers=servers, limit_s=60.0))
+            except (ConfigError, RunError) as error:
+                said.append(str(error))
+        found = read_status(folder)
+        assert found is not None
+
+    thread = threading.Thread(target=ask)
+    result = run(
+        {**BSP, "stop": {"iterations": 400}}, folder, control=lambda _: thread.start()
+    )
+    thread.join(60)
+    assert len(said) == 4
+    assert said[0].startswith(f"{folder}: the run goes on with 3 servers: 33.3% of the parameters")
+    assert said[1] == f"{folder}: the run has 3 servers already"
+    assert said[2] == f"{folder}: servers: 7 servers cannot share 6 parameters"
+    assert said[3].startswith(f"{folder}: the run goes on with 1 server: 66.7% of the parameters")
+    expected = simulate({**BSP, "stop": {"iterations": 400}}).summary["parameters_digest"]
+    assert result.summary["parameters_digest"] == expected
+    assert not list(folder.glob("scale-*"))
+
+
+def test_a_request_that_is_not_answered_has_a_limit_and_leaves_nothing(tmp_path):
+    with RunLock(tmp_path), pytest.raises(RunError, match=r"not done within 0\.05 s"):
+        scaled(tmp_path, servers=2, limit_s=0.05)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+
+
+def test_each_request_is_taken_once_and_answered(tmp_path):
+    asked, requests = Asked(tmp_path, ScaleRequest(servers=3)), Requests(tmp_path)
+    ((name, request),) = requests.take()
+    assert request == ScaleRequest(servers=3)
+    assert not list(requests.take())
+    assert asked.answer() is None
+    requests.answer(name, Answer(True, "done"))
+    assert asked.answer() == Answer(True, "done")
+    asked.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"servers": "x"}', b'{"more": 1}', b"x" * 5000])
+def test_a_request_that_cannot_be_read_is_refused(tmp_path, content):
+    (tmp_path / "scale-0.request.json").write_bytes(content)
+    assert not list(Requests(tmp_path).take())
+    assert b"cannot be read" in (tmp_path / "scale-0.answer.json").read_bytes()
+
+
+def test_a_link_or_a_pipe_is_no_request(tmp_path):
+    (tmp_path / "secret").write_text('{"servers": 2}')
+    (tmp_path / "scale-0.request.json").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "scale-1.request.json")
+    assert not list(Requests(tmp_path).take())
+    assert (tmp_path / "secret").exists()
