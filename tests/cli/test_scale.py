@@ -43,9 +43,7 @@ def test_a_run_that_goes_on_has_the_servers_that_were_asked_for(tmp_path):
         assert found is not None
 
     thread = threading.Thread(target=ask)
-    result = run(
-        {**BSP, "stop": {"iterations": 400}}, folder, control=lambda _: thread.start()
-    )
+    result = run({**BSP, "stop": {"iterations": 400}}, folder, control=lambda _: thread.start())
     thread.join(60)
     assert len(said) == 4
     assert said[0].startswith(f"{folder}: the run goes on with 3 servers: 33.3% of the parameters")

@@ -128,6 +128,7 @@ def instead(monkeypatch, tmp_path, small_run):
         "outpace.experiment.running.simulate": one,
         "outpace.experiment.running.run": one,
         "outpace.experiment.comparison.compare": several,
+        "outpace.experiment.scaling.scaled": lambda *_, **__: "",
         "outpace.predict.models.fit": lambda *_, **__: None,
         "outpace.predict.models.save": lambda _, path: path.write_text(""),
         "outpace.predict.models.load": lambda _: None,
