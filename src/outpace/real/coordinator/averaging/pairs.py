@@ -203,6 +203,10 @@ class Pairs:
         needed = {self._keepers[name][1] for name in names if name in self._keepers}
         return bool(here) and needed <= here
 
+    def keeps(self, name: str) -> bool:
+        """True if another worker has kept the newest model of this one."""
+        return name in self._keepers
+
     def join(self, name: str, generation: int) -> None:
         """A new process takes the place of a worker that was lost."""
         numbers = self._roster.numbers

@@ -23,8 +23,11 @@ from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.without_servers import WithoutServers
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.messages import Plan
 from outpace.real.net.peer_messages import JoinedOthers
+from outpace.record.totals import Totals
 from outpace.support.units import nanoseconds
 from outpace.sync.membership import Replace, Start
 from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
@@ -55,6 +58,7 @@ class PeerReplacements(Replacements):
         self._limit_s = min(strategy.timeout_s, _MOST_S)
         self._architecture, self._store = architecture, store
         self._checkpoints, self._can_begin_again = checkpoints, can_begin_again
+        self._states = None if checkpoints is None else checkpoints.states
         self._joining: dict[str, Alarm] = {}  # workers that are being given the model
         architecture.when_fewer = self._require_model
 
@@ -66,8 +70,21 @@ class PeerReplacements(Replacements):
         # Who ends itself would do so again; who has left has nothing to do any more.
         if any(architecture.has_left(name) or losses.has_exited(name) for name in lost):
             return False
+        if not all(map(self._can_script, lost)):
+            return False
         away = {name for name in self._numbers if self.comes_back(name)}
         return self._can_start and architecture.can_give({*lost, *away}, besides=lost)
+
+    def _can_script(self, name: str) -> bool:
+        """True if the script of this worker, if it has one, can go on with what it keeps."""
+        if self._states is None:
+            return True
+        plan = self._reports.plan
+        # If the scripts began with other models than worker 0's, a new process does not begin with
+        # that model either, and needs one that another worker has kept.
+        shares = plan is not None and plan.share
+        kept = self._architecture.groups.keeps(name) if shares else True
+        return kept and self._states.has(self._numbers[name])
 
     def comes_back(self, name: str) -> bool:
         """True if this worker is lost and its successor does not take part yet."""
@@ -116,6 +133,20 @@ class PeerReplacements(Replacements):
         if self._checkpoints is not None:
             self._checkpoints.joins(name)
         self._began(worker, first)
+        if self._states is not None:
+            self._send_state(name, first)
+
+    def _send_state(self, name: str, first: int) -> None:
+        """Send a new process what its script goes on with, at its first iteration or before."""
+        assert self._states is not None
+        worker = self._numbers[name]
+        data = self._states.of(worker, first)
+        if data is None:
+            error = self._errors[worker]
+            what = f"what its script kept before iteration {first} is not known any more"
+            raise GroupLost(f"{error}, and {what}", [name])
+        state = ScriptState(0, 0, Totals(), is_complete=True, block=head_of(data), done=first)
+        self._listener.send(name, state, data)
 
     def _late_plan(self) -> Plan:
         plan = self._reports.plan

@@ -12,6 +12,8 @@ import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.redividing import Redivided
+from outpace.engine.worker_losses import comes_back_alone
 from outpace.errors import RunError
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
@@ -21,7 +23,7 @@ from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import Joined, PendingReduction, Progress
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import CheckpointFiles
+from outpace.real.net.checkpoint_messages import MOST_REPORTED, CheckpointFiles, ScriptState
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -101,8 +103,15 @@ class PeerWorker(WorkerProcess):
         self.joined: PendingReduction | None = None
         self._has_model = True  # False: it is still to be given one
         self._stepped = 0  # iterations whose steps its own model has
-        is_task = not isinstance(experiment.task, Script)
-        self._can_be_replaced = is_task and experiment.on_worker_loss == "restart"
+        wants_restart = experiment.on_worker_loss == "restart"
+        self.can_be_replaced = wants_restart and comes_back_alone(experiment)
+        self._is_script = isinstance(experiment.task, Script)
+        # What its script kept, and what the coordinator says of it.
+        self.kept: tuple[torch.Tensor, ScriptState] | None = None
+        self.redivided: Redivided | None = None  # never: there are as many workers as before
+        self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](
+            self.kernel, f"what {self.name}'s script kept"
+        )
 
     # -- course of the run ------------------------------------------------------------
 
@@ -131,7 +140,7 @@ class PeerWorker(WorkerProcess):
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own
-        progress = self._progress if self._can_be_replaced else None
+        progress = self._progress if self.can_be_replaced else None
         await groups.connect_pairs(models, self._averages.exchanged, progress, late=plan.late)
         self._has_model = not plan.late
         join = self._joining() if plan.late else None
@@ -190,7 +199,7 @@ class PeerWorker(WorkerProcess):
                 self.models.own().replace(kept.values)
         self._stepped, self._has_model = self.first_iteration, True
         self.saver.joins(self.first_iteration, None)
-        self.coordinator.send(JoinedOthers(self.first_iteration, self._applied))
+        await self._joins(self._applied)
 
     async def _join_group(self, joined: Future[Joined]) -> None:
         """Go on with the state of another worker."""
@@ -205,7 +214,13 @@ class PeerWorker(WorkerProcess):
         self.saver.joins(self.first_iteration, shared)
         self.version, self._applied = state.updates, state.gradients
         self.joined, self._has_model = reduction, True
-        self.coordinator.send(JoinedOthers(self.first_iteration, mine.gradients))
+        await self._joins(mine.gradients)
+
+    async def _joins(self, gradients: int) -> None:
+        """Tell the coordinator; it answers with what the script of the lost worker kept."""
+        self.coordinator.send(JoinedOthers(self.first_iteration, gradients))
+        if self._is_script:
+            self.kept = await self._kept_states.get()
 
     async def _receive_checkpoint(self, folder: Path) -> None:
         """Put the files that the coordinator sends into a folder. Raises RunError."""
@@ -368,6 +383,9 @@ class PeerWorker(WorkerProcess):
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):
             return message.block.dtype, self._groups.elements
+        if isinstance(message, ScriptState):
+            size = message.block.elements
+            return ("uint8", size) if size <= MOST_REPORTED else None
         if isinstance(message, CheckpointFiles) and self._checkpoint_bytes:
             return "uint8", self._checkpoint_bytes
         return super()._expected(peer, message)
@@ -382,6 +400,10 @@ class PeerWorker(WorkerProcess):
             data = None if block is None else whole(block)
             assert isinstance(data, torch.Tensor)
             self._checkpoint.put((message, data))
+        elif isinstance(message, ScriptState):
+            data = None if block is None else whole(block)
+            assert isinstance(data, torch.Tensor)
+            self._kept_states.put((data, message))
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
         elif self.saver is not None and self.saver.take(message):

@@ -28,6 +28,7 @@ from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.peer_models import ScriptModels
+from outpace.real.node.script.repeating import Repeating
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.state import WorkerState
 from outpace.real.node.script.trainer import ScriptTrainer
@@ -60,10 +61,10 @@ class Attached:
     ) -> None:
         self.process, self._trainer, self._models = process, trainer, models
         self._is_untimed = False
-        self._keeping: Keeping | None = None
+        self.keeping: Repeating | None = None  # what the script keeps
         if kept is not None:
             assert isinstance(process, ServedWorker)
-            self._keeping = Keeping(process, kept, self.is_elsewhere, reports=is_replaced)
+            self.keeping = Keeping(process, kept, self.is_elsewhere, reports=is_replaced)
         self.saver: ScriptSaver | None = None  # in a run without servers
         holder = WorkerState(
             process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
@@ -82,21 +83,20 @@ class Attached:
     @property
     def _repeats(self) -> bool:
         """True while the script computes iterations of which the servers have the gradients."""
-        return self._keeping is not None and self._keeping.is_repeating
+        return self.keeping is not None and self.keeping.is_repeating
 
     def start(self) -> None:
         """Join the run; return when the first iteration may start."""
         self._drive()
         self.state.begin()
-        if self._keeping is not None:
-            assert isinstance(self.process, ServedWorker)
-            if self.process.has_ended:
-                self.leave()
-                raise RunOver(0)
-            self._keeping.restore()
-            self._keeping.begins(self._trainer.iteration)
+        if isinstance(self.process, ServedWorker) and self.process.has_ended:
+            self.leave()
+            raise RunOver(0)
         if self.saver is not None:
             self.saver.begin()
+        if self.keeping is not None:
+            self.keeping.restore()
+            self.keeping.begins(self._trainer.iteration)
 
     def is_elsewhere(self) -> bool:
         """True if a forward pass of this process is not one of the training."""
@@ -112,14 +112,14 @@ class Attached:
             with torch.enable_grad():
                 loss = closure()
         self.state.before_step()
-        if self._keeping is not None and self._keeping.repeat():
+        if self.keeping is not None and self.keeping.repeat():
             self._handle_messages()
             self.exit_if_over(0.0)
             return loss
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
-        if self._keeping is not None:
-            self._keeping.begins(self._trainer.iteration)
+        if self.keeping is not None:
+            self.keeping.begins(self._trainer.iteration)
         if self.saver is not None:
             self.saver.stepped()
         return loss
@@ -128,8 +128,8 @@ class Attached:
         """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
         require_log(self.process.name, copy=self._is_copy)
         iteration: int | None = self._trainer.iteration
-        if self._keeping is not None and self._keeping.is_repeating:
-            iteration = self._keeping.repeated_to_log
+        if self.keeping is not None and self.keeping.is_repeating:
+            iteration = self.keeping.repeated_to_log
         if iteration is not None:  # else the process that was here before has logged it
             self.process.log(iteration, values)
 
@@ -274,8 +274,8 @@ class Attached:
     def _hand_over(self) -> None:
         """Report the end of the training, and send this worker's part of the run's result."""
         process = self.process
-        if self._keeping is not None:
-            self._keeping.end()
+        if self.keeping is not None:
+            self.keeping.end()
         if process.worker == 0:
             process.send_buffers()
             if (size := HERE.batch_size) is not None:

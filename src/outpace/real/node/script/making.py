@@ -16,6 +16,7 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.peer_models import ScriptModels
+from outpace.real.node.script.reporting import Reporting
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
@@ -60,6 +61,8 @@ def attached(
         found.saver = peer.saver = ScriptSaver(
             peer.view, models, experiment, script, kept, found.is_elsewhere
         )
+        if peer.can_be_replaced:
+            found.keeping = Reporting(peer, kept, found.is_elsewhere)
     HERE.tell = found.process.warn
     take_over(optimizer, found.step, found.state.whole, found.state.loading)
     return found
