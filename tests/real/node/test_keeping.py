@@ -25,7 +25,7 @@ def keeping():
         clock=RealClock(),
         first_iteration=5,
         redivided=None,
-        kept=(to_bytes(packed_tree({"iteration": 3})), 5),
+        kept=(to_bytes(packed_tree({"iteration": 3})), SimpleNamespace(done=5, logs=False)),
         not_computing=lambda begin, end: None,
     )
     kept = SimpleNamespace(is_complete=True, restore=lambda state: None)

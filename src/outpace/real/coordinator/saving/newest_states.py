@@ -7,6 +7,7 @@ the fewer the older they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -38,10 +39,10 @@ class NewestStates:
         """Take what the script of a worker keeps at the beginning of an iteration."""
         known = self._of[worker]
         known.append(_State(iteration, data))
-        if len(known) > _MOST:
-            del known[1 : _MOST // 2 : 2]
-        while len(known) > _LEAST and sum(each.data.nbytes for each in known) > _MOST_BYTES:
-            del known[1]
+        while len(known) > _MOST or (
+            len(known) > _LEAST and sum(each.data.nbytes for each in known) > _MOST_BYTES
+        ):
+            del known[_superfluous(known)]
 
     def saved(self, worker: int, iteration: int) -> None:
         """A checkpoint has what the script kept at this iteration.
@@ -62,3 +63,14 @@ class NewestStates:
         known = self._of[worker]
         known[:] = [each for each in known if each.iteration <= first]
         return known[-1].data if known else None
+
+
+def _superfluous(known: Sequence[_State]) -> int:
+    """Return the place of the state that is missed least: the gap is small for its age."""
+    newest = known[-1].iteration + 1
+
+    def gap(place: int) -> float:
+        width = known[place + 1].iteration - known[place - 1].iteration
+        return width / (newest - known[place].iteration)
+
+    return min(range(1, len(known) - 1), key=gap)
