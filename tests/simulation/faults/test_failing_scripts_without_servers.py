@@ -210,3 +210,15 @@ def test_a_comparison_of_a_script_shows_what_failures_cost():
         assert (costs["worker_losses"], costs["happened"]["crash"]) == (1, 1)
         lost_s = {"detection": 0.01, "restart": 0.5, "repeated": repeated_s}
         assert {cause: costs["lost_s"][cause] for cause in lost_s} == pytest.approx(lost_s)
+
+
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+@pytest.mark.parametrize("kind", ["psgd", "hpsgd"])
+def test_a_script_that_has_ended_begins_again_with_the_others(kind):
+    """Once one has ended no checkpoint is taken: all go back to one of before."""
+    task = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
+    found = failing(crash(1.35, 0), task=task, sync={"kind": kind}, **SAVED)
+    assert (found.summary["restarts"], found.summary["iterations"]) == (1, [30, 4])
+    assert found.summary["gradients_applied"] == 34
+    done = {n: [row["done"] for row in found.metrics.to_pylist() if row["worker"] == n] for n in (0, 1)}
+    assert done == {0: list(range(1, 31)), 1: [1, 2, 3, 4]}
