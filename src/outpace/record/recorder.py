@@ -91,18 +91,11 @@ class Recorder:
         last_shard: int = NONE,
     ) -> None:
         held = max(0, min(held, finished - computed))  # clocks of two processes can differ
-        self.add_times(started, finished, computed, held)
+        self.totals.add_times(started, finished, computed, held)
         if last_shard == NO_SERVER:
             self.totals.skipped_pulls += 1
             last_shard = NONE
         self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
-
-    def add_times(self, started: Time, finished: Time, computed: Time, held: Time) -> None:
-        """Add the times of an iteration (ns) to the sums."""
-        totals = self.totals
-        totals.compute += computed - started
-        totals.wait += held
-        totals.communicate += finished - computed - held
 
     def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
         """Count a span that a script has marked with `outpace.untimed`.

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from outpace.support.units import seconds
+from outpace.support.units import Time, seconds
 
 
 class Totals(msgspec.Struct, array_like=True):
@@ -48,6 +48,14 @@ class Totals(msgspec.Struct, array_like=True):
             _add(self.staleness.setdefault(shard, {}), histogram)
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def add_times(
+        self, started: Time, finished: Time, computed: Time, held: Time, sign: int = 1
+    ) -> None:
+        """Add the times of an iteration (ns); sign: -1 to take them back."""
+        self.compute += sign * (computed - started)
+        self.wait += sign * held
+        self.communicate += sign * (finished - computed - held)
 
     def whole_histogram(self) -> dict[int, int]:
         """Return the number of pairs (gradient, shard) for each staleness."""

@@ -65,6 +65,16 @@ def logged(result, *more):
     return {n: [[row[k] for k in names] for row in rows if row["worker"] == n] for n in (0, 1)}
 
 
+def require_each_iteration_once(result, iterations):
+    """Assert that the trace has each iteration once, and the sums have those of the trace."""
+    rows = result.trace.filter(pc.equal(result.trace["event"], "iteration")).to_pylist()
+    assert sorted((row["worker"], row["iteration"]) for row in rows) == [
+        (worker, iteration) for worker in (0, 1) for iteration in range(iterations)
+    ]
+    computed_s = sum(row["computed_ns"] - row["start_ns"] for row in rows) / 1e9
+    assert result.summary["seconds"]["compute"] == pytest.approx(computed_s / 2)
+
+
 def test_a_script_meets_failures_and_trains_the_same():
     schedule = [
         {"at_s": 0.25, "kind": "pause", "worker": 1, "for_s": 0.4},  # iteration 2: until 0.7
@@ -107,10 +117,7 @@ def test_scripts_whose_processes_die_train_bitwise_the_same_and_log_everything_o
     assert (found.summary["updates_lost"], found.summary["iterations"]) == (0, [9, 9])
     assert (found.summary["restarts"], found.summary["gradients_applied"]) == (2, 18)
     assert found.summary["virtual_time_s"] == pytest.approx(1.98 + 0.1 * left)
-    rows = found.trace.filter(pc.equal(found.trace["event"], "iteration")).to_pylist()
-    assert sorted((row["worker"], row["iteration"]) for row in rows) == [
-        (worker, iteration) for worker in (0, 1) for iteration in range(9)
-    ]
+    require_each_iteration_once(found, 9)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +141,7 @@ def test_no_sample_is_lost_or_counts_twice_whatever_fails(kind):
     assert found.summary["restarts"] >= 4
     assert (found.summary["iterations"], found.summary["gradients_applied"]) == ([30, 30], 60)
     assert found.summary["updates_lost"] == 0
+    require_each_iteration_once(found, 30)
 
 
 @pytest.mark.filterwarnings("ignore:the optimizers of")
@@ -220,5 +228,7 @@ def test_a_script_that_has_ended_begins_again_with_the_others(kind):
     found = failing(crash(1.35, 0), task=task, sync={"kind": kind}, **SAVED)
     assert (found.summary["restarts"], found.summary["iterations"]) == (1, [30, 4])
     assert found.summary["gradients_applied"] == 34
-    done = {n: [row["done"] for row in found.metrics.to_pylist() if row["worker"] == n] for n in (0, 1)}
+    done = {
+        n: [row["done"] for row in found.metrics.to_pylist() if row["worker"] == n] for n in (0, 1)
+    }
     assert done == {0: list(range(1, 31)), 1: [1, 2, 3, 4]}

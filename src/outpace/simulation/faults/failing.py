@@ -255,7 +255,7 @@ class FailingRun(VirtualRun):
         totals = self.recorder.totals = Totals()
         totals.add(kept.totals)
         for ended in self.rows.go_back(kept.first):
-            self.recorder.add_times(*ended)
+            totals.add_times(*ended)
         self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
         self._done = sum(totals.iterations.values())
         self.metrics.take_up(kept.metrics)

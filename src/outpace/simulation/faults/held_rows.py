@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from outpace.record.trace import ITERATION, NULLS, SCHEMA, Trace, TraceRows
+from outpace.record.trace import ITERATION, NULLS, SCHEMA, Table, Trace, TraceRows
 from outpace.support.units import Time
 
 _WIDTH: Final = len(SCHEMA)
+Places: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 class EndedIteration(NamedTuple):
@@ -40,29 +41,67 @@ class HeldRows(TraceRows):
         """The number of rows that are kept."""
         return len(self._rows) // _WIDTH
 
-    def release(self, count: int) -> None:
-        """Hand on the first `count` of the rows that are kept."""
+    def release(
+        self, count: int, first: Sequence[int]
+    ) -> tuple[list[EndedIteration], list[EndedIteration]]:
+        """Hand on the rows until a checkpoint, the first `count` of those that are kept.
+
+        A worker that was saved before the others has gone on meanwhile: its later iterations stay
+        here. One is saved in the iteration that it ends, whose row comes after that: if it is here
+        it is handed on, too.
+
+        Args:
+            first: the iteration with which each worker begins if the run goes back.
+
+        Returns:
+            The iterations whose rows stay, and those whose rows are handed on, too.
+        """
         self._trace.flush()  # earlier rows
-        first, self._rows = self._rows[: count * _WIDTH], self._rows[count * _WIDTH :]
-        if first:
-            self._take(np.frombuffer(first, dtype=np.int64).reshape(-1, _WIDTH))
+        rows = self._array()
+        until, since = rows[:count], rows[count:]
+        _, is_later = _sides(until, first)
+        is_before, _ = _sides(since, first)
+        self._keep(np.concatenate([until[is_later], since[~is_before]]))
+        if len(handed_on := np.concatenate([until[~is_later], since[is_before]])):
+            self._take(handed_on)
+        return _times(until[is_later]), _times(since[is_before])
 
     def go_back(self, first: Sequence[int]) -> list[EndedIteration]:
         """Forget the rows that are kept, but for iterations that will not be repeated.
 
-        A worker is saved in the iteration that it ends, whose row comes after that.
-
         Args:
-            first: the iteration with which each worker begins again.
+            first: as for `release`.
 
         Returns:
             The iterations whose rows are not forgotten.
         """
-        rows = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, _WIDTH)
-        ended = rows[rows[:, 0] == ITERATION]
-        stay = ended[ended[:, 3] < np.asarray(first)[ended[:, 1]]]
-        self._rows = array("q", stay.tobytes())
-        return [EndedIteration(*map(int, row[4:8])) for row in stay]
+        rows = self._array()
+        stay = rows[_sides(rows, first)[0]]
+        self._keep(stay)
+        return _times(stay)
 
     def flush(self) -> None:
-        self.release(self.held)
+        self._trace.flush()
+        rows = self._array()
+        self._keep(rows[:0])
+        if len(rows):
+            self._take(rows)
+
+    def _array(self) -> Table:
+        return np.array(self._rows, dtype=np.int64).reshape(-1, _WIDTH)
+
+    def _keep(self, rows: Table) -> None:
+        self._rows = array("q", rows.tobytes())
+
+
+def _sides(rows: Table, first: Sequence[int]) -> tuple[Places, Places]:
+    """Return which rows are of iterations before the first ones of their workers, and which not."""
+    before, later = (np.zeros(len(rows), dtype=np.bool_) for _ in range(2))
+    (places,) = np.nonzero(rows[:, 0] == ITERATION)
+    is_before = rows[places, 3] < np.asarray(first)[rows[places, 1]]
+    before[places], later[places] = is_before, ~is_before
+    return before, later
+
+
+def _times(rows: Table) -> list[EndedIteration]:
+    return [EndedIteration(*map(int, row[4:8])) for row in rows]

@@ -101,7 +101,7 @@ class KeptPeerSaving(KeepsLast):
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         failing = self._failing
         kept = self._taken(self._number + 1, state, own)
-        failing.rows.release(kept.rows)
+        kept.hand_on(failing.rows)
         if self._keeper is None:
             self._number += 1
         else:

@@ -16,6 +16,7 @@ from outpace.engine.resuming import CheckpointKeeper
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.simulation.checkpoints import Saving
+from outpace.simulation.faults.held_rows import HeldRows
 from outpace.support.units import Time
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
@@ -77,6 +78,14 @@ class Kept:
             recovery=structs.replace(run.recovery()),
             rows=run.rows.held,
         )
+
+    def hand_on(self, rows: HeldRows) -> None:
+        """Hand on the rows of all that this checkpoint has; let its sums be those of the rows."""
+        stay, handed_on = rows.release(self.rows, self.first)
+        for ended in stay:
+            self.totals.add_times(*ended, sign=-1)
+        for ended in handed_on:
+            self.totals.add_times(*ended)
 
 
 class KeptSaving(Saving):
@@ -157,7 +166,7 @@ class KeptSaving(Saving):
         if not self._failing.all_servers_live:
             self.close()  # one has died while it wrote
             return
-        self._failing.rows.release(kept.rows)
+        kept.hand_on(self._failing.rows)
         self._coming, self.last = None, kept
         self._failing.checkpoint_written(self._writing)
         self._writing = 0

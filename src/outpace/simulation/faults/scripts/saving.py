@@ -140,7 +140,7 @@ class KeptScriptPeerSaving(KeepsLast, ScriptPeerSaving):
         assert self._coming is not None
         (kept, writing), self._coming = self._coming, None
         failing = self._failing
-        failing.rows.release(kept.rows)
+        kept.hand_on(failing.rows)
         self.last = replace(kept, metrics=metrics, scripts=files, anew=taken.anew)
         failing.checkpoint_written(writing, still=kept.now + writing - failing.kernel.now)
 
