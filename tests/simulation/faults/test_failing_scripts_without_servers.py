@@ -232,3 +232,8 @@ def test_a_script_that_has_ended_begins_again_with_the_others(kind):
         n: [row["done"] for row in found.metrics.to_pylist() if row["worker"] == n] for n in (0, 1)
     }
     assert done == {0: list(range(1, 31)), 1: [1, 2, 3, 4]}
+
+
+def test_a_run_that_ends_in_its_first_iteration_has_no_goodput():
+    found = failing(stop={"virtual_time_s": 0.05})
+    assert (found.summary["gradients_applied"], found.summary["faults"]["goodput"]) == (0, None)

@@ -36,7 +36,8 @@ def undisturbed_rate(
         evaluate=Evaluate(),
         target=None,
         stop=Stop(
-            iterations=experiment.stop.iterations or iterations, virtual_time_s=seconds(until)
+            iterations=experiment.stop.iterations or iterations or None,
+            virtual_time_s=seconds(until),
         ),
     )
     sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
