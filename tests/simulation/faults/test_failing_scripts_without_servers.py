@@ -138,7 +138,7 @@ def test_no_sample_is_lost_or_counts_twice_whatever_fails(kind):
     )
     counts = found.parameters["counts"]
     assert counts.allclose(counts.new_full((), -1.0), rtol=0, atol=1e-5)
-    assert found.summary["restarts"] >= 4
+    assert found.summary["restarts"] >= 3
     assert (found.summary["iterations"], found.summary["gradients_applied"]) == ([30, 30], 60)
     assert found.summary["updates_lost"] == 0
     require_each_iteration_once(found, 30)

@@ -28,7 +28,7 @@ from outpace.support.units import nanoseconds
 from outpace.sync.membership import Start
 from outpace.sync.messages import worker_name
 from outpace.sync.peers.parameters import Own, average
-from outpace.tasks import Script, Workload
+from outpace.tasks import Workload
 
 
 class FailingPeerSimulation(FailingRun, PeerSimulation):
@@ -46,7 +46,6 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._kept_saving: KeepsLast | None = None
         wants_restart = experiment.on_worker_loss == "restart"
         self._can_be_joined = comes_back_alone(experiment) and wants_restart
-        self._can_be_joined &= not isinstance(experiment.task, Script)
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
@@ -222,6 +221,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
             context.joins(reduction)
         iterations = self.recorder.totals.iterations  # those that are repeated do not count
         iterations[worker] = min(context.first_iteration, iterations.get(worker, 0))
+        self._goes_on_alone(context)
         self._lone.has_joined(worker)
         self._left.discard(worker)
         self.meetings.join(worker)
@@ -232,6 +232,9 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         name, first = worker_name(worker), context.first_iteration
         self.events.add("rejoined", role=name, generation=self._generations[name], first=first)
         await self._train(context)
+
+    def _goes_on_alone(self, context: SimulatedPeer) -> None:
+        """A worker that comes back alone has a model, and knows its first iteration."""
 
     def _take_kept_model(self, context: SimulatedPeer) -> None:
         """Go on with the model that the last partner has kept."""

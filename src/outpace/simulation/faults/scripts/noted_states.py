@@ -17,7 +17,7 @@ from outpace.engine.scripts.redividing import Redivided
 from outpace.support.units import Time, nanoseconds
 
 _EVERY: Final = nanoseconds(0.25)
-_MOST: Final = 4  # states of a worker since the last checkpoint, while none is being taken
+_MOST: Final = 16  # states of a worker since the last checkpoint, while none is being taken
 
 
 class Noted(NamedTuple):
@@ -72,7 +72,7 @@ class NotedStates:
         known = self._of[worker]
         known.append(noted)
         if may_drop:
-            self._drop(known, 1, len(known) - _MOST)
+            self._drop(known, 1, max(1, len(known) - _MOST))
 
     def newest(self, worker: int) -> Noted:
         """Return the newest state of a worker, with which another process begins."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -23,10 +22,9 @@ from outpace.optim.torch_optimizers import State
 from outpace.simulation.faults.processes import FailingNode, Process, computed
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.faults.saving import Kept
-from outpace.simulation.faults.scripts.computing import FailingScriptComputing, FailingScripts
-from outpace.simulation.faults.scripts.noted_states import Noted, NotedStates
-from outpace.simulation.scripts.messages import Computes
-from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
+from outpace.simulation.faults.scripts.noted_states import Noted
+from outpace.simulation.faults.scripts.noting import NotedComputing, NotedScripts
+from outpace.simulation.scripts.nodes import ScriptWorkerNode
 from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.membership import Removed, Start
@@ -35,7 +33,7 @@ from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.tasks import Workload
 
 
-class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulation):
+class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation):
     """A run of a script with servers and failures. Implements `Engine`."""
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
@@ -45,12 +43,8 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
             self._had_ended = frozenset(self.resume.checkpoint.index.ended)
             files, others = script_files(self.resume), redivided(self.resume)
             first = [Noted(n, files.get(w), others) for w, n in enumerate(self.resume.first)]
-        self.noted = NotedStates(first)
-        self._is_noted = experiment.checkpoint is not None
+        self._set_up_notes(first, is_noted=experiment.checkpoint is not None)
         self._again: dict[int, range] = {}  # iterations that a new process computes again
-        self._computed_again: dict[int, int] = {}  # by worker: the iteration that it is in now
-        self._logs = Counter[int]()  # by worker: how often its script has logged
-        self._known_logs = Counter[int]()  # of a new process, that the one before it has logged
         self._leaving: set[int] = set()  # of these, which are not run again
         self._back: Mapping[int, Noted] = {}  # by worker: where all processes begin again
         self._lost_since = LostSince()
@@ -66,7 +60,9 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
         process: Process,
         heard: Callable[[int, Time], None],
     ) -> FailingNode:
-        return FailingScript(self, worker, servers, self._first[worker], process, heard)
+        found = FailingScript(self, worker, servers, self._first[worker], process, heard)
+        found._failing = self
+        return found
 
     async def _run_program(
         self, train: AbortableProgram, me: FailingNode, context: AbortableContext
@@ -80,31 +76,9 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
         me.again = self._again.pop(me.worker, range(0))
         await self._run_script(train, me, context)
 
-    def wants_note(self, worker: int) -> bool:
-        """True if the states of this worker's script are noted."""
-        return self._is_noted and worker not in self.noted.anew
-
-    def note(self, worker: int, iteration: int, file: Path, now: Time) -> None:
-        """A script has written its state, at the beginning of an iteration."""
-        noted = Noted(iteration, file, logged=self._logs[worker])
-        self.noted.add(worker, noted, now, may_drop=not self.is_taking_checkpoint)
-
-    def logged(self, worker: int, values: Mapping[str, float]) -> None:
-        if self._known_logs[worker]:
-            self._known_logs[worker] -= 1
-            return
-        self._logs[worker] += 1
-        super().logged(worker, values)
-
-    def _finished_of(self, worker: int) -> int:
-        return self._computed_again.get(worker, super()._finished_of(worker))
-
-    def computes_again(self, worker: int, iteration: int | None) -> None:
-        """A new process computes this iteration again; None: it goes on."""
-        if iteration is None:
-            self._computed_again.pop(worker, None)
-        else:
-            self._computed_again[worker] = iteration
+    @property
+    def _may_drop_notes(self) -> bool:
+        return not self.is_taking_checkpoint
 
     # -- lost processes ----------------------------------------------------------------
 
@@ -217,53 +191,11 @@ class FailingScriptSimulation(FailingScripts, FailingSimulation, ScriptSimulatio
             first = done[worker] if worker in anew else each.iteration
             self._again[worker] = range(first, done[worker])
 
-    def close(self) -> None:
-        super().close()
-        self.noted.close()
 
-
-class FailingScript(FailingScriptComputing, FailingNode, ScriptWorkerNode):
-    """The context of a script's worker, whose process may stand still, be slow, or be a new one.
-
-    Attributes:
-        again: iterations that it computes again before it goes on; their gradients are dropped.
-    """
+class FailingScript(NotedComputing, FailingNode, ScriptWorkerNode):
+    """The context of a script's worker, whose process may stand still, be slow, or be a new one."""
 
     _run: FailingScriptSimulation
-    again = range(0)
-
-    async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
-        again, self.again = self.again, range(0)
-        if again:
-            await self._repeat(parameters, again)
-        run, now, file = self._run, self._kernel.now, None
-        if run.wants_note(self.worker):
-            file = self.process.note = run.noted.begins(self.worker, iteration, now)
-        self._process.computing = iteration, now
-        found = await super()._begin(parameters, iteration)
-        if found.begins_anew:
-            run.noted.anew.add(self.worker)
-        if file is not None and found.noted:
-            run.note(self.worker, iteration, file, now)
-        return found
-
-    async def _repeat(self, parameters: Sequence[Block], again: range) -> None:
-        """Compute iterations again of which the servers have the gradients."""
-        process = self.process
-        # The state for a checkpoint must not be behind what the servers have.
-        save, process.save = process.save, None
-        for iteration in again:
-            self._run.computes_again(self.worker, iteration)
-            found = await process.go(parameters, iteration)
-            if found is None:
-                raise ScriptLeft
-            if found.evaluated:
-                await self._spend(seconds(next(self.evaluations)))
-            await self._spend(self._duration_s(iteration))
-            if await process.finish_step() is None:
-                raise ScriptLeft
-        self._run.computes_again(self.worker, None)
-        process.save = process.save or save
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
