@@ -16,12 +16,9 @@ from outpace.simulation.faults.saving import Kept
 from outpace.simulation.faults.scripts.beginning_again import BeginAgain
 from outpace.simulation.faults.scripts.saving import KeptScriptPeerSaving
 from outpace.simulation.faults.scripts.undisturbed import Iterations, rate_of_steps
-from outpace.simulation.scripts.collectives.run import (
-    FollowedIteration,
-    FollowedSimulation,
-    FollowedWorker,
-)
+from outpace.simulation.scripts.collectives.run import FollowedSimulation
 from outpace.simulation.scripts.collectives.saving import FollowedSaving
+from outpace.simulation.scripts.collectives.worker import FollowedIteration, FollowedWorker
 from outpace.simulation.scripts.messages import FromScript
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.units import Time
