@@ -9,6 +9,7 @@ from typing import Any, Final
 
 WORKERS: Final = 3
 TASK: Final = Path(__file__).with_name("ledger_task.py")
+SCRIPT: Final = Path(__file__).parents[1] / "support" / "scripts" / "ledger_of_pushes.py"
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Family:
         drops: True if the strategy itself leaves gradients out.
         alone: True if a server that dies comes back alone, without what it had applied since the
             last checkpoint.
+        script: True if a user's script trains, which has the same parameters as the task.
     """
 
     sync: Mapping[str, Any]
@@ -29,6 +31,7 @@ class Family:
     in_flight: int = 0
     drops: bool = False
     alone: bool = False
+    script: bool = False
     beside: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, iterations: int) -> dict[str, Any]:
@@ -51,6 +54,11 @@ class Family:
             "checkpoint": {"every_s": 0.5},
             **self.beside,
         }
+        if self.script:
+            arguments = [str(WORKERS * iterations)]
+            made["task"] = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
+            for key in ("batch_size", "optimizer", "stop", "evaluate"):
+                del made[key]  # the script decides
         return {**made, "servers": self.servers} if self.servers else made
 
     @property
@@ -69,4 +77,7 @@ FAMILIES: Final = {
     "local-sgd": Family({"kind": "local-sgd", "every": 4}, servers=0),
     "hpsgd": Family({"kind": "hpsgd"}, servers=0),
     "gossip": Family({"kind": "gossip"}, servers=0),
+    "script-bsp": Family({"kind": "bsp"}, script=True),
+    "script-asp": Family({"kind": "asp"}, in_flight=1, alone=True, script=True),
+    "script-hpsgd": Family({"kind": "hpsgd"}, servers=0, script=True),
 }
