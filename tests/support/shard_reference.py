@@ -177,6 +177,20 @@ class Reference:
             each.may_go = self.judge(each.pull)
         return self._answer_all(now)
 
+    def set_workers(self, workers, now):
+        """New ones have left as long as their processes have not begun."""
+        new = range(self.workers, workers)
+        self.gone.update(new)
+        for each, value in (
+            (self.progress, -1),
+            (self.last_push, 0),
+            (self.step_time, 0),
+            (self.last_answer, 0),
+        ):
+            each.extend([value] * len(new))
+        self.workers = max(self.workers, workers)
+        return self.look(now, at_end=False)
+
     def lost(self, worker, stays, now):
         if worker in self.gone:
             return self.rejoin(worker, 0, now) if stays else {}

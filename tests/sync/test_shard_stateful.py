@@ -53,6 +53,7 @@ from outpace.sync.messages import (
     Reply,
     Resume,
     SetPolicy,
+    SetWorkers,
 )
 from outpace.sync.observer import NO_WORKER, Outcome
 from outpace.sync.parameter_block import parameter_block
@@ -405,6 +406,18 @@ class ShardMachine(RuleBasedStateMachine):
         self.to_pull[worker] |= self.unanswered(worker) > 0
         self.send(Lost(worker, stays), lambda: self.model.lost(worker, stays, self.now))
 
+    @rule(gap=gaps, workers=st.integers(1, 6), really=st.integers(0, 3))
+    def have_another_number_of_workers(self, gap, workers, really):
+        """The user scales the run: new workers are lost ones whose processes join."""
+        if really:
+            return
+        self.arrive(gap)
+        new = max(0, workers - self.model.workers)
+        self.send(SetWorkers(workers), lambda: self.model.set_workers(workers, self.now))
+        self.told += [0] * new
+        self.read += [0] * new
+        self.to_pull += [False] * new
+
     @rule(pick=any_worker, gap=gaps, beyond=st.integers(-1, 2), really=st.integers(0, 2))
     def rejoin(self, pick, gap, beyond, really):
         """A new process stands for a worker; other shards may have more of it, by `beyond`."""
@@ -457,6 +470,7 @@ class ShardMachine(RuleBasedStateMachine):
                 "close again",
                 "close unknown",
                 "a reply",
+                "no workers",
                 "nonsense",
             ]
         ),
@@ -515,6 +529,8 @@ class ShardMachine(RuleBasedStateMachine):
                 return Close(model.clock, [self.one_of(pick, [-1, model.workers])])
             case "a reply":
                 return Reply(0, 0, 0, 0, 0, 0)
+            case "no workers":
+                return SetWorkers(0)
             case "nonsense":
                 return "push"
         if worker is None:

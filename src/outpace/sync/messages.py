@@ -150,6 +150,16 @@ class SetPolicy(msgspec.Struct, gc=False):
     policy: Any
 
 
+class SetWorkers(msgspec.Struct, gc=False):
+    """The run is to have workers 0 to `workers` - 1 from now on. Workers must not send it.
+
+    A shard keeps the progress of workers beyond, which have left or are about to. One that it does
+    not know yet counts as having left, until its process begins (`Lost` with `stays`, `Rejoin`).
+    """
+
+    workers: int
+
+
 class Lost(msgspec.Struct, gc=False):
     """The process of `worker` has ended or is not heard any more. Workers must not send it.
 
@@ -218,6 +228,7 @@ Message: TypeAlias = (
     | Reply
     | Ack
     | SetPolicy
+    | SetWorkers
     | Done
     | Close
     | Abort

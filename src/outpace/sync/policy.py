@@ -77,7 +77,7 @@ class ShardView(Protocol):
 
     @property
     def workers(self) -> int:
-        """N: the number of workers at the start of the run."""
+        """The number of workers that there are or have been: their numbers are below it."""
 
     @property
     def live(self) -> int:

@@ -15,6 +15,7 @@ is not waited for in iterations that it has not pushed. A worker whose process i
 A policy may make the shard wait for some seconds: `next_deadline` is the time at which
 `on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
 again, and an iteration with some gradients before and some after the change has one step in all.
+SetWorkers changes the number of workers that the run is to have.
 
 With a policy that has a `cut_off`, a scheduler decides for all shards at once which
 gradients count. Gradients of an iteration are then held back until a Close names its workers.
@@ -57,6 +58,7 @@ from outpace.sync.messages import (
     Reply,
     Resume,
     SetPolicy,
+    SetWorkers,
 )
 from outpace.sync.observer import NO_WORKER, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
@@ -139,6 +141,8 @@ class Shard:
             return self._on_rejoin(message, now)
         if isinstance(message, SetPolicy):
             return self._on_policy(message.policy, now)
+        if isinstance(message, SetWorkers):
+            return self._on_workers(message.workers, now)
         raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
 
     def on_time(self, now: Time) -> list[Reply]:
@@ -294,6 +298,13 @@ class Shard:
         self._wait = self._deadline = None
         self._advance(NO_WORKER, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NO_WORKER, now)
+
+    def _on_workers(self, workers: int, now: Time) -> list[Reply]:
+        if workers < 1:
+            raise ProtocolError(f"shard {self.index} cannot have {workers} workers")
+        self._view.grow(workers)
+        self._gradients.set_workers(workers)
+        return self._advance(NO_WORKER, now, at_end=False)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration

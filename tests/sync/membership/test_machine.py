@@ -21,6 +21,7 @@ from outpace.sync.membership import (
     Kill,
     Lacks,
     Membership,
+    NotJoined,
     Order,
     Reconnect,
     Removed,
@@ -477,6 +478,82 @@ def test_nobody_begins_again_whose_process_was_not_lost():
         members.began(1)
 
 
+def test_a_new_worker_joins_once_all_servers_know_of_its_process():
+    members = Membership(2, SERVERS, RULES)
+    assert members.arrives(2, 0) == 1
+    assert not members.takes_part(2)
+    assert members.joins(2, 1) == replaced(2, 1)
+    assert members.confirmed("server-0", 2, 1, watermark=-1, clock=5, now=2) == []
+    # It begins where the furthest server is; none has lost anything of it.
+    assert members.confirmed("server-1", 2, 1, -1, 6, now=3) == [Start(2, 1, first=6, lost=0)]
+    members.began(2)
+    assert members.takes_part(2)
+    assert members.next_deadline is None
+
+
+def test_a_worker_that_was_told_to_leave_is_not_replaced_and_may_join_again():
+    members = Membership(3, SERVERS, RULES)
+    members.retires(2)
+    assert members.finished(2, 7) == []
+    assert members.arrives(2, 0) == 1
+    members.joins(2, 1)
+    members.confirmed("server-0", 2, 1, 7, 9, now=2)
+    assert members.confirmed("server-1", 2, 1, 7, 8, now=2) == [Start(2, 1, 9, 0)]
+
+
+def test_a_worker_that_dies_as_it_leaves_has_left():
+    members = Membership(2, SERVERS, RULES)
+    members.retires(1)
+    assert members.lost(1, KILLED, 0, has_ended=True) == replaced(1, 1, stays=False)
+    members.confirmed("server-0", 1, 1, 4, 4, now=1)
+    assert members.confirmed("server-1", 1, 1, 3, 4, now=1) == [Removed(1, lost=1)]
+
+
+def test_the_run_goes_on_without_a_process_that_dies_before_it_joins_or_is_late():
+    members = Membership(1, SERVERS, RULES)
+    members.arrives(1, 0)
+    assert members.lost(1, KILLED, 1, has_ended=True) == [NotJoined(1, KILLED)]
+    assert members.next_deadline is None
+    assert members.arrives(1, 0) == 2
+    assert members.on_time(119 * SECOND) == []
+    assert members.on_time(120 * SECOND) == [NotJoined(1, "was not ready within 120 s")]
+    assert members.arrives(1, 121 * SECOND) == 3
+
+
+def test_a_process_that_dies_as_it_joins_is_replaced_by_another_one():
+    members = Membership(1, SERVERS, RULES)
+    members.arrives(1, 0)
+    members.joins(1, 1)
+    assert members.lost(1, KILLED, 2, has_ended=True) == replaced(1, 2)
+    assert members.confirmed("server-0", 1, 1, -1, 3, now=3) == []  # of the first process
+    members.confirmed("server-0", 1, 2, -1, 3, now=3)
+    assert members.confirmed("server-1", 1, 2, -1, 3, now=3) == [Start(1, 2, 3, 0)]
+
+
+def test_a_server_that_comes_back_hears_a_worker_that_arrives_only_when_it_joins():
+    members = Membership(1, SERVERS, RULES)
+    members.arrives(1, 0)
+    members.server_lost("server-0", 1)
+    told = members.server_back("server-0", 2)
+    assert told == [Replace("server-0", 0, 0, stays=True), Replace("server-0", 1, 1, stays=False)]
+    members.confirmed("server-0", 0, 0, 4, 3, now=3)
+    assert members.confirmed("server-0", 1, 1, -1, 3, now=3) == [Reconnect("server-0")]
+    assert members.joins(1, 4) == replaced(1, 1)
+
+
+def test_no_process_arrives_while_a_server_is_away_nor_as_a_worker_that_takes_part():
+    members = Membership(1, SERVERS, RULES)
+    assert not members.may_arrive(0)
+    assert not members.may_arrive(2)
+    members.server_lost("server-0", 1)
+    assert not members.may_arrive(1)
+    with pytest.raises(ProtocolError, match="no process can join as worker-1 now"):
+        members.arrives(1, 2)
+    members.lost(0, KILLED, 3, has_ended=True)
+    with pytest.raises(ProtocolError, match="worker-0 is told to leave, and does not take part"):
+        members.retires(0)
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Losses, ends, answers and starts in any order, with processes that are simulated here."""
 
@@ -491,6 +568,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.away: set[int] = set()  # workers that have left
         self.finished: set[int] = set()
         self.down: set[str] = set()
+        self.arriving: set[int] = set()
+        self.waiting: set[int] = set()  # that have joined, and not begun
+        self.retired: set[int] = set()
 
     def do(self, orders: list[Order]) -> None:
         for order in orders:
@@ -502,14 +582,22 @@ class AnyOrder(RuleBasedStateMachine):
                 self.to_kill = order.worker
             elif isinstance(order, Start):
                 # Its place is free, and no server hears the processes before it.
-                assert not any(worker == order.worker for worker, _ in self.alive)
+                process = order.worker, order.generation
+                others = self.alive - ({process} if order.worker in self.waiting else set())
+                assert not any(worker == order.worker for worker, _ in others)
+                self.waiting.discard(order.worker)
                 for server in SERVERS:
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
             elif isinstance(order, Removed):
-                assert not self.restarts or order.worker in self.finished
+                assert not self.restarts or order.worker in self.finished | self.retired
                 if order.worker not in self.finished:
                     self.away.add(order.worker)
+            elif isinstance(order, NotJoined):
+                assert order.worker in self.arriving
+                self.arriving.discard(order.worker)
+                self.ends(order.worker)
+                self.away.add(order.worker)
             elif isinstance(order, Lacks):
                 assert order.lost > 0
             elif isinstance(order, Reconnect):
@@ -531,17 +619,50 @@ class AnyOrder(RuleBasedStateMachine):
         if is_known_to_have_ended:
             self.alive.discard(process)
         self.now += 1
+        self.waiting.discard(process[0])
         orders = self.members.lost(process[0], "", self.now, has_ended=is_known_to_have_ended)
         assert orders or self.down  # every loss leads to something
         self.do(orders)
 
-    @rule(worker=st.integers(0, 2))
+    @precondition(lambda self: not self.ended)
+    @rule(worker=st.integers(0, 4))
+    def arrive(self, worker):
+        """A process is started for a new worker, or for one that has left or finished."""
+        if worker <= self.workers and self.members.may_arrive(worker):
+            if worker == self.workers:
+                self.workers += 1
+                self.heard |= {(server, worker): 0 for server in SERVERS}
+            self.now += 1
+            for known in (self.away, self.finished, self.retired):
+                known.discard(worker)
+            self.ends(worker)
+            self.arriving.add(worker)
+            self.alive.add((worker, self.members.arrives(worker, self.now)))
+
+    @precondition(lambda self: not self.ended and self.arriving)
+    @rule(data=st.data())
+    def join_as_it_arrives(self, data):
+        worker = data.draw(st.sampled_from(sorted(self.arriving)))
+        self.arriving.discard(worker)
+        self.waiting.add(worker)
+        self.now += 1
+        self.do(self.members.joins(worker, self.now))
+
+    @rule(worker=st.integers(0, 4))
+    def retire(self, worker):
+        if worker < self.workers and self.members.takes_part(worker):
+            self.members.retires(worker)
+            self.retired.add(worker)
+
+    @rule(worker=st.integers(0, 4))
     def finish(self, worker):
         here = worker < self.workers and not self.members.is_coming_back(worker)
+        here = here and worker not in self.arriving
         if here and (worker, self.members.generation(worker)) in self.alive:
             self.do(self.members.finished(worker))
             self.finished.add(worker)
             self.ends(worker)
+            self.retired.discard(worker)
 
     def ends(self, worker):
         self.alive = {process for process in self.alive if process[0] != worker}
@@ -584,7 +705,7 @@ class AnyOrder(RuleBasedStateMachine):
             answer = order.server, order.worker, order.generation, 4, 3
             self.do(self.members.confirmed(*answer, self.now))
 
-    @rule(worker=st.integers(0, 2))
+    @rule(worker=st.integers(0, 4))
     def begin_again(self, worker):
         if worker < self.workers and self.members.is_starting(worker):
             self.members.began(worker)
@@ -612,7 +733,7 @@ class AnyOrder(RuleBasedStateMachine):
             if generation != self.members.generation(worker):
                 self.alive.discard((worker, generation))
                 self.do(self.members.process_ended(worker, self.now))
-        for worker in set(range(self.workers)) - self.finished:
+        for worker in set(range(self.workers)) - self.finished - self.retired - self.away:
             assert (worker, self.members.generation(worker)) in self.alive
 
 

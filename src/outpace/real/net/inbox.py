@@ -21,12 +21,15 @@ from outpace.sync.messages import (
     Push,
     Rejoin,
     SetPolicy,
+    SetWorkers,
     worker_name,
 )
 from outpace.sync.programs.partial_pull import Unanswered
 
 _LOOK_AGAIN_S: Final = 0.001
-_OF_COORDINATOR: Final = SetPolicy | Close | Lost | Divided | Moved  # or of another server
+_OF_COORDINATOR: Final = (
+    SetPolicy | SetWorkers | Close | Lost | Divided | Moved  # or of another server
+)
 
 
 class Turns:

@@ -16,7 +16,7 @@ class Gradients:
     """Takes gradients as the policy says.
 
     Attributes:
-        pushes: number of pushes taken.
+        pushes: number of pushes taken, as if the run had always had as many workers as now.
         furthest: the progress of training in iterations, when it was asked for last.
         is_cut_off: True if a `Close` says which gradients count.
     """
@@ -52,6 +52,13 @@ class Gradients:
         if not self.is_cut_off:
             for push, arrived in self._held_back.take_all():
                 self._count(push, arrived, now, True)
+
+    def set_workers(self, workers: int) -> None:
+        """Count pushes in iterations of so many workers from now on; after `View.grow`."""
+        self._progress()
+        # Pushes stand for the progress of training, which goes on where it is.
+        self.pushes = round(self.pushes * workers / self._updates.workers)
+        self._updates.set_workers(workers, self._view.workers)
 
     def take(self, push: Push, late: bool, now: Time) -> None:
         """Take a push that is not repeated. late: True if its iteration is finished."""
@@ -108,7 +115,7 @@ class Gradients:
 
     def _progress(self) -> float:
         """Return the progress of training in iterations; on arrival, N pushes count as one."""
-        applied = self.pushes / self._view.workers if self._apply is Apply.ON_ARRIVAL else 0.0
+        applied = self.pushes / self._updates.workers if self._apply is Apply.ON_ARRIVAL else 0.0
         # Policies count differently, so after a change of policy the maximum is kept.
         self.furthest = max(self.furthest, self._view.clock, applied)
         return self.furthest

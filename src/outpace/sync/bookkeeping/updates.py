@@ -19,6 +19,7 @@ class Updates:
     """Applies gradients to a block, one by one or an iteration at a time.
 
     `version` is the number of updates. `progress` is the progress of training in iterations.
+    `workers` is the number that the run is to have; fewer take part once some are lost for good.
     """
 
     def __init__(
@@ -27,16 +28,26 @@ class Updates:
         self.version = 0
         self.block = block
         self._shard, self._workers, self._observer = shard, workers, observer
+        self.workers = workers  # of the run: N in means of gradients that are applied on arrival
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
         self.mixed = -1  # the last iteration some of whose gradients are applied on arrival
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
+
+    def set_workers(self, workers: int, places: int) -> None:
+        """Have the run consist of `workers` workers from now on.
+
+        places: the number of workers that sums have room for, no fewer than before.
+        """
+        self.workers, self._workers = workers, places
+        for total in self._sums.values():
+            total.gradients.grow(places)
 
     def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
         """Take a step along one gradient."""
         staleness = self.version - push.version
         match scale:
             case Scale.MEAN:
-                divisor = self._workers
+                divisor = self.workers
             case Scale.STALENESS:
                 divisor = max(1, staleness)
             case Scale.SUM | Scale.LINEAR:  # one gradient: its mean at once the rate
@@ -81,7 +92,7 @@ class Updates:
         elif total.scale is not Scale.MEAN:
             gradient, divisor, factor = gradients.total(), 1, 1
         elif iteration <= self.mixed:
-            gradient, divisor, factor = gradients.total(), self._workers, 1
+            gradient, divisor, factor = gradients.total(), self.workers, 1
         else:
             gradient, divisor, factor = gradients.mean(), 1, 1
         self.block.update(gradient, divisor, total.settings(), progress, factor)

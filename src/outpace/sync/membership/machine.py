@@ -7,6 +7,10 @@ still alive. Once the old process has ended, too, a new one is started with the 
 that no server has of this worker (see `sync.checkpoint.state`). Or no process takes its place, and
 the worker has left the run, until a new process `joins` in its name.
 
+A run may be given more workers while it goes on. Their processes are started first (`arrives`),
+and take part once all servers know of them (`joins`), so no server waits for the start of a
+process. A worker that is told to leave (`retires`) is not replaced.
+
 A worker that has finished has told the servers so. If its process is lost nevertheless, its last
 message may not have reached all of them, so the servers are told as if it had left.
 
@@ -32,6 +36,7 @@ from outpace.sync.membership.orders import (
     EndRun,
     Kill,
     Lacks,
+    NotJoined,
     Order,
     Reconnect,
     Removed,
@@ -41,6 +46,7 @@ from outpace.sync.membership.orders import (
 )
 from outpace.sync.membership.returning import Returning
 from outpace.sync.membership.worker import AWAY, COMING, DONE, OUT, Phase, Worker
+from outpace.sync.messages import worker_name
 
 
 class Membership:
@@ -99,6 +105,22 @@ class Membership:
         due = [known.deadline for known in self._workers] + [self._returning.next_deadline]
         return min((each for each in due if each is not None), default=None)
 
+    @property
+    def workers(self) -> int:
+        """The number of workers that there are or have been."""
+        return len(self._workers)
+
+    def takes_part(self, worker: int) -> bool:
+        """True if the worker's process trains, and is not lost, nor told to leave."""
+        known = self._workers[worker]
+        return known.phase is Phase.HERE and not known.retires
+
+    def may_arrive(self, worker: int) -> bool:
+        """True if a process may be started that is to join as this worker, new or not."""
+        if not self.has_all_servers or worker > len(self._workers):
+            return False
+        return worker == len(self._workers) or self._workers[worker].phase in OUT
+
     # -- what has happened ---------------------------------------------------------------
 
     def lost(self, worker: int, how: str, now: Time, *, has_ended: bool) -> list[Order]:
@@ -107,7 +129,9 @@ class Membership:
         how: in words, for an error. has_ended: False if it may still be alive.
         """
         known = self._workers[worker]
-        if known.phase is Phase.FENCING:
+        if known.phase is Phase.ARRIVING:
+            return self._not_joined(known, how)
+        if known.phase is Phase.FENCING and not known.waits:
             return self.process_ended(worker, now) if has_ended else []
         if known.phase in (*AWAY, Phase.ENDED, Phase.TOLD):
             return []
@@ -116,8 +140,8 @@ class Membership:
             return self._replaced(known, self._servers, stays=False)
         if not self.can_spare(worker):
             return [EndRun(f"{known.name} {how}")]
-        known.how, known.has_ended, known.joins = how, has_ended, False
-        stays = self._restarts
+        known.how, known.has_ended, known.joins, known.waits = how, has_ended, False, False
+        stays = self._restarts and not known.retires
         # A scheduler that no longer waits for the worker lets the others pull. If a server still
         # waited, their pulls would miss an iteration: the scheduler is told after the servers.
         told = self._servers + self._schedulers if stays else self._servers
@@ -131,20 +155,56 @@ class Membership:
         known.deaths.append(now)
         return orders
 
+    def arrives(self, worker: int, now: Time) -> int:
+        """A process is about to be started that is to join as a new worker, or one that has left.
+
+        Returns:
+            The generation of the process.
+
+        Raises:
+            ProtocolError: the worker takes part, or is not the next new one, or a server is away.
+        """
+        if not self.may_arrive(worker):
+            raise ProtocolError(f"no process can join as {worker_name(worker)} now")
+        if worker == len(self._workers):
+            self._workers.append(Worker(worker))
+        known = self._workers[worker]
+        self._generation += 1
+        known.generation, known.phase, known.retires = self._generation, Phase.ARRIVING, False
+        known.how, known.deadline = "was to join", now + nanoseconds(self._rules.start_s)
+        return known.generation
+
     def joins(self, worker: int, now: Time) -> list[Order]:
-        """A new process offers to be a worker that has left the run.
+        """A new process offers to be a worker that `arrives`, or has left the run.
 
         Raises:
             ProtocolError: the worker takes part, has finished, or not all servers know yet that it
                 has left.
         """
         known = self._workers[worker]
-        if known.phase is not Phase.GONE:
+        if known.phase not in (Phase.GONE, Phase.ARRIVING):
             raise ProtocolError(f"a process joins as {known.name}, which has not left the run")
+        known.waits = known.phase is Phase.ARRIVING
         known.how, known.has_ended, known.joins = "had left the run", True, True
         self._fence(known, now)
         known.deaths = [now]
-        return self._replaced(known, self._servers + self._schedulers, stays=True)
+        told = self._servers + self._schedulers
+        if not known.waits:
+            return self._replaced(known, told, stays=True)
+        known.how = "joins the run"
+        known.reached.clear()
+        return self._replace(known, told, stays=True)
+
+    def retires(self, worker: int) -> None:
+        """A worker is told to leave after the iteration that it is in.
+
+        Raises:
+            ProtocolError: the worker does not take part, or its process is lost.
+        """
+        known = self._workers[worker]
+        if known.phase is not Phase.HERE:
+            raise ProtocolError(f"{known.name} is told to leave, and does not take part")
+        known.retires = True
 
     def keeps(self, worker: int, iteration: int) -> None:
         """The next process of a worker, whose process is lost, begins with a script's state.
@@ -281,11 +341,18 @@ class Membership:
             return [EndRun(overdue)]
         for known in self._workers:
             if known.deadline is not None and known.deadline <= now:
+                if known.phase is Phase.ARRIVING:
+                    limit_s = self._rules.start_s
+                    return self._not_joined(known, f"was not ready within {limit_s:.0f} s")
                 known.deadline = None
                 return [EndRun(self._too_late(known))]
         return []
 
     # ------------------------------------------------------------------------------------
+
+    def _not_joined(self, known: Worker, how: str) -> list[Order]:
+        known.phase, known.deadline = Phase.GONE, None
+        return [NotJoined(known.number, how)]
 
     def _replaced(self, known: Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
         """Give a worker a new generation, and have these hear only that."""
@@ -326,7 +393,7 @@ class Membership:
         reached, known.done = known.reached.values(), 1 + highest
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
         known.first = max(known.first, known.kept)
-        known.phase = Phase.STARTING
+        known.phase, known.waits = Phase.STARTING, False
         known.deadline = now + nanoseconds(self._rules.start_s)
         # If servers were lost that had them, iterations are computed again that others lacked.
         lost = (0 if known.joins else self._lost_of(known)) - known.repeats(known.first)
