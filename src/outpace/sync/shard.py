@@ -158,9 +158,10 @@ class Shard:
         """Do not answer the held pulls of a worker, which asks other servers (`sync.moving`)."""
         self._abandon(self._queue.take_worker(worker))
 
-    def is_awaited(self, worker: int) -> bool:
-        """True if the worker has not left."""
-        return self._view.is_member(worker)
+    @property
+    def members(self) -> set[int]:
+        """The workers that have not left."""
+        return set(range(self._view.workers)).difference(self._view.gone)
 
     def watermark(self, worker: int) -> int:
         """Return the highest iteration that this worker has pushed; -1: none."""

@@ -64,8 +64,7 @@ class ServerNode(Node):
         if server in division.parts:
             low, high = division.parts[server][0]
             shard = self._shard(cluster.initial[low:high])
-        workers = cluster.workers
-        self.moves = Moves(server, division, shard, workers, self._begin, self._hand, self._begun)
+        self.moves = Moves(server, division, shard, self._begin, self._hand, self._begun)
         cluster.kernel.spawn(parameter_server(self, moves=self.moves), self.name, daemon=True)
 
     @property

@@ -93,7 +93,7 @@ def alone(parts: dict[int, tuple[Range, ...]], server: int = 0) -> Moves:
     def never(*_: Any) -> Any:
         raise AssertionError("not expected")
 
-    return Moves(server, Division(0, parts), None, 2, never, never, never)
+    return Moves(server, Division(0, parts), None, never, never, never)
 
 
 def test_a_server_that_joins_keeps_what_arrives_before_its_pieces() -> None:
@@ -108,7 +108,7 @@ def test_a_server_that_joins_keeps_what_arrives_before_its_pieces() -> None:
 def test_a_piece_may_come_before_the_division_is_announced() -> None:
     begun: list[Any] = []
     parts = {1: (Range(0, 4),)}
-    moves = Moves(0, Division(0, parts), None, 2, lambda *_: None, lambda *_: None, begun.append)  # type: ignore[arg-type,return-value]
+    moves = Moves(0, Division(0, parts), None, lambda *_: None, lambda *_: None, begun.append)  # type: ignore[arg-type,return-value]
     state = Shard(1, parameter_block(torch.ones(4), Sgd(lr=1.0)), 2, Bsp(), Silent()).state()
     assert moves.take(Moved(1, (Range(0, 4),), state))
     assert not begun

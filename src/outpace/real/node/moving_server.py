@@ -37,7 +37,6 @@ class Around:
     """What a server's process has for its moves."""
 
     index: int
-    workers: int
     transport: Transport
     listener: Listener
     inbox: Inbox
@@ -61,9 +60,7 @@ class ServerMoves:
         begin: Callable[[Division, ShardState], Shard],
     ) -> None:
         self._around, self._dtype = around, dtype
-        self.moves = Moves(
-            around.index, division, shard, around.workers, begin, self._hand, self._begun
-        )
+        self.moves = Moves(around.index, division, shard, begin, self._hand, self._begun)
         self._sizes: dict[str, int] = {}  # elements of the blocks of workers that have gone over
         self._next: Division | None = None  # the last division that was announced
         # Endpoint, key and generation of the other servers.

@@ -229,7 +229,6 @@ class Server(Member):
         if not why_servers_stay(experiment):
             around = Around(
                 self.index,
-                experiment.workers,
                 self.transport,
                 self.listener,
                 self._inbox,
@@ -254,7 +253,7 @@ class Server(Member):
             layers=layers_of(part, layers),
         )
         policy = self._followed.policy
-        shard = TimedShard(self.index, block, self._experiment.workers, policy, self.recorder)
+        shard = TimedShard(self.index, block, len(state.watermarks), policy, self.recorder)
         shard.times = self._times
         shard.restore(state, self.clock.now, everyone=False)
         self.shard, self._is_ready = shard, True

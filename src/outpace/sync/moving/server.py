@@ -46,7 +46,6 @@ class Moves:
 
     Args:
         division: the present one; the server may have no part in it.
-        workers: number of workers.
         begin: makes a shard of this division from its state.
         hand: sends a piece to another server.
         begun: called with a division that this server has a shard of, or has left.
@@ -57,13 +56,12 @@ class Moves:
         server: int,
         division: Division,
         shard: Shard | None,
-        workers: int,
         begin: Callable[[Division, ShardState], Shard],
         hand: Callable[[int, Moved], None],
         begun: Callable[[Division], None],
     ) -> None:
         self.server, self.division, self.shard = server, division, shard
-        self._workers, self._begin, self._hand, self._begun = workers, begin, hand, begun
+        self._begin, self._hand, self._begun = begin, hand, begun
         self._next: Division | None = None  # while the shard is of the division before
         self._over: set[int] = set()  # workers that have gone over to the next division
         self._kept: deque[Message] = deque()  # that belong to a shard that has not begun
@@ -111,8 +109,7 @@ class Moves:
         after, shard = self._next, self.shard
         if after is None or shard is None:
             return
-        awaited = (worker for worker in range(self._workers) if shard.is_awaited(worker))
-        if any(worker not in self._over for worker in awaited):
+        if not shard.members <= self._over:
             return
         state, part = shard.state(), self.division.parts[self.server]
         self.shard, self.division, self._next = None, after, None
@@ -152,7 +149,7 @@ class Moves:
                 f"{self.server} does not expect"
             )
         assert self.shard is not None
-        if not self.shard.is_awaited(worker):
+        if worker not in self.shard.members:
             raise ProtocolError(f"worker {worker} goes over to another division after it had left")
         self.shard.abandon(worker)
         self._over.add(worker)
