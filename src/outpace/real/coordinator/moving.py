@@ -213,8 +213,10 @@ class MovingServers:
         if self._ending() is not None or self._reports.left:
             self._drop("the run is about to end")
             return
-        if self._is_recovering() or self._losses.away:
-            # A process that begins now would not hear of the division.
+        is_first = self._checkpoints is not None and self._checkpoints.last == 0
+        if is_first or self._is_recovering() or self._losses.away:
+            # The first checkpoint must not be given up, and a process that begins now would not
+            # hear of the division.
             later = self._kernel.now + nanoseconds(_LOOK_AGAIN_S)
             self._kernel.call_at(later, lambda _: self._tell_if_ready())
             return
