@@ -26,6 +26,7 @@ from outpace.blocks.recutting import Recut
 from outpace.engine.servers import why_servers_stay
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
+from outpace.real.coordinator.observers import RunObserver
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.messages import JoinRun, Ready, StopRun
@@ -38,6 +39,7 @@ from outpace.real.net.moving_messages import (
 from outpace.real.net.transport import FIRST
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.words import plural
+from outpace.sync.membership.orders import Removed, Start
 from outpace.sync.messages import WireMessage, server_name
 
 _LIMIT_S: Final = 60.0  # for the servers that join
@@ -60,8 +62,8 @@ class _Phase(Enum):
     MOVING = auto()  # the workers go over, and the parts move
 
 
-class MovingServers:
-    """The divisions of a run.
+class MovingServers(RunObserver):
+    """The divisions of a run. As an observer it is told of the workers that come back.
 
     Args:
         servers: names of the servers; changed when they join and leave.
@@ -99,6 +101,7 @@ class MovingServers:
         self._highest = max(self.division.servers)
         self._began: Time = 0
         self._moved = self._state_bytes = 0
+        self._generations: dict[int, int] = {}  # of workers that have come back
         self._told: Told | None = None  # waits for the end of the present change
         run.reports.is_part = self._is_part
 
@@ -169,6 +172,10 @@ class MovingServers:
     def _is_part(self, server: int, elements: int) -> bool:
         parts = [each.parts[server] for each in (self.division, self._next) if server in each.parts]
         return elements in map(size_of, parts)
+
+    def recovered(self, recovered: Start | Removed) -> None:
+        if isinstance(recovered, Start):
+            self._generations[recovered.worker] = recovered.generation
 
     # -- messages ------------------------------------------------------------------------
 
@@ -245,6 +252,7 @@ class MovingServers:
             [self._endpoints[server] for server in servers],
             keys,
             [generations.get(server, FIRST) for server in servers],
+            sorted(self._generations.items()),
         )
 
     def _divide_if_known(self) -> None:

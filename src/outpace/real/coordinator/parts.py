@@ -205,6 +205,7 @@ class Parts:
                 checkpoints=checkpoints,
                 is_recovering=lambda: self.survival.is_recovering,
             )
+            self.observers.add(self.moving)
 
     def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
         """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""

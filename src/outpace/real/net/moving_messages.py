@@ -42,7 +42,7 @@ class Divide(WireMessage, tag="divide"):
     know of it.
 
     endpoints, keys, generations: of all these servers, which are `servers`; keys are empty if
-    insecure.
+    insecure. workers: generations of the workers whose processes have taken the place of others.
     """
 
     division: WireDivision
@@ -50,6 +50,7 @@ class Divide(WireMessage, tag="divide"):
     endpoints: list[Text]
     keys: list[Text]
     generations: list[Count]
+    workers: list[tuple[Index, Count]]
 
 
 class DivisionKnown(WireMessage, tag="division known"):

@@ -24,7 +24,7 @@ from outpace.real.net.moving_messages import (
 from outpace.real.net.transport import FIRST, Caller, Handlers, Listener, Transport
 from outpace.record.checkpoints.shards import ShardRecord, shard_file, shard_of
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.messages import Divided, Moved, WireMessage, server_name
+from outpace.sync.messages import Divided, Moved, WireMessage, server_name, worker_name
 from outpace.sync.moving.server import Moves
 from outpace.sync.shard import Shard
 
@@ -94,6 +94,9 @@ class ServerMoves:
             if generation > self._peers.get(name, ("", "", FIRST))[2]:
                 around.listener.replace(name, generation)
             self._peers[name] = endpoint, key, generation
+        if around.index not in self.moves.division.parts:  # it joins: the others know already
+            for worker, generation in message.workers:
+                around.listener.replace(worker_name(worker), generation)
         self._next, self._may_hand = after, False
         self._sizes.clear()  # all workers have gone over to the present division, or left
         self._moved = self._state_bytes = 0
