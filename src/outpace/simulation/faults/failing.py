@@ -310,7 +310,18 @@ class FailingRun(VirtualRun):
     def _undisturbed_rate(self) -> float | None:
         """Return the gradients per second of the same run without failures, if they are known."""
         done = max(self.totals.iterations.values(), default=0)
-        return undisturbed_rate(self.experiment, self._workload, self.kernel.now, done)
+        return undisturbed_rate(self.experiment, self._workload, self._ended_early_at, done)
+
+    @property
+    def _ended_early_at(self) -> Time | None:
+        """When the run ended (ns), if workers may have been in the middle of their iterations.
+
+        A run that was ended by the last of them can be shorter than the same run without failures:
+        averages of fewer workers take less time.
+        """
+        stop = self.experiment.stop
+        is_early = stop.virtual_time_s is not None or stop.target_accuracy is not None
+        return self.kernel.now if is_early else None
 
     def times(self, host_s: float) -> dict[str, Any]:
         return {**super().times(host_s), "faults": self._costs.summary()}

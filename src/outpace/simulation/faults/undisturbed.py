@@ -15,17 +15,17 @@ from outpace.tasks import Timing, Workload
 
 
 def undisturbed_rate(
-    experiment: Experiment, workload: Workload, until: Time, iterations: int
+    experiment: Experiment, workload: Workload, until: Time | None, iterations: int
 ) -> float:
     """Return the gradients per second that are applied without failures; 0 if there are none.
 
     Args:
         experiment: of a run with failures.
         workload: of that run; it says the sizes of the layers.
-        until: when that run ended (ns), the latest end of this one.
-        iterations: of the worker of that run that has most, where scripts end it.
+        until: the latest end of this run (ns); None: it has as many iterations as that one.
+        iterations: of the worker of that run that has most.
     """
-    if until <= 0:
+    if not iterations:
         return 0.0
     task = Timing(layers=tuple(workload.layers))
     plain = replace(
@@ -35,10 +35,7 @@ def undisturbed_rate(
         checkpoint=None,
         evaluate=Evaluate(),
         target=None,
-        stop=Stop(
-            iterations=experiment.stop.iterations or iterations or None,
-            virtual_time_s=seconds(until),
-        ),
+        stop=Stop(iterations=iterations, virtual_time_s=None if until is None else seconds(until)),
     )
     sizes = task.workload(plain.workers, plain.batch_size, plain.seed)
     kind = Simulation if plain.peers is None else PeerSimulation

@@ -84,7 +84,7 @@ class FailingFollowedSimulation(BeginAgain, FollowedSimulation):
             self.experiment,
             self._workload.first,
             self.messages,
-            self.kernel.now,
+            self._ended_early_at,
             have_ended=have_ended,
         )
 

@@ -107,7 +107,7 @@ def rate_of_steps(
     experiment: Experiment,
     attached: Attached,
     scripts: Sequence[Iterations],
-    until: Time,
+    until: Time | None,
     *,
     have_ended: bool,
 ) -> float:
@@ -117,13 +117,13 @@ def rate_of_steps(
         experiment: of a run with failures.
         attached: by the script of worker 0.
         scripts: by worker.
-        until: when that run ended (ns), the latest end of this one.
+        until: as for `undisturbed_rate`.
         have_ended: True if all scripts have come to their end.
     """
     count = min(map(len, scripts))
-    if until <= 0 or not count:
+    if not count:
         return 0.0
-    stop = Stop(iterations=count, virtual_time_s=seconds(until))
+    stop = Stop(iterations=count, virtual_time_s=None if until is None else seconds(until))
     plain = replace(
         experiment, faults=None, checkpoint=None, evaluate=Evaluate(), target=None, stop=stop
     )
