@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ class AwaitedScripts:
         self._parts: dict[int, Part] = {}  # by worker
         # By worker: the number of rows in the metrics when its script was saved.
         self._logged: dict[int, int] = {}
+        self._ahead: dict[int, int] = {}  # by worker: see `VirtualRun.logged_ahead`
 
     @property
     def is_open(self) -> bool:
@@ -48,7 +50,7 @@ class AwaitedScripts:
     def begin(self, number: int, workers: Iterable[int]) -> None:
         """Begin a checkpoint whose folder is there, and wait for the scripts of these workers."""
         self._number, self._rest, self._awaited = number, None, set(workers)
-        self._parts, self._logged = {}, {}
+        self._parts, self._logged, self._ahead = {}, {}, {}
 
     def await_again(self, worker: int) -> None:
         """Wait for another file of a script, in place of the one that is there."""
@@ -72,6 +74,7 @@ class AwaitedScripts:
             return
         self._awaited.discard(worker)
         self._logged[worker] = self._run.metrics.rows
+        self._ahead[worker] = self._run.logged_ahead(worker)
         if saved is not None:
             self._parts[worker] = saved
         self.complete()
@@ -95,7 +98,7 @@ class AwaitedScripts:
         (taken, metrics), self._number, self._rest = self._rest, None, None
         files = tuple(part for _, part in sorted(self._parts.items()))
         if self._logged:
-            metrics = logged_until(self._run.metrics.kept(), self._logged)
+            metrics = logged_until(self._run.metrics.kept(), self._logged, self._ahead)
         anew = tuple(worker for worker in self._run.scripts_anew() if worker in self._parts)
         ended = tuple(sorted(set(self._run.scripts_at_end()) - self._parts.keys()))
         taken = structs.replace(taken, parts=(*taken.parts, *files), anew=anew, ended=ended)
@@ -110,13 +113,21 @@ def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:
         keeper.abandon(taken.number, error.strerror or str(error))
 
 
-def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
+def logged_until(rows: pa.Table, counts: Mapping[int, int], ahead: Mapping[int, int]) -> pa.Table:
     """Return the rows that each script had logged when it was saved; the others come again.
 
     Args:
         counts: by worker, the number of rows of all workers at that time. A worker that is not in
             it had left the run before, and all its rows are kept.
+        ahead: by worker, how many of its rows then a process before it had logged, which comes
+            again.
     """
     workers = rows["worker"].to_pylist()
-    kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
+    inside = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
+    most = Counter(worker for worker, is_in in zip(workers, inside, strict=True) if is_in)
+    most.subtract(ahead)
+    kept = []
+    for worker, is_in in zip(workers, inside, strict=True):
+        most[worker] -= is_in
+        kept.append(is_in and most[worker] >= 0)
     return rows.filter(pa.array(kept, pa.bool_()))

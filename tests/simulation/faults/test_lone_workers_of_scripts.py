@@ -51,6 +51,16 @@ def test_all_begin_again_if_no_other_worker_is_left_and_a_script_may_be_lost_aft
     require_each_once(found)
 
 
+def test_a_checkpoint_does_not_have_what_a_script_that_came_back_will_log_again():
+    """A checkpoint is taken while a script computes what its lost process had logged already."""
+    changes = {
+        "network": {"latency_s": 0.05},
+        "compute": {"kind": "exponential", "mean_s": 0.02},
+        "seed": 14,
+    }
+    require_each_once(ran("hpsgd", (0.517, 0), (1.192, 0), (1.576, 0), (1.588, 1), **changes))
+
+
 def test_all_begin_again_if_the_lost_script_keeps_nothing():
     plain = {"kind": "script", "path": str(SCRIPTS / "plain.py")}
     changes = {"task": plain, "stop": {"iterations": 30}, "workers": 2}

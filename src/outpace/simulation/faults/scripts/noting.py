@@ -54,6 +54,9 @@ class NotedScripts(FailingScripts):
         self._logs[worker] += 1
         super().logged(worker, values)
 
+    def logged_ahead(self, worker: int) -> int:
+        return self._known_logs[worker]
+
     def _finished_of(self, worker: int) -> int:
         return self._computed_again.get(worker, super()._finished_of(worker))
 
