@@ -10,17 +10,25 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from tests.support.cluster import nodes
 
+from outpace.config.launchers import Ray
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import new_keys
 from outpace.real.process.launcher import ADDRESS, Launcher, Role
 from outpace.real.process.local import LocalLauncher
+from outpace.real.process.ray.launcher import HostsLauncher
+from outpace.real.process.ray.placing import groups_of
 
 # Made of a clock, on_exit and on_output.
-LAUNCHERS: list[Callable[..., Launcher]] = [LocalLauncher]
+LAUNCHERS: list[Any] = [
+    pytest.param(LocalLauncher, id="local"),
+    pytest.param("ray", id="ray", marks=pytest.mark.slow),
+]
 
 
 class Launched:
@@ -58,9 +66,24 @@ class Launched:
 
 @pytest.fixture(params=LAUNCHERS)
 def launched(request: pytest.FixtureRequest) -> Iterator[Launched]:
-    launched = Launched(request.param)
+    make = request.param
+    if make == "ray":
+        make = partial(HostsLauncher, request.getfixturevalue("hosts"))
+    launched = Launched(make)
     yield launched
     launched.launcher.stop()
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Any]:
+    """The hosts of the roles of these tests, on a cluster of two nodes."""
+    from outpace.real.process.ray.cluster import RayCluster
+
+    with nodes("one", "two", cpus=2) as cluster:
+        settings = Ray(address=cluster.address)
+        roles = groups_of(settings, ["server-0"], ["worker-0", "worker-1"])
+        with RayCluster(settings, roles, (), print) as hosts:
+            yield hosts
 
 
 def test_a_role_is_called_with_its_arguments(launched):
@@ -165,24 +188,24 @@ def test_a_stop_that_is_not_at_once_lets_processes_end_by_themselves(launched):
 
 
 def test_the_end_of_a_process_is_foreseen_until_it_is_reported(launched):
-    launched.start("first", "pass")
-    launched.start("second", "import time; time.sleep(60)")
+    launched.start("worker-0", "pass")
+    launched.start("worker-1", "import time; time.sleep(60)")
     # Nothing is reported before the clock is called.
     deadline = time.monotonic() + 60
-    while not launched.launcher.is_ending("first"):
+    while not launched.launcher.is_ending("worker-0"):
         assert time.monotonic() < deadline
     assert launched.told == []
-    assert not launched.launcher.is_ending("second")
+    assert not launched.launcher.is_ending("worker-1")
     assert not launched.launcher.is_ending("nobody")
-    launched.until_ended("first")
-    assert not launched.launcher.is_ending("first")
+    launched.until_ended("worker-0")
+    assert not launched.launcher.is_ending("worker-0")
 
 
 def test_a_fork_server_that_was_killed_is_named_and_not_its_processes_blamed(launched):
-    launched.start("first", "import os, time; print(os.getppid(), flush=True); time.sleep(60)")
-    launched.until(lambda: launched.of("first"))
-    ((_, parent),) = launched.of("first")
+    launched.start("worker-0", "import os, time; print(os.getppid(), flush=True); time.sleep(60)")
+    launched.until(lambda: launched.of("worker-0"))
+    ((_, parent),) = launched.of("worker-0")
     os.kill(int(parent), signal.SIGKILL)
-    launched.until_ended("first")
-    how = dict(launched.of("first"))["exit"]
+    launched.until_ended("worker-0")
+    how = dict(launched.of("worker-0"))["exit"]
     assert how == f"ended with the fork server (process {parent}), from which it was forked,"

@@ -16,6 +16,7 @@ import torch
 from outpace.blocks.block import Block, Phantom, whole
 from outpace.blocks.sums import all_finite
 from outpace.errors import ConfigError
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
@@ -32,7 +33,7 @@ from outpace.real.net.transport import (
     new_keys,
 )
 from outpace.real.net.wire import WireError
-from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import WireMessage
 
 # Opens the transport of a named process, and an address at which it can listen.

@@ -16,11 +16,12 @@ import zmq
 from benchmarks.micro.real.processes import Start, between, laps, measuring, started, value_of
 
 from outpace.kernel import Kernel, Mailbox
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import WirePush, WireReply
 from outpace.real.net.transport import Handlers, Session
-from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.run import LEASE_S
 from outpace.support.processes import forking
 from outpace.sync.messages import WireMessage

@@ -38,6 +38,21 @@ Out: TypeAlias = Annotated[
         "--out", help="The folder to write, new or empty. Default: a new folder runs/NAME."
     ),
 ]
+Launcher: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--launcher", help="local or ray: what starts the processes, like launcher.kind=ray."
+    ),
+]
+Address: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="auto|HOST:PORT",
+        help="The Ray cluster. Default: RAY_ADDRESS, else one that runs on this machine, else one "
+        "is started for the run.",
+    ),
+]
 Resume: TypeAlias = Annotated[
     bool,
     typer.Option("--resume", help="Keep what is complete in --out, and go on with the rest."),
@@ -96,3 +111,11 @@ def with_options(
     given = {"workers": workers, "servers": servers, "seed": seed}
     options = [f"{key}={value}" for key, value in given.items() if value is not None]
     return [*options, *(overrides or ())]
+
+
+def launcher_overrides(launcher: str | None, address: str | None) -> list[str]:
+    """Return `--launcher` and `--address` as overrides."""
+    if address is not None and launcher is None:
+        launcher = "ray"
+    given = {"launcher.kind": launcher, "launcher.address": address}
+    return [f"{key}={value}" for key, value in given.items() if value is not None]

@@ -13,14 +13,17 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_table
 from outpace.cli.options import (
+    Address,
     Cluster,
     Json,
+    Launcher,
     Out,
     Overrides,
     Quiet,
     Seed,
     Servers,
     Workers,
+    launcher_overrides,
     with_options,
 )
 from outpace.cli.output import Output
@@ -99,6 +102,8 @@ def run(
     seed: Seed = None,
     out: Out = None,
     resume: ResumeRun = None,
+    launcher: Launcher = None,
+    address: Address = None,
     insecure: _Insecure = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -111,7 +116,8 @@ def run(
     from outpace.experiment.sources import without_include
 
     output = Output(quiet, as_json)
-    given = with_options(overrides, workers, servers, seed)
+    given = launcher_overrides(launcher, address)
+    given += with_options(overrides, workers, servers, seed)
     if resume is not None:
         changes = changes_of(config, given, context.obj, out=out)
         _run(None, resume, insecure, output, resume=resume, **changes)

@@ -22,6 +22,7 @@ from outpace.config.contradictions import contradictions
 from outpace.config.executors import Auto, Executor
 from outpace.config.goals import Evaluate, Stop, Target
 from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES
+from outpace.config.launchers import LauncherKind, Local
 from outpace.config.trackers import TrackerKind
 from outpace.errors import ConfigError
 from outpace.optim import Sgd, UpdaterKind
@@ -89,6 +90,7 @@ class Experiment:
     non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains
     on_worker_loss: OnLoss = "restart"  # what is done when a worker's process dies
     probe: bool = True  # measure the network for up to half a second before the run
+    launcher: LauncherKind = field(default_factory=Local)  # starts the processes
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**63, "seed", "from 0 to 2^63 − 1", self.seed)

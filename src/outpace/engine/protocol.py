@@ -38,6 +38,9 @@ class Engine(Protocol):
     def recovery(self) -> Recovery:
         """Return what the run went through to survive failures."""
 
+    def nodes(self) -> Mapping[str, str]:
+        """Return the node of each server and worker; empty if all are on this machine."""
+
     def parameters(self) -> Sequence[Block]:
         """Return the current blocks of the shards."""
 

@@ -264,6 +264,7 @@ class RecordedRun:
             "servers": [] if without_servers else self._servers(),
             "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
             **engine.recovery().summary(),
+            **({} if not (nodes := engine.nodes()) else {"nodes": dict(sorted(nodes.items()))}),
             **engine.metrics.summary(*self.experiment.goal),
             **({} if (used := engine.used_by_script()) is None else {"script": used}),
             "parameters_digest": parameters_digest(engine.parameters()) if digests else None,

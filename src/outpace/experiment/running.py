@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.config.keys import FORWARD_SHARE, SERVICE_TIMES
+from outpace.config.launchers import Local
 from outpace.engine.control import ControlFunction
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
+from outpace.experiment.launching import launch_of
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.results import Result
 from outpace.experiment.resuming.command import resume_command
@@ -23,7 +26,7 @@ from outpace.experiment.simulating import recorded_run, warnings_of
 from outpace.experiment.sinks import sink_for, timing_sink_for
 from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
-from outpace.real.net.zeromq.transport import LOOPBACK
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, RealRun
@@ -61,8 +64,8 @@ def simulate(
             fails or is interrupted leaves it readable, with its `status`.
         resume: the folder of a run with `checkpoint` in its configuration that was interrupted. It
             goes on from its last checkpoint, in its folder and with its configuration: experiment
-            and out are left out. Only stop, evaluate, checkpoint, workers, servers and trackers
-            can change.
+            and out are left out. Only stop, evaluate, checkpoint, workers, servers, trackers,
+            launcher, on_worker_loss and on_server_loss can change.
         progress: called with the share of the run that is done, from 0 to 1.
         tie_seed: shuffles events at equal times; for tests.
         control: called at the start with a `Control`, which observes the run and changes its
@@ -104,7 +107,7 @@ def run(
     watch: Callable[[RealRun], None] | None = None,
     outside: Outside | None = None,
     control: ControlFunction | None = None,
-    launcher: MakeLauncher | None = None,
+    launcher: MakeLauncher | str | Mapping[str, Any] | None = None,
     address: str = LOOPBACK,
     task: TaskLike | None = None,
     tracker: Any = None,
@@ -124,13 +127,17 @@ def run(
         watch: called once all processes are started.
         outside: address and connect file for workers that Outpace does not start.
         control: called with a `Control` when the training starts.
-        launcher: makes the launcher of the processes; None: they are started on this machine.
-        address: of this machine, at which processes of another launcher reach this one.
+        launcher: "ray", or the key `launcher` of the configuration as a mapping; or a function that
+            makes the launcher of the processes, which reach this machine at `address`. None: as the
+            configuration says.
         task: in place of the experiment's, as plain data: other processes make it as well.
         tracker, changes: as for `simulate`.
 
     Raises: as `simulate`.
     """
+    if isinstance(launcher, str | Mapping):
+        changes["launcher"] = {"kind": launcher} if isinstance(launcher, str) else launcher
+        launcher = None
     start = partial(
         _run,
         insecure=insecure,
@@ -186,7 +193,7 @@ def _run(
         told(text)
 
     log = log_and_tell
-    with one_thread_own_randomness():
+    with one_thread_own_randomness(), ExitStack() as held:
         experiment = _without_ignored(experiment, log)
         experiment.load_user_code()
         warnings = warnings_of(experiment)
@@ -204,6 +211,13 @@ def _run(
         is_script = isinstance(experiment.task, Script)
         files = None if out is None else out.absolute() / SCRIPT_FILES
         training = ScriptTraining(experiment, files) if is_script else TaskTraining(experiment)
+        if options["launcher"] is None:
+            insecure = options["insecure"]
+            if command == "serve" and not isinstance(experiment.launcher, Local):
+                raise ConfigError("outpace serve starts its servers itself: leave launcher out")
+            launch = held.enter_context(launch_of(experiment, out, told, insecure=insecure))
+            if launch is not None:
+                options |= {"launcher": launch.launcher, "address": launch.address}
         sink = sink_for(out, experiment, resumed)
         times = timing_sink_for(experiment, out, resumed)
         trace = Trace(sink)

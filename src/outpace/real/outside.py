@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from outpace.errors import ConfigError
+from outpace.real.net.addresses import is_loopback
 
 _KEYS: Final = {"endpoint", "key", "session", "workers"}  # of a connect file, among others
 
@@ -45,7 +46,7 @@ class Outside:
                 f"--host {self.host}: workers cannot connect to this address; "
                 "give the address of this machine that they can reach"
             )
-        if insecure and not self.host.startswith("127."):
+        if insecure and not is_loopback(self.host):
             raise ConfigError(
                 f"--insecure is not possible with --host {self.host}, only on the loopback "
                 "interface; leave it out, and the connections are encrypted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +30,8 @@ from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
-from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.noting import Noting
 from outpace.real.outside import Outside
 from outpace.real.process.launcher import Launcher, MakeLauncher
@@ -102,6 +102,8 @@ class RealRun:
             if outside.remove_left_over():
                 log(f"--connect {outside.connect}: was of a run that was killed; it is replaced")
         elsewhere = 0 if outside is None else experiment.workers
+        if launcher is not None:
+            elsewhere = experiment.workers + experiment.servers_in_run
         here = experiment.servers_in_run + experiment.workers - elsewhere
         has_store = experiment.peers is not None or isinstance(experiment.task, Script)
         require_room(here, elsewhere, 2 if has_store else 1)  # one to the store
@@ -202,6 +204,9 @@ class RealRun:
 
     def recovery(self) -> Recovery:
         return self._recovery
+
+    def nodes(self) -> Mapping[str, str]:
+        return self.launcher.nodes
 
     def run_time_model(self) -> Model | None:
         fitting = self._attempt.fitting

@@ -9,7 +9,7 @@ import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -170,6 +170,9 @@ class VirtualRun(ABC):
 
     def recovery(self) -> Recovery:
         return Recovery() if self.resume is None else self.resume.recovery
+
+    def nodes(self) -> Mapping[str, str]:
+        return {}
 
     def run_time_model(self) -> Model | None:
         return None

@@ -15,11 +15,12 @@ from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.coordinator.averaging import key_values
 from outpace.real.coordinator.averaging.key_values import KeyValues
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
 from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Handlers, Session, new_keys
-from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 WORKERS = ["worker-0", "worker-1", "worker-2"]
 

@@ -10,11 +10,12 @@ import torch
 import outpace
 from outpace.blocks.block import Block, Pieces, whole
 from outpace.engine.scripts.model import ScriptModel
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import AllArrived, JoinRun, ProcessDone, StopRun
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Session
-from outpace.real.net.zeromq.transport import LOOPBACK, ZeroMQTransport
+from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.script.parameters import AveragedBuffers, BesideModel, Tail
 from outpace.real.node.task import run_task

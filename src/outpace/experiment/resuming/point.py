@@ -35,6 +35,7 @@ _FREE: Final = (
     "trackers",
     "on_server_loss",
     "on_worker_loss",
+    "launcher",
 )
 _TIMES: Final = {"simulate": "virtual_time_s", "run": "wall_time_s"}  # of the summary, by command
 # What a run that was interrupted, but not killed, has written at its end.

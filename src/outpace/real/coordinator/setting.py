@@ -10,9 +10,9 @@ from outpace.engine.resuming import ResumePoint
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
 from outpace.real.coordinator.saving.open import Saving
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Session
-from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.record.timing import Timing
 from outpace.record.trace import Trace
 

@@ -28,6 +28,7 @@ from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.membership_messages import (
@@ -54,7 +55,6 @@ from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import FIRST, Handlers
-from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.moving_server import Around, ServerMoves

@@ -12,8 +12,8 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 from outpace.engine.output import OnOutput, Output, print_into
+from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
-from outpace.real.net.zeromq.transport import LOOPBACK
 from outpace.real.process.launcher import OnExit, Role
 from outpace.support.processes import forking
 

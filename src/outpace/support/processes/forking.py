@@ -45,7 +45,6 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
     ends. The arguments are pickled.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_preloaded)
     process = context.Process(
         target=_begin,
         args=(target, arguments, os.getcwd(), dict(os.environ)),
@@ -57,6 +56,20 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServer
         _start_fork_server()
         process.start()
     return process
+
+
+def start_fork_server() -> None:
+    """Start the fork server if there is none, so that it has its modules when `start` is called.
+
+    On Linux it ends with the thread that calls this.
+    """
+    with _STARTING, uninterrupted(), _no_main_module():
+        _start_fork_server()
+
+
+def preloaded() -> Sequence[str]:
+    """Return the names of the modules that the fork server imports."""
+    return tuple(_preloaded)
 
 
 def require_forking() -> None:
@@ -175,6 +188,7 @@ def _kill_children_at_end() -> None:
 def _start_fork_server() -> None:
     """Start the fork server if there is none; block Ctrl-C until it has its own session."""
     require_short_temporary_folder()
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_preloaded)
     multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

@@ -21,7 +21,6 @@ from outpace.real.net.zeromq.caller import ZeroMQCaller
 from outpace.real.net.zeromq.listener import ZeroMQListener
 from outpace.real.net.zeromq.socket import password_of
 
-LOOPBACK: Final = "127.0.0.1"
 _AT_ONCE: Final = 64  # requests answered before the kernel gets its turn
 _GATE: Final = "inproc://zeromq.zap.01"  # the address is part of the protocol
 

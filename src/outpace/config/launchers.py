@@ -1,0 +1,70 @@
+"""What starts the processes of a real run: `launcher: {kind: ray}`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from outpace.support.checks import require
+
+MOST_WAIT_S: Final = 1e6
+
+Placement: TypeAlias = Literal["pack", "spread", "strict-pack", "strict-spread"]
+"""pack: on few nodes. spread: on many. strict: on exactly one, or each on a node of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleResources:
+    """What each process of a role takes up: processors and GPUs, which may be fractions."""
+
+    cpu: float = 1.0
+    gpu: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 <= self.cpu <= 1e6, "cpu", "from 0 to 1e6", self.cpu)
+        require(0 <= self.gpu <= 1e6, "gpu", "from 0 to 1e6", self.gpu)
+        if self.cpu == self.gpu == 0:
+            raise ValueError("needs more than 0 of cpu or gpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resources of the processes of a run, by role."""
+
+    worker: RoleResources = field(default_factory=RoleResources)
+    server: RoleResources = field(default_factory=RoleResources)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """All processes run on this machine, and are started by this process."""
+
+    kind: Literal["local"] = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """The processes run on a Ray cluster; the coordinator is in this process.
+
+    Attributes:
+        address: HOST:PORT of the cluster; auto: one that runs on this machine; local: one is
+            started on this machine, and stopped after the run. None: RAY_ADDRESS, else as auto,
+            else as local.
+        workers, servers: where the processes are placed.
+        wait_s: seconds to wait for the resources, and for the nodes to answer.
+        runtime_env: the environment of the processes, as Ray describes it.
+    """
+
+    address: str | None = None
+    resources: Resources = field(default_factory=Resources)
+    workers: Placement = "pack"
+    servers: Placement = "spread"
+    wait_s: float = 60.0
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["ray"] = "ray"
+
+    def __post_init__(self) -> None:
+        require(0 < self.wait_s <= MOST_WAIT_S, "wait_s", "more than 0, at most 1e6", self.wait_s)
+
+
+LauncherKind: TypeAlias = Local | Ray

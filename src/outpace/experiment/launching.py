@@ -1,0 +1,90 @@
+"""What starts the processes of a real run: this process, or a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from outpace.config.experiment import Experiment
+from outpace.config.launchers import Ray
+from outpace.config.reading import plain, to_plain
+from outpace.errors import ConfigError
+from outpace.real.net.addresses import is_loopback
+from outpace.real.process.launcher import MakeLauncher
+from outpace.support.processes.forking import preloaded
+from outpace.sync.messages import server_name, worker_name
+
+_STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process reads
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the processes of a run are started. address: at which they reach this process."""
+
+    launcher: MakeLauncher
+    address: str
+
+
+@contextmanager
+def launch_of(
+    experiment: Experiment, out: Path | None, log: Callable[[str], None], *, insecure: bool
+) -> Iterator[Launch | None]:
+    """Yield how the processes of this run are started; None: by this process, on this machine.
+
+    Args:
+        out: the folder of the run, which need not exist.
+        log: called with a line about what is awaited.
+
+    Raises:
+        ConfigError: there is no Ray, no cluster, or no room on it; or a node cannot take part.
+    """
+    settings = experiment.launcher
+    if not isinstance(settings, Ray):
+        yield None
+        return
+    try:
+        from outpace.real.process.ray.cluster import RayCluster
+    except ImportError as error:
+        raise ConfigError(
+            f"launcher: Ray cannot be imported ({error}): install it with "
+            "pip install 'outpace[cluster]'"
+        ) from None
+    from outpace.real.process.ray.launcher import HostsLauncher
+    from outpace.real.process.ray.placing import groups_of
+
+    servers = [server_name(server) for server in range(experiment.servers_in_run)]
+    workers = [worker_name(worker) for worker in range(experiment.workers)]
+    groups = groups_of(settings, servers, workers)
+    with RayCluster(settings, groups, preloaded(), log) as cluster:
+        if insecure and not is_loopback(cluster.address):
+            raise ConfigError(
+                f"--insecure is not possible on this cluster, whose nodes reach this machine at "
+                f"{cluster.address}: leave it out, and the connections are encrypted"
+            )
+        shared = out if experiment.checkpoint is not None else None
+        cluster.survey(files_of(experiment), shared)
+        yield Launch(partial(HostsLauncher, cluster), cluster.address)
+
+
+def files_of(experiment: Experiment) -> list[str]:
+    """Return the files and folders of this machine that the configuration names."""
+    data = {key: value for key, value in to_plain(experiment).items() if key not in _STAYS_HERE}
+    named = {text.partition(":")[0] for text in _texts(plain(data))}
+    absolute = {str(Path(text).absolute()) for text in named if text.endswith(".py")}
+    absolute |= {text for text in named if text.startswith("/")}
+    return sorted(path for path in absolute if Path(path).exists())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)

@@ -1,0 +1,494 @@
+"""A Ray cluster, and the hosts of a run on it. The only file that imports Ray.
+
+Each role of a run has a bundle of a placement group and an actor in it, which is its `Host`. Groups
+and actors belong to the job of this process: Ray removes them when this process ends, however it
+ends. An actor whose node is lost is made again in its bundle, for which Ray finds another node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+import ray.util
+from ray._private import ray_constants, services, worker
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from outpace.config.launchers import Ray as Settings
+from outpace.errors import ConfigError
+from outpace.real.net.addresses import LOOPBACK, is_loopback
+from outpace.real.process.ray.host import Event, Host, Survey, survey_here
+from outpace.real.process.ray.launcher import RemoteHost
+from outpace.real.process.ray.placing import Group, lacking
+
+_EVENTS: Final = "events"  # a thread of its own in each actor, which waits for events
+_EVENTS_S: Final = 10.0
+_REACH_S: Final = 5.0
+_SAY_AFTER_S: Final = 3.0
+_STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here: not used
+_NODE_DIED: Final = "its node has died"  # in the words of Ray
+_AUTH_MODE: Final = "RAY_AUTH_MODE"
+_NOTHING_MISSING: Final = ""
+
+
+class _Actor(Host):
+    """A host in an actor of Ray."""
+
+    def __init__(self, name: str, folder: str, modules: Sequence[str]) -> None:
+        super().__init__(name, ray.util.get_node_ip_address(), folder, modules)
+
+    def node(self) -> str:
+        """Return the id of this actor's node."""
+        found: str = ray.get_runtime_context().get_node_id()
+        return found
+
+
+class RayHost:
+    """A `RemoteHost` in an actor."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
+        self.node = ""  # its name, once it is known
+        self._actor, self._stops = actor, 0
+
+    def survey(self, paths: Sequence[str]) -> tuple[Any, Any]:
+        """Return references to the survey and to the id of the node."""
+        return self._actor.survey.remote(list(paths)), self._actor.node.remote()
+
+    def start(self, role: bytes) -> Future[Any]:
+        return _future(self._actor.start.remote(role))
+
+    def kill(self) -> Future[Any]:
+        return _future(self._actor.kill.remote())
+
+    def suspend(self) -> Future[Any]:
+        return _future(self._actor.suspend.remote())
+
+    def resume(self) -> Future[Any]:
+        return _future(self._actor.resume.remote())
+
+    def stop(self, *, at_once: bool) -> Future[list[Event]]:
+        self._stops += 1
+        return _future(self._actor.stop.remote(at_once))
+
+    def events(self) -> Future[list[Event]]:
+        method = self._actor.events.options(concurrency_group=_EVENTS)
+        return _future(method.remote(self._stops, _EVENTS_S))
+
+    def end(self) -> None:
+        with contextlib.suppress(RayError, ValueError):
+            ray.kill(self._actor)
+
+    def why_lost(self, error: BaseException) -> str:
+        where = f" on node {self.node}" if self.node else ""
+        if not isinstance(error, ActorDiedError):
+            return f"was lost with its host{where} ({_line(error)})"
+        whose = "node" if _NODE_DIED in str(error) else "actor"
+        return f"was lost with its {whose}{where}"
+
+
+def _future(reference: Any) -> Future[Any]:
+    found: Future[Any] = reference.future()
+    return found
+
+
+class RayCluster:
+    """The hosts of one run on a Ray cluster: `Hosts`. Use as a context manager.
+
+    Args:
+        groups: the roles of the run. modules: see `Host`.
+        log: called with a line about what is awaited.
+
+    Raises:
+        ConfigError: there is no cluster at the address, or it has no room for the run in time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        groups: Sequence[Group],
+        modules: Sequence[str],
+        log: Callable[[str], None],
+    ) -> None:
+        self._settings, self._groups, self._log = settings, groups, log
+        self._modules = list(modules)
+        self._by_role = {name: group for group in groups for name in group.names}
+        self._bundles: dict[str, tuple[PlacementGroup, int]] = {}
+        self._hosts: dict[str, RayHost] = {}
+        self._made: dict[str, int] = {}  # actors of each role so far
+        self._nodes: dict[str, str] = {}
+        self._closing = contextlib.ExitStack()
+        try:
+            self._closing.enter_context(_connected(settings, self._cpus))
+            self.address: str = ray.util.get_node_ip_address()
+            self._namespace = f"outpace-{ray.get_runtime_context().get_job_id()}-{id(self):x}"
+            self._reserve()
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all hosts, and the connection, and the cluster if it was started here."""
+        for host in self._hosts.values():
+            host.end()
+        self._closing.close()
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        return self._nodes
+
+    @property
+    def _cpus(self) -> float:
+        return sum(len(group.names) * group.each.cpu for group in self._groups)
+
+    # -- places ------------------------------------------------------------------------
+
+    def _reserve(self) -> None:
+        """Make the placement groups, and wait for them. Raises ConfigError."""
+        made = []
+        for group in self._groups:
+            strategy = group.placement.upper().replace("-", "_")
+            bundles = [group.bundle] * len(group.names)
+            found = placement_group(bundles, strategy=strategy)
+            self._closing.callback(_remove, found)
+            made.append(found)
+            for index, name in enumerate(group.names):
+                self._bundles[name] = found, index
+        deadline = time.monotonic() + self._settings.wait_s
+        said = False
+        for found in made:
+            while not found.wait(min(_SAY_AFTER_S, max(0.0, deadline - time.monotonic()))):
+                lack = self._lacking()
+                if time.monotonic() >= deadline:
+                    raise ConfigError(
+                        f"launcher: {lack}; waited {self._settings.wait_s:g} s for it: ask for "
+                        "less by launcher.resources, have fewer workers or servers, or wait "
+                        "longer (launcher.wait_s)"
+                    )
+                if not said:
+                    self._log(f"waiting for room on the cluster: {lack}")
+                    said = True
+
+    def _lacking(self) -> str:
+        nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+        free = dict(ray.available_resources())
+        for found in {id(group): group for group, _ in self._bundles.values()}.values():
+            if placement_group_table(found).get("state") == "CREATED":  # what it has is this run's
+                for bundle in found.bundle_specs:
+                    for name, much in bundle.items():
+                        free[name] = free.get(name, 0) + much
+        return lacking(self._groups, nodes, free)
+
+    # -- hosts -------------------------------------------------------------------------
+
+    def host(self, name: str) -> RayHost:
+        if name not in self._hosts:
+            self._hosts[name] = self._new_host(name)
+        return self._hosts[name]
+
+    def lost(self, host: RemoteHost) -> None:
+        host.end()
+        if self._hosts.get(host.name) is host:
+            del self._hosts[host.name]
+
+    def _new_host(self, name: str) -> RayHost:
+        number = self._made[name] = self._made.get(name, 0) + 1
+        group, placed, index = self._place(name)
+        options: dict[str, Any] = {
+            # A lost node may keep the name of its actor for a while.
+            "name": name if number == 1 else f"{name}.{number}",
+            "namespace": self._namespace,
+            "num_cpus": group.each.cpu,
+            "num_gpus": group.each.gpu,
+            "max_restarts": 0,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+                placed, placement_group_bundle_index=index
+            ),
+        }
+        if self._settings.runtime_env:
+            options["runtime_env"] = self._settings.runtime_env
+        kind = ray.remote(concurrency_groups={_EVENTS: 1})(_Actor)
+        actor = kind.options(**options).remote(name, os.getcwd(), self._modules)
+        host = RayHost(name, actor)
+        _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
+        return host
+
+    def _place(self, name: str) -> tuple[Group, PlacementGroup, int]:
+        """Return the group and the bundle of a role, which is a new one if the role joins late."""
+        group = self._by_role.get(name)
+        if group is None:
+            group = next(each for each in self._groups if name.startswith(each.kind))
+            self._by_role[name] = group
+            found = placement_group([group.bundle])
+            self._closing.callback(_remove, found)
+            self._bundles[name] = found, 0
+        return group, *self._bundles[name]
+
+    def _is_on(self, host: RayHost, node: Future[str]) -> None:
+        """It is known on which node a host is. In another thread."""
+        if node.exception() is None:
+            with contextlib.suppress(RayError, RuntimeError):  # this process has disconnected
+                host.node = _names().get(node.result(), node.result())
+                self._nodes[host.name] = host.node
+
+    def survey(self, paths: Sequence[str], shared: Path | None = None) -> None:
+        """Make all hosts, and look whether their nodes have what the run needs.
+
+        Args:
+            paths: files that the processes read.
+            shared: a folder of this machine that all nodes must see.
+
+        Raises:
+            ConfigError: a node lacks something, has other versions, or does not answer.
+        """
+        with _token(shared) as token:
+            wanted = [*paths, *([] if token is None else [str(token)])]
+            asked = {name: self.host(name).survey(wanted) for name in self._by_role}
+            references = [reference for pair in asked.values() for reference in pair]
+            deadline = time.monotonic() + self._settings.wait_s
+            ready, _ = ray.wait(
+                references, num_returns=len(references), timeout=self._settings.wait_s
+            )
+            names = _names()
+            for name, (found, node) in asked.items():
+                if found not in ready or node not in ready:
+                    raise ConfigError(
+                        f"launcher: the node of {name} did not answer within "
+                        f"{self._settings.wait_s:g} s: look at it with `ray status`, or wait "
+                        "longer (launcher.wait_s)"
+                    )
+                left = max(0.1, deadline - time.monotonic())
+                try:
+                    survey, node_id = ray.get([found, node], timeout=left)
+                except (RayError, GetTimeoutError) as error:
+                    raise ConfigError(
+                        f"launcher: the actor of {name} could not be started: {_line(error)}"
+                    ) from None
+                self.host(name).node = self._nodes[name] = names.get(node_id, node_id)
+                problem = problem_of(survey, survey_here(), str(token))
+                if problem:
+                    raise ConfigError(f"launcher: node {self._nodes[name]} {problem}")
+
+
+def problem_of(there: Survey, here: Survey, token: str) -> str:
+    """Return in words why a node cannot take part; empty if it can.
+
+    token: a file in the folder that all nodes must see.
+    """
+    if there.outpace != here.outpace:
+        return f"has Outpace {there.outpace}, and this machine {here.outpace}: install the same"
+    if there.python.split(".")[:2] != here.python.split(".")[:2]:
+        return f"has Python {there.python}, and this machine {here.python}: use the same"
+    files = [path for path in there.missing if path != token]
+    if files:
+        return (
+            f"does not have {', '.join(files)}: copy it there, or put it on storage that all nodes "
+            "reach"
+        )
+    if token in there.missing:
+        return (
+            f"does not see the folder {Path(token).parent} of this machine, in which the "
+            "checkpoints are to be: name a folder on storage that all nodes reach with --out"
+        )
+    return _NOTHING_MISSING
+
+
+@contextlib.contextmanager
+def _token(folder: Path | None) -> Iterator[Path | None]:
+    """Make a file in a folder, or in the one in which that is to be made, for this block."""
+    if folder is None:
+        yield None
+        return
+    absolute = folder.absolute()
+    there = next(each for each in (absolute, *absolute.parents) if each.is_dir())
+    try:
+        number, path = tempfile.mkstemp(prefix=".outpace-", dir=there)
+    except OSError as error:
+        raise ConfigError(f"{there} cannot be written: {error.strerror}") from None
+    os.close(number)
+    try:
+        yield Path(path)
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def _remove(group: PlacementGroup) -> None:
+    with contextlib.suppress(RayError):
+        remove_placement_group(group)
+
+
+def _names() -> dict[str, str]:
+    """Return the names of all nodes by their ids: different ones, as readable as possible."""
+    found = {}
+    for node in ray.nodes():
+        own, address = node["NodeName"], node["NodeManagerAddress"]
+        found[node["NodeID"]] = node["NodeManagerHostname"] if own == address else own
+    names = list(found.values())
+    return {
+        each: name if names.count(name) == 1 else f"{name}-{each[:6]}"
+        for each, name in found.items()
+    }
+
+
+def _line(error: BaseException) -> str:
+    """Return the last line of an error, which has the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+# -- connections -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _connected(settings: Settings, needed: float) -> Iterator[None]:
+    """Connect to the cluster of the settings for this block. Raises ConfigError.
+
+    needed: processors, if a cluster is started.
+    """
+    if ray.is_initialized():  # by the user's program, which ends it
+        yield
+        return
+    address = settings.address or os.environ.get("RAY_ADDRESS") or ""
+    if "://" in address:
+        raise ConfigError(
+            f"launcher.address: {address} is the address of a Ray client, and a run is started on "
+            "a machine of the cluster: give HOST:PORT, or use `ray job submit`"
+        )
+    with contextlib.ExitStack() as closing:
+        closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
+        if address == "local":
+            _start(needed, closing)
+        elif address in ("", "auto"):
+            try:
+                _init(address="auto")
+            except ConnectionError:
+                if address == "auto":
+                    raise ConfigError(
+                        "launcher.address: auto: no Ray cluster runs on this machine: start one "
+                        "with `ray start --head`, or give HOST:PORT"
+                    ) from None
+                _start(needed, closing)
+        else:
+            _reach(address)
+        closing.callback(ray.shutdown)
+        closing.enter_context(_silent())
+        yield
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep Ray from printing what its nodes report: standard output is the run's.
+
+    What concerns the run is in the errors of its actors.
+    """
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+def _start(cpus: float, closing: contextlib.ExitStack) -> None:
+    """Start a cluster on this machine, for this process alone."""
+    folder = tempfile.mkdtemp(prefix="outpace-ray-")
+    closing.callback(shutil.rmtree, folder, ignore_errors=True)
+    with _on_loopback():
+        _init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
+            include_dashboard=False,
+            object_store_memory=_STORE_BYTES,
+            _temp_dir=folder,
+            _node_ip_address=LOOPBACK,
+        )
+
+
+def _reach(address: str) -> None:
+    """Connect to the cluster at HOST:PORT. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"launcher.address: {address}: must be HOST:PORT, auto or local")
+    # Ray takes the loopback address for another one of this machine; its cluster may be there.
+    mine = host == "localhost" or is_loopback(host)
+    other = services.get_node_ip_address() if mine else host
+    own = mine and not _answers(other, int(port))
+    if not _answers(host if own else other, int(port)):
+        raise ConfigError(
+            f"launcher.address: no Ray cluster answers at {address} within {_REACH_S:g} s: look at "
+            "it with `ray status`, and give the address that `ray start --head` has printed"
+        )
+    try:
+        with _on_loopback() if own else contextlib.nullcontext():
+            _init(address=address)
+    except (ConnectionError, RuntimeError, RayError) as error:
+        raise ConfigError(
+            f"launcher.address: the cluster at {address} cannot be used: {_line(error)}"
+        ) from None
+
+
+def _answers(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError, OverflowError):
+        socket.create_connection((host, port), _REACH_S).close()
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have Ray use the loopback address as it is, which it does by itself except on Linux."""
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def _init(**options: Any) -> None:
+    """Call ray.init, which then prints nothing, and leaves the handler of SIGTERM as it was."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM) if is_main else None
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # else it says that a new cluster has a token
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ray.init(log_to_driver=False, configure_logging=False, **options)
+        finally:
+            logger.setLevel(level)
+            if handler is not None:
+                signal.signal(signal.SIGTERM, handler)
+
+
+def _without_mode(before: str | None) -> None:
+    """Undo that Ray has set its variable for a cluster with a token."""
+    if before is None:
+        os.environ.pop(_AUTH_MODE, None)

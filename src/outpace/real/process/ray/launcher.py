@@ -1,0 +1,192 @@
+"""A launcher whose processes are children of hosts on the nodes of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+from outpace.engine.output import OnOutput
+from outpace.real.net.clock import RealClock
+from outpace.real.process.launcher import OnExit, Role
+from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, Event
+
+_ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
+_STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
+
+
+class RemoteHost(Protocol):
+    """A host of another process, see `Host`. The results come later, or an error if it is lost."""
+
+    name: str  # of its role
+
+    def start(self, role: bytes) -> Future[Any]: ...
+
+    def kill(self) -> Future[Any]: ...
+
+    def suspend(self) -> Future[Any]: ...
+
+    def resume(self) -> Future[Any]: ...
+
+    def stop(self, *, at_once: bool) -> Future[list[Event]]: ...
+
+    def events(self) -> Future[list[Event]]: ...
+
+    def end(self) -> None:
+        """End this host at once, with its process."""
+
+    def why_lost(self, error: BaseException) -> str:
+        """Say how the process ended, whose host is lost with this error."""
+
+
+class Hosts(Protocol):
+    """The hosts of a run, which last longer than its attempts."""
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        """Names of the nodes of the hosts, by role."""
+
+    def host(self, name: str) -> RemoteHost:
+        """Return a host for this role: the one it has, or a new one if that is lost."""
+
+    def lost(self, host: RemoteHost) -> None:
+        """This host does not answer, or has ended."""
+
+
+_Arrived: TypeAlias = tuple[RemoteHost, "Future[list[Event]]"]
+
+
+class HostsLauncher:
+    """A `launcher.Launcher` whose processes are started by hosts elsewhere.
+
+    Threads of the cluster's library put what the hosts tell into a queue; the clock is woken, and
+    its thread takes it from there.
+    """
+
+    def __init__(
+        self, hosts: Hosts, clock: RealClock, on_exit: OnExit, on_output: OnOutput | None = None
+    ) -> None:
+        self._hosts, self._clock = hosts, clock
+        self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
+        self._running: dict[str, RemoteHost] = {}
+        self._asked: dict[str, Future[list[Event]]] = {}  # what comes next, by role
+        self._arrived = deque[_Arrived]()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wake, False)
+        clock.watch(self._woken, self._take)
+        self._is_open = True
+        self._waking = threading.Lock()  # of the pipe, which other threads write to
+
+    @property
+    def nodes(self) -> Mapping[str, str]:
+        return self._hosts.nodes
+
+    def start(self, role: Role) -> None:
+        before = self._running.pop(role.name, None)
+        if before is not None:  # its process should have ended, and that was not told
+            self._give_up(before)
+        host = self._running[role.name] = self._hosts.host(role.name)
+        host.start(pickle.dumps(role))  # if it fails, `events` fails as well
+        self._ask(host)
+
+    def is_ending(self, name: str) -> bool:
+        host = self._running.get(name)
+        return any(who is host and _has_end(come) for who, come in list(self._arrived))
+
+    def kill(self, name: str) -> None:
+        host = self._running.get(name)
+        if host is not None:
+            answer = host.kill()
+            # A host that does not answer is ended; then `events` fails.
+            after = threading.Timer(_ANSWER_S, lambda: None if answer.done() else host.end())
+            after.daemon = True
+            after.start()
+
+    def suspend(self) -> None:
+        wait([host.suspend() for host in self._running.values()], _ANSWER_S)
+
+    def resume(self) -> None:
+        wait([host.resume() for host in self._running.values()], _ANSWER_S)
+
+    def stop(self, *, at_once: bool = True) -> None:
+        if not self._is_open:
+            return
+        stopped = {host: host.stop(at_once=at_once) for host in self._running.values()}
+        deadline = time.monotonic() + _STOP_S
+        for pending in (stopped.values(), self._asked.values()):
+            wait(pending, max(0.0, deadline - time.monotonic()))
+        self._clock.forget(self._woken)
+        with self._waking:
+            self._is_open = False
+            os.close(self._woken)
+            os.close(self._wake)
+        while self._arrived:
+            host, come = self._arrived.popleft()
+            if come.exception() is None and self._running.get(host.name) is host:
+                self._tell_output(host, come.result())
+        for host, last in stopped.items():
+            if last.done() and last.exception() is None:
+                self._tell_output(host, last.result())
+            else:
+                self._give_up(host)
+        self._running.clear()
+        self._asked.clear()
+
+    # ----------------------------------------------------------------------------------
+
+    def _give_up(self, host: RemoteHost) -> None:
+        host.end()
+        self._hosts.lost(host)
+
+    def _ask(self, host: RemoteHost) -> None:
+        """Ask a host for what happens next."""
+        come = self._asked[host.name] = host.events()
+        come.add_done_callback(partial(self._has_come, host))
+
+    def _has_come(self, host: RemoteHost, come: Future[list[Event]]) -> None:
+        """In another thread."""
+        self._arrived.append((host, come))
+        with self._waking, contextlib.suppress(BlockingIOError):  # then it is awake
+            if self._is_open:
+                os.write(self._wake, b"x")
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        while self._arrived:
+            host, come = self._arrived.popleft()
+            if self._running.get(host.name) is host:
+                self._tell(host, come)
+
+    def _tell(self, host: RemoteHost, come: Future[list[Event]]) -> None:
+        how = ""
+        error = come.exception()
+        if error is not None:
+            self._hosts.lost(host)
+            how = host.why_lost(error)
+        else:
+            events = come.result()
+            self._tell_output(host, events)
+            how = next((text for kind, text in events if kind == EXIT), "")
+        if not how:
+            self._ask(host)
+            return
+        del self._running[host.name], self._asked[host.name]
+        self._on_exit(host.name, how)
+
+    def _tell_output(self, host: RemoteHost, events: Sequence[Event]) -> None:
+        for kind, text in events:
+            if kind in (OUTPUT, ERROR):
+                self._on_output(host.name, text, kind == ERROR)
+
+
+def _has_end(come: Future[list[Event]]) -> bool:
+    return come.exception() is not None or any(kind == EXIT for kind, _ in come.result())

@@ -1,0 +1,84 @@
+"""The resources that a run asks of a cluster, and what the cluster lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outpace.config.launchers import Placement, Ray, RoleResources
+from outpace.support.words import plural
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Roles that are placed together. placement: in Ray's words it is upper case, with `_`."""
+
+    kind: str  # worker or server
+    names: Sequence[str]
+    each: RoleResources
+    placement: Placement
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """The resources of one role, by Ray's names."""
+        return bundle_of(self.each)
+
+
+def bundle_of(each: RoleResources) -> dict[str, float]:
+    """Return the resources of a role by Ray's names, without those of which it needs none."""
+    return {name: much for name, much in (("CPU", each.cpu), ("GPU", each.gpu)) if much}
+
+
+def groups_of(settings: Ray, servers: Sequence[str], workers: Sequence[str]) -> list[Group]:
+    """Return the groups of a run: its servers, if it has any, and its workers."""
+    resources = settings.resources
+    found = [
+        Group("server", servers, resources.server, settings.servers),
+        Group("worker", workers, resources.worker, settings.workers),
+    ]
+    return [group for group in found if group.names]
+
+
+def lacking(
+    groups: Sequence[Group],
+    nodes: Mapping[str, Mapping[str, float]],
+    free: Mapping[str, float],
+) -> str:
+    """Return in words what a cluster lacks for these groups, as far as that can be told.
+
+    Args:
+        nodes: all resources of each node, by its name.
+        free: the resources that nothing uses, of all nodes together.
+    """
+    most = {name: max((n.get(name, 0) for n in nodes.values()), default=0) for name in _NAMES}
+    for group in groups:
+        count = len(group.names)
+        for name, much in group.bundle.items():
+            if much > most[name]:
+                return (
+                    f"a {group.kind} needs {much:g} {name}, and no node of the cluster has more "
+                    f"than {most[name]:g}"
+                )
+            together = much * count
+            if group.placement == "strict-pack" and together > most[name]:
+                return (
+                    f"the {plural(count, group.kind)} need {together:g} {name} on one node "
+                    f"(strict-pack), and no node has more than {most[name]:g}"
+                )
+        if group.placement == "strict-spread" and count > len(nodes):
+            return (
+                f"the {plural(count, group.kind)} are to be on different nodes (strict-spread), "
+                f"and the cluster has {plural(len(nodes), 'node')}"
+            )
+    for name in _NAMES:
+        needed = sum(len(group.names) * group.bundle.get(name, 0) for group in groups)
+        there = sum(node.get(name, 0) for node in nodes.values())
+        if needed > free.get(name, 0):
+            return (
+                f"the run needs {needed:g} {name}, and {free.get(name, 0):g} of the cluster's "
+                f"{there:g} are free"
+            )
+    return "what is free is divided among the nodes, so that some role fits on none of them"
+
+
+_NAMES = ("CPU", "GPU")

@@ -1,0 +1,139 @@
+"""Runs on a Ray cluster of three nodes, all of them on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cluster import nodes, processes_of, until
+from tests.support.command import refused
+
+import outpace as library
+from outpace.record import folder as files
+from outpace.record.event_log import LOG
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes"),
+]
+CONFIG: dict[str, Any] = {
+    "task": {"kind": "digits-mlp"},
+    "workers": 2,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "batch_size": 8,
+    "deterministic": True,
+    "probe": False,
+    "stop": {"iterations": 20},
+}
+SLOW = CONFIG | {"compute": {"kind": "constant", "mean_s": 0.05}, "stop": {"iterations": 60}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with nodes("one", "two", "three", cpus=3) as cluster:
+        yield cluster
+
+
+def of_role(cluster: Any, name: str) -> list[int]:
+    """Return the process of a role, if it has one."""
+    return [pid for pid, known in processes_of(cluster.folder).items() if known == name]
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_bsp_on_three_nodes_is_bitwise_the_run_of_one_machine(cluster, tmp_path):
+    ray = {
+        "kind": "ray",
+        "address": cluster.address,
+        "workers": "strict-spread",
+        "servers": "strict-spread",
+    }
+    result = library.run(CONFIG, tmp_path / "run", launcher=ray)
+    local = library.run(CONFIG)
+    assert result.summary["parameters_digest"] == local.summary["parameters_digest"]
+    where = json.loads((tmp_path / "run" / files.SUMMARY).read_text())["nodes"]
+    assert set(where) == {"server-0", "server-1", "worker-0", "worker-1"}
+    assert set(where.values()) <= {"one", "two", "three"}
+    assert where["server-0"] != where["server-1"]
+    assert where["worker-0"] != where["worker-1"]
+    assert "nodes" not in local.summary
+    assert not of_role(cluster, "worker-0")
+
+
+def killed(
+    cluster: Any, tmp_path: Path, victim: Any, changes: Mapping[str, Any] | None = None
+) -> tuple[Any, list[str]]:
+    """Run on the cluster, call `victim` soon after the start; the result, and what the run said."""
+    said: list[str] = []
+    config = SLOW | {"launcher": {"kind": "ray", "address": cluster.address}} | (changes or {})
+    result = library.run(
+        config,
+        tmp_path / "run",
+        control=lambda control: control.at(0.5, victim),
+        log=said.append,
+    )
+    expected = library.simulate(SLOW).summary["parameters_digest"]
+    assert result.summary["parameters_digest"] == expected
+    assert result.summary["restarts"] >= 1, said
+    return result, said
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("process", "was killed by SIGKILL"),
+        ("actor", "was lost with its actor on node "),
+    ],
+)
+def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, what, how, capfd):
+    def victim() -> None:
+        (process,) = of_role(cluster, "worker-1")
+        os.kill(process if what == "process" else parent(parent(process)), signal.SIGKILL)
+
+    _, said = killed(cluster, tmp_path, victim)
+    assert any(line.startswith(f"worker-1 {how}") for line in said), said
+    assert capfd.readouterr().out == ""
+
+
+def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):
+    before = set(processes_of(cluster.folder))
+    (tmp_path / "config.yaml").write_text(json.dumps(SLOW | {"stop": {"iterations": 10_000}}))
+    command = ["run", "config.yaml", "--launcher", "ray", "--address", cluster.address]
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_TMPDIR"}
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "outpace", *command, "--out", "run"], cwd=tmp_path, env=environment
+    )
+    try:
+        until(lambda: (tmp_path / "run" / LOG).exists() and len(of_role(cluster, "worker-1")) == 1)
+    finally:
+        driver.kill()
+        driver.wait()
+    roles = ("worker-0", "worker-1", "server-0", "server-1")
+    until(lambda: not any(of_role(cluster, name) for name in roles))
+    until(lambda: len(set(processes_of(cluster.folder)) - before) <= 4)  # Ray's idle workers
+
+
+def test_too_few_resources_are_named(cluster, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    config = CONFIG | {"launcher": {"kind": "ray", "address": cluster.address, "wait_s": 0.5}}
+    Path("config.yaml").write_text(json.dumps(config))
+    for key, words in (
+        ("launcher.resources.worker.gpu=1", "a worker needs 1 GPU, and no node of the cluster"),
+        ("workers=8", "the run needs 10 CPU, and 9 of the cluster's 9 are free"),
+        ("launcher.servers=strict-pack launcher.resources.server.cpu=2", "need 4 CPU on one"),
+    ):
+        message = refused(capsys, "run", "config.yaml", *key.split(), "--out", "out")
+        assert words in message
+        assert "launcher.wait_s" in message
+        assert len(message.splitlines()) == 2  # first that it waits
+    assert not Path("out").exists()

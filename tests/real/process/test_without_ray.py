@@ -1,0 +1,128 @@
+"""What the launcher for Ray says and does where no cluster runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.command import refused
+
+from outpace.config.launchers import Ray, Resources, RoleResources
+from outpace.real.process.ray.placing import groups_of, lacking
+
+CONFIG = {
+    "task": {"kind": "timing", "parameters": 10},
+    "workers": 1,
+    "sync": {"kind": "bsp"},
+    "stop": {"iterations": 2},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    Path("config.yaml").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_local_run_does_not_import_ray(folder):
+    code = (
+        "import sys, json, outpace\n"
+        "outpace.run('config.yaml')\n"
+        "print([name for name in sys.modules if name == 'ray' or name.startswith('ray.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "outpace.real.process.ray.cluster", raising=False)
+    message = refused(capsys, "run", "config.yaml", "--launcher", "ray", "--out", "out")
+    assert "pip install 'outpace[cluster]'" in message
+    assert len(message.splitlines()) == 1
+    assert not Path("out").exists()
+
+
+def test_an_address_without_a_cluster_is_named(folder, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for address, words in (
+        (f"127.0.0.1:{port}", f"no Ray cluster answers at 127.0.0.1:{port}"),
+        ("ray://127.0.0.1:10001", "the address of a Ray client"),
+        ("127.0.0.1", "must be HOST:PORT, auto or local"),
+    ):
+        message = refused(capsys, "run", "config.yaml", "--address", address, "--out", "out")
+        assert words in message
+        assert len(message.splitlines()) == 1
+    assert not Path("out").exists()
+
+
+def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
+    for override, words in (
+        ("launcher.kind=rya", "Did you mean 'ray'?"),
+        ("launcher.workers=pakc", "launcher.workers must be"),
+        ("launcher.resources.worker.cpu=-1", "launcher.resources.worker.cpu must be from 0"),
+        ("launcher.wait_s=0", "launcher.wait_s must be more than 0"),
+    ):
+        given = ["--launcher", "ray", override] if "kind" not in override else [override]
+        message = refused(capsys, "run", "config.yaml", *given, "--out", "out")
+        assert words in message, message
+
+
+SERVERS, WORKERS = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Ray(), "the run needs 5 CPU, and 3 of the cluster's 8 are free"),
+        (
+            Ray(resources=Resources(RoleResources(cpu=5))),
+            "a worker needs 5 CPU, and no node of the cluster has more than 4",
+        ),
+        (
+            Ray(resources=Resources(RoleResources(gpu=1))),
+            "a worker needs 1 GPU, and no node of the cluster has more than 0",
+        ),
+        (
+            Ray(resources=Resources(RoleResources(cpu=2)), workers="strict-pack"),
+            "the 3 workers need 6 CPU on one node (strict-pack), and no node has more than 4",
+        ),
+        (
+            Ray(workers="strict-spread"),
+            "the 3 workers are to be on different nodes (strict-spread), and the cluster has 2 "
+            "nodes",
+        ),
+        (
+            Ray(resources=Resources(RoleResources(cpu=0.5), RoleResources(cpu=0.5))),
+            "what is free is divided among the nodes, so that some role fits on none of them",
+        ),
+    ],
+)
+def test_what_a_cluster_lacks_is_named(settings, words):
+    nodes = {"one": {"CPU": 4.0}, "two": {"CPU": 4.0}}
+    assert lacking(groups_of(settings, SERVERS, WORKERS), nodes, {"CPU": 3.0}) == words
+
+
+def test_a_node_that_cannot_take_part_is_named():
+    from outpace.real.process.ray.cluster import problem_of
+    from outpace.real.process.ray.host import Survey
+
+    here = Survey("1.2.0", "3.11.4", 1, ())
+    for there, words in (
+        (Survey("1.1.0", "3.11.4", 1, ()), "has Outpace 1.1.0, and this machine 1.2.0"),
+        (Survey("1.2.0", "3.12.0", 1, ()), "has Python 3.12.0, and this machine 3.11.4"),
+        (Survey("1.2.0", "3.11.9", 1, ("/x/train.py",)), "does not have /x/train.py"),
+        (Survey("1.2.0", "3.11.4", 1, ("/out/.t",)), "does not see the folder /out "),
+    ):
+        assert problem_of(there, here, "/out/.t").startswith(words)
+    assert problem_of(Survey("1.2.0", "3.11.9", 7, ()), here, "/out/.t") == ""
