@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.paths import SCRIPTS
-from tests.support.saved_runs import give_up, once_saved
+from tests.support.saved_runs import give_up, once, once_saved
 
 import outpace
 from outpace import ConfigError, RunError, run
@@ -194,6 +194,37 @@ def test_a_script_that_had_ended_is_not_run_again_by_a_resume(tmp_path):
     assert done_by(result, 1) == [1, 2, 3, 4]
     assert done_by(result, 0) == list(range(1, 31))
     assert result.summary["iterations"][1] == 4
+
+
+@pytest.mark.slow
+def test_a_script_that_was_stopped_at_the_limit_goes_on_with_a_higher_one(tmp_path):
+    folder = tmp_path / "run"
+    config = {
+        **BSP,
+        "sync": {"kind": "asp"},
+        "compute": {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 5.0]},
+        "stop": {"iterations": 6},
+        "checkpoint": {"every_s": 0.2},
+    }
+
+    def has_stopped() -> bool:
+        newest = Checkpoints(folder).newest()
+        return newest is not None and not (newest.path / "worker-0.safetensors").exists()
+
+    with pytest.raises(RunError, match="that is enough"):
+        run(config, folder, control=once(has_stopped, give_up))
+    checkpoint = Checkpoints(folder).newest()
+    assert checkpoint is not None
+    assert checkpoint.index.totals.iterations[0] == 6
+    assert checkpoint.index.ended == ()
+    said: list[str] = []
+    result = run(resume=folder, stop={"iterations": 7}, log=said.append)
+    told = (
+        "worker-0 begins anew, with the parameters of the checkpoint: stop.iterations was reached"
+    )
+    assert any(told in line for line in said)
+    assert result.summary["iterations"] == [7, 7]
+    assert result.summary["updates_lost"] == 0
 
 
 @linux

@@ -52,6 +52,10 @@ class AwaitedScripts:
         self._number, self._rest, self._awaited = number, None, set(workers)
         self._parts, self._logged, self._ahead = {}, {}, {}
 
+    def awaits(self, worker: int) -> bool:
+        """True if the open checkpoint lacks the file of this worker's script."""
+        return self.is_open and worker in self._awaited
+
     def await_again(self, worker: int) -> None:
         """Wait for another file of a script, in place of the one that is there."""
         self._awaited.add(worker)

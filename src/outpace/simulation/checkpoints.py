@@ -16,7 +16,7 @@ from outpace.record.totals import Totals
 from outpace.simulation.awaited_scripts import AwaitedScripts
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
-from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.state import ShardState, lacking
 from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
@@ -49,6 +49,7 @@ class Saving:
         self._planner = CutPlanner(len(shards), exact, 0 if keeper is None else keeper.last)
         self._states: dict[int, ShardState] = {}
         self._scripts = AwaitedScripts(run, keeper, lambda: self._may_complete)
+        self._records: Sequence[ShardRecord] = ()  # of the checkpoint that lacks scripts
         self.cuts = [
             _Cuts(
                 partial(shards.__getitem__, server),
@@ -133,6 +134,9 @@ class Saving:
         self._follow(self._planner.missed(number, server, clock))
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
+        if lacking(states, self._run.last_pushed()):
+            self._is_due = True
+            return
         history, keeper = self._run.rule_history, self._keeper
         assert keeper is not None
         folder_of: list[Path] = []
@@ -146,6 +150,7 @@ class Saving:
 
         taken = written_now(self._run, self._workload, keeper, number, put)
         if taken is not None:
+            self._records = taken.shards
             self._scripts.begin(number, self._run.save_scripts(folder_of[0]))
             self._scripts.add_rest(taken, self._run.metrics.kept())
 
@@ -153,8 +158,15 @@ class Saving:
         """Note the file of what a script keeps, or why there is none; None: the script has ended.
 
         A script is saved when it begins its next iteration, so what it keeps is never behind the
-        iterations that the shards have of it.
+        iterations that the shards have of it. If the script has ended instead, and the shards lack
+        its last gradient, another checkpoint is taken.
         """
+        if saved is None and self._scripts.awaits(worker):
+            last = self._run.last_pushed().get(worker, -1)  # -1: it was lost
+            if lacking(self._records, {worker: last}):
+                self._scripts.abandon()
+                self._is_due = True
+                return
         self._scripts.saved(worker, saved)
 
     @property

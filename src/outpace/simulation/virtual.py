@@ -274,6 +274,10 @@ class VirtualRun(ABC):
         """Return the workers whose scripts have come to their end."""
         return ()
 
+    def last_pushed(self) -> Mapping[int, int]:
+        """Return, for each worker whose script has left, the last iteration pushed; -1: none."""
+        return {}
+
     def settle(self, *, wait: bool) -> None:
         """Fill in finished evaluations; with `wait`, all of them. Raises RunError."""
         while self._pending and (wait or self._pending[0][1].outcome is not None):

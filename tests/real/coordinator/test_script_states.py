@@ -243,6 +243,40 @@ def test_a_script_that_has_ended_is_not_awaited_and_the_checkpoint_says_so(run):
     assert [message.number for message in run.orders_to("worker")] == [3]
 
 
+def test_a_checkpoint_without_the_last_gradients_of_a_script_is_taken_again(run):
+    """The servers were saved with iteration 0 of worker 1, which leaves after iteration 2."""
+    run.begin()
+    run.wait(5)
+    clock = run.orders_to("server")[0].clock
+    for server in (0, 1):
+        run.saved(server, 2, clock, watermarks=(2, 0), gone=())
+    run.kept(0, 2)
+    run.orders()
+    run.checkpoints.left("worker-1", ended=True, pushed=3)
+    assert run.keeper.abandoned == [(2, "")]
+    clock = run.orders_to("server")[0].clock
+    # Server 1 has been told that the worker is gone: its last pushes were lost with it.
+    run.saved(0, 3, clock, watermarks=(4, 2), gone=())
+    run.saved(1, 3, clock, watermarks=(4, 1), gone=(1,))
+    run.kept(0, 3)
+    run.wait(0.5)
+    assert run.taken[-1].number == 3
+    assert run.taken[-1].ended == (1,)
+
+
+def test_a_script_that_is_stopped_at_the_limit_has_not_ended(run):
+    run.begin()
+    run.checkpoints.left("worker-1", ended=False, pushed=3)
+    run.wait(5)
+    clock = run.orders_to("server")[0].clock
+    for server in (0, 1):
+        run.saved(server, 2, clock, watermarks=(4, 2), gone=(1,))
+    run.kept(0, 2)
+    run.wait(0.5)
+    assert run.taken[-1].number == 2
+    assert run.taken[-1].ended == ()
+
+
 def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(run):
     run.writes_at_once = False
     run.checkpoints.prepare(PLAN, first=True)

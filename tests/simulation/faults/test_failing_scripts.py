@@ -91,6 +91,24 @@ def test_each_script_reads_its_data_once_whatever_dies(sync):
     assert (found.summary["iterations"], found.summary["restarts"]) == ([9, 9], restarts)
 
 
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+def test_the_last_gradient_of_a_script_that_ends_while_a_checkpoint_is_written_is_not_lost():
+    """Worker 1 takes 4 steps, the last until 0.4 s, and does not wait for servers.
+
+    They are saved at 0 s, stand still until 0.5 s, and all processes go back to that.
+    """
+    task = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
+    changes = {"task": task, "sync": {"kind": "ssptable", "staleness": 9}}
+    faults = {"schedule": [crash(0.55, server=1)], "recovery": {**RECOVERY, "checkpoint_s": 0.5}}
+    found = outpace.simulate(
+        {**CONFIG, **changes, "faults": faults, "checkpoint": {"every_updates": 100}}
+    )
+    assert found.summary["restarts"] == 1
+    assert found.summary["iterations"] == [30, 4]
+    assert found.summary["gradients_applied"] == 34
+    assert [row["done"] for row in found.metrics.to_pylist() if row["worker"] == 1] == [1, 2, 3, 4]
+
+
 def test_a_script_that_keeps_nothing_begins_anew_and_is_warned_of():
     changes = {"task": PLAIN, "stop": {"iterations": 9}, **SAVED}
     with pytest.warns(

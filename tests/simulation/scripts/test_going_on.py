@@ -33,11 +33,24 @@ class Killed(BaseException):
 
 def killed_after(number, monkeypatch):
     """End the process of the simulation when so many checkpoints are there."""
+    _killed_when(lambda index: index.number == number, monkeypatch)
+
+
+def killed_with_ended(monkeypatch):
+    """End the process of the simulation when the script of a worker had ended at a checkpoint."""
+    _killed_when(lambda index: index.ended, monkeypatch)
+
+
+def files_of(index):
+    return {part.file for part in index.parts}
+
+
+def _killed_when(is_enough, monkeypatch):
     commit = Checkpoints.commit
 
     def committed(self, index, metrics):
         path = commit(self, index, metrics)
-        if index.number == number:
+        if is_enough(index):
             raise Killed
         return path
 
@@ -236,16 +249,38 @@ def test_a_script_that_had_ended_before_the_checkpoint_does_not_run_again(tmp_pa
     assert logged == [1, 2, 3, 4]
 
 
-def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
-    config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
-    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}
+@pytest.mark.filterwarnings("ignore:the script of worker-1 took")
+def test_the_last_gradient_of_a_script_that_ends_as_a_checkpoint_is_taken_is_not_lost(
+    tmp_path, monkeypatch
+):
+    """The servers are saved at 0.5 s: worker 1 pushes its last gradient at 0.6 s, and leaves."""
+    script = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
+    config = {**CONFIG, "task": script, "sync": {"kind": "asp"}}
+    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 1.5]}
+    config["checkpoint"] = {"every_updates": 8}
     with monkeypatch.context() as patch:
-        killed_after(5, patch)
+        killed_with_ended(patch)
         with pytest.raises(Killed):
             outpace.simulate(config, tmp_path / "run")
     newest = Checkpoints(tmp_path / "run").newest()
     assert newest is not None
-    assert newest.index.totals.iterations == {0: 6, 1: 4}
+    assert newest.index.ended == (1,)
+    assert newest.index.totals.applied == 4 + newest.index.totals.iterations[0]
+    found = outpace.simulate(None, resume=tmp_path / "run")
+    assert found.summary["iterations"][1] == 4
+    assert found.summary["gradients_applied"] == 4 + found.summary["iterations"][0]
+
+
+def test_checkpoints_go_on_when_a_worker_is_at_the_limit(tmp_path, monkeypatch):
+    config = {**CONFIG, "sync": {"kind": "asp"}, "stop": {"iterations": 6}}
+    config["compute"] = {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 3.0]}
+    with monkeypatch.context() as patch:
+        _killed_when(lambda index: "worker-0.safetensors" not in files_of(index), patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    newest = Checkpoints(tmp_path / "run").newest()
+    assert newest is not None
+    assert newest.index.totals.iterations[0] == 6
     assert newest.index.ended == ()
     with pytest.warns(
         OutpaceWarning, match="worker-0 begins anew, .*: stop.iterations was reached"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.resuming import ResumePoint
-from outpace.engine.scripts.anew import REMEDY, begin_anew
+from outpace.engine.scripts.anew import PAST_LIMIT, REMEDY, begin_anew, past_limit
 from outpace.errors import ConfigError
 from outpace.experiment.resuming.command import Began, resume_command
 from outpace.experiment.sources import TaskLike, as_experiment
@@ -24,6 +24,7 @@ from outpace.record.segments import SegmentedSink
 from outpace.record.status import read_status
 from outpace.record.trace import Trace
 from outpace.support.notices import warn
+from outpace.tasks import Script
 
 # Keys that may be other than before the interruption.
 _FREE: Final = (
@@ -125,6 +126,8 @@ def resumption(
         if anew := checkpoint.index.anew:
             _count_unrepeated(folder, point)
             say(f"{begin_anew(anew, 'of the checkpoint')}: {REMEDY}")
+        if isinstance(experiment.task, Script) and (stopped := past_limit(point)):
+            say(f"{begin_anew(stopped, 'of the checkpoint')}: {PAST_LIMIT}")
         return Resumption(folder, experiment, point, lock)
     except BaseException:
         lock.release()

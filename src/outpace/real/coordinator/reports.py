@@ -208,7 +208,7 @@ class Reports:
         elif isinstance(message, TrainingDone):
             self.left.add(name)
             if self._checkpoints is not None:
-                self._checkpoints.left(name, ended=True)
+                self._checkpoints.left(name, ended=message.ended, pushed=message.pushed)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
             self._observer.told(name, message)

@@ -282,9 +282,12 @@ class TrainingDone(WireMessage, tag="left"):
     """A worker takes no more part in the training; its script may still run.
 
     pushed: iterations up to the last one that a script has pushed to any server.
+    ended: True if the script has come to its end; False if the run stopped it, such as at
+        stop.iterations.
     """
 
     pushed: Count = 0
+    ended: bool = False
 
 
 class ProcessDone(WireMessage, tag="finished"):

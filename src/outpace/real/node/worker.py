@@ -566,7 +566,7 @@ class ServedWorker(WorkerProcess):
 
     @property
     def pushed(self) -> int:
-        return 0 if self._context is None else 1 + self._context.pushed
+        return 1 + (self._last_pushed if self._context is None else self._context.pushed)
 
 
 def _expect(

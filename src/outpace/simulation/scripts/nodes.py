@@ -82,17 +82,21 @@ class ScriptComputing(Computing, ABC):
 class ScriptWorkerNode(ScriptComputing, WorkerNode):
     """The context of a worker's program in a run with servers.
 
-    Args:
+    Attributes:
         slices: of the flat parameters, one for each server.
+        pushed: the last iteration that it has pushed; -1: none.
     """
 
     slices: Sequence[slice]
+    pushed = -1
     _settings: StepSettings
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
-            if isinstance(message, Push) and message.gradient is not None:
-                message.settings = self._settings
+            if isinstance(message, Push):
+                self.pushed = message.iteration
+                if message.gradient is not None:
+                    message.settings = self._settings
         super().send(to, *messages)
 
     async def execute_until(

@@ -8,7 +8,6 @@ from pathlib import Path
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint, kept_in
-from outpace.engine.scripts.anew import begin_anew
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.scripts.redividing import redivided, script_files
@@ -41,6 +40,8 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._is_at_limit = False  # True once a worker has come to stop.iterations
         self._training = set(range(experiment.workers))
         self._at_end: set[int] = set()  # workers whose scripts have come to their end
+        # Of workers that have left, but not of lost ones: the last iteration pushed.
+        self._last: dict[int, int] = {}
         if self.resume is not None:
             self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
@@ -64,15 +65,12 @@ class ScriptSimulation(ScriptRun, Simulation):
         for process in self._script_processes:
             process.kept, process.redivided = files.get(process.worker), others
             process.had_ended = process.worker in ended
-        # Only if stop.iterations is higher now: what those keep that had reached it is not saved.
-        limit = self.experiment.stop.iterations
-        anew = {n for n, first in enumerate(point.first) if limit is None or first < limit}
-        if anew := anew - files.keys() - set(ended):
-            why = "stop.iterations was reached before the checkpoint"
-            self.warn(f"{begin_anew(anew, 'of the checkpoint')}: {why}")
 
     def scripts_at_end(self) -> Collection[int]:
         return self._at_end
+
+    def last_pushed(self) -> Mapping[int, int]:
+        return self._last
 
     def save_scripts(self, folder: Path) -> set[int]:
         for worker in self._training:
@@ -113,6 +111,7 @@ class ScriptSimulation(ScriptRun, Simulation):
             self._at_end.add(worker)
             for name in self._listeners(node):
                 context.send(name, Leave(worker))
+        self._last[worker] = node.pushed
         self.left(worker)
 
     def _listeners(self, node: ScriptWorkerNode) -> list[str]:

@@ -9,8 +9,9 @@ the pull as any other, so all bounds hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from outpace.blocks.block import Phantom, StepSettings, Value
 from outpace.optim import OptimizerState
@@ -72,6 +73,32 @@ class ShardState:
     parameters: Value
     optimizer: OptimizerState
     pending: tuple[PendingIteration, ...] = ()
+
+
+class Progress(Protocol):
+    """What a shard knows of its workers; see `ShardState`."""
+
+    @property
+    def watermarks(self) -> tuple[int, ...]: ...
+
+    @property
+    def gone(self) -> tuple[int, ...]: ...
+
+
+def lacking(shards: Iterable[Progress], last: Mapping[int, int]) -> set[int]:
+    """Return the workers that had left the training, but not yet when the shards were saved.
+
+    A shard lacks the last gradients of such a worker, and no other process would compute them.
+
+    Args:
+        last: for each worker that has left, the last iteration that it has pushed; -1: none.
+    """
+    return {
+        worker
+        for shard in shards
+        for worker, iteration in last.items()
+        if shard.watermarks[worker] < iteration and worker not in shard.gone
+    }
 
 
 def first_iteration(worker: int, states: Sequence[ShardState]) -> int:

@@ -86,8 +86,15 @@ class Checkpoints(ABC):
         """The workers that have finished and wait, because their models are saved."""
         return []
 
-    def left(self, name: str, *, ended: bool) -> None:  # noqa: B027  # matters for scripts only
-        """A worker takes no more part in the training. ended: its script has come to its end."""
+    def left(  # noqa: B027  # matters for scripts only
+        self, name: str, *, ended: bool, pushed: int = 0
+    ) -> None:
+        """A worker takes no more part in the training.
+
+        Args:
+            ended: its script has come to its end.
+            pushed: iterations up to the last one that it has pushed; 0: none, or it was lost.
+        """
 
     def began(self, worker: int) -> None:  # noqa: B027
         """Another process has taken the place of a worker."""

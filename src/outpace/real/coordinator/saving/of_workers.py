@@ -128,9 +128,9 @@ class CheckpointsOfWorkers(Checkpoints):
             self._await_version()
             self._begin_if_due()
 
-    def left(self, name: str, *, ended: bool) -> None:
+    def left(self, name: str, *, ended: bool, pushed: int = 0) -> None:
         self._away.discard(self._names[name])
-        super().left(name, ended=ended)
+        super().left(name, ended=ended, pushed=pushed)
 
     def leave(self, name: str, *, lost: bool) -> None:
         """Save this worker no more. The open checkpoint is given up, and begun again.

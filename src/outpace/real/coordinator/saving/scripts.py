@@ -44,6 +44,7 @@ from outpace.record.checkpoints import Part, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import GiveUp, Order
+from outpace.sync.checkpoint.state import lacking
 from outpace.sync.messages import WireMessage, worker_name
 
 _TIMELY: Final = 2  # iterations in which a script must have been saved
@@ -96,15 +97,17 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         self._planner.join(scripts.values())
         self._beside, self._sent = beside, sent
         self._ended: set[int] = set()  # workers whose scripts have come to their end
-        self._gone: set[int] = set()  # these, and workers without which the run goes on
+        self._gone: set[int] = set()  # all that take no more part in the training
+        self._last: dict[int, int] = {}  # of these but lost ones: the last iteration pushed
 
     # -- workers -------------------------------------------------------------------
 
-    def left(self, name: str, *, ended: bool) -> None:
+    def left(self, name: str, *, ended: bool, pushed: int = 0) -> None:
         worker = self._workers.get(name)
         if worker is None or worker in self._gone or self._stops:
             return  # or it was told to stop where it is, and its script has not come to its end
         self._gone.add(worker)
+        self._last[worker] = pushed - 1
         if ended:
             self._ended.add(worker)
         present = self._open
@@ -190,6 +193,18 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             for worker in present.later:
                 self._listener.send(worker_name(worker), present.asked[worker])
             present.later.clear()
+
+    def _has_all_parts(self, present: Open) -> None:
+        """As without scripts; a checkpoint without the end of a script is taken again."""
+        assert isinstance(present, _Open)
+        records = [saved.record for _, saved in present.parts.values()]
+        last = {n: each for n, each in self._last.items() if n not in present.files}
+        if not lacking(records, last):
+            super()._has_all_parts(present)
+            return
+        self._is_due = True
+        self._give_up(present, [])
+        self._begin_if_due()
 
     def _missing(self, present: Open) -> list[str]:
         """As without scripts; a script may compute as long as it likes for two iterations."""

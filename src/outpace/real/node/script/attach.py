@@ -227,7 +227,7 @@ class Attached:
         leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
         while not leaving.done and not process.stopped:
             self._run_kernel()
-        self._hand_over()
+        self._hand_over(ended=True)
         if not leaving.done:
             self._exit()
 
@@ -271,8 +271,11 @@ class Attached:
         except WalkerError as error:
             raise error.error from None
 
-    def _hand_over(self) -> None:
-        """Report the end of the training, and send this worker's part of the run's result."""
+    def _hand_over(self, *, ended: bool = False) -> None:
+        """Report the end of the training, and send this worker's part of the run's result.
+
+        ended: True if the script has come to its end.
+        """
         process = self.process
         if self.keeping is not None:
             self.keeping.end()
@@ -282,7 +285,7 @@ class Attached:
                 process.coordinator.send(BatchSize(size))
         process.send_result()
         process.flush()
-        process.coordinator.send(TrainingDone(process.pushed))
+        process.coordinator.send(TrainingDone(process.pushed, ended))
 
     def end(self, error: Exception | None) -> None:
         """Leave the run at the end of the script, or report its error; later calls do nothing."""

@@ -27,6 +27,7 @@ from outpace.simulation.faults.scripts.noting import NotedComputing, NotedScript
 from outpace.simulation.scripts.nodes import ScriptWorkerNode
 from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.support.units import Time, nanoseconds, seconds
+from outpace.sync.checkpoint.state import lacking
 from outpace.sync.membership import Removed, Start
 from outpace.sync.messages import Leave, Message, worker_name
 from outpace.sync.programs.context import AbortableContext, Stopped
@@ -129,8 +130,9 @@ class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation)
         super().checkpoint_written(taken, still)
         assert self._kept_saving is not None
         assert self._kept_saving.last is not None
-        self.noted.checkpoint(self._kept_saving.last.first)
-        self._had_ended = frozenset(self._finished)
+        kept = self._kept_saving.last
+        self.noted.checkpoint(kept.first)
+        self._had_ended = frozenset(self._finished - lacking(kept.states, self._last))
 
     def _take_back(self, kept: Kept) -> None:
         lost = unrepeated(self.noted.anew, kept.totals.iterations, self.totals.iterations)
@@ -175,6 +177,7 @@ class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation)
         self._leaving = set(self._had_ended)
         self._training, self._is_at_limit = set(back), False
         self._at_end -= self._training
+        self._last = {n: last for n, last in self._last.items() if n not in back}
         super()._begin_again(kept)
 
     def _replace(self, states: Mapping[int, Noted], done: Mapping[int, int]) -> None:
