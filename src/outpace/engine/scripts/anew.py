@@ -5,26 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.sync.messages import worker_name
 
 _MOST_NAMED: Final = 8
 REMEDY: Final = "no objects to keep are given to outpace.attach, and outpace.sampler is not used"
-PAST_LIMIT: Final = "stop.iterations was reached, or the process was lost, before the checkpoint"
-
-
-def past_limit(point: ResumePoint) -> set[int]:
-    """Return the workers whose scripts begin anew, since they were not part of the training.
-
-    They were stopped at stop.iterations, which is higher now, or were lost for good, so nothing
-    that they keep is in the checkpoint. Without servers none is taken once a worker has left.
-    """
-    index, limit = point.checkpoint.index, point.experiment.stop.iterations
-    if point.experiment.peers is not None or len(point.first) != index.workers:
-        return set()  # scripts are not shared out anew once one has left: `script_files`
-    known = {part.file for part in index.parts}
-    left = {worker for worker in range(index.workers) if kept_in(worker) not in known}
-    return {n for n in left - set(index.ended) if limit is None or point.first[n] < limit}
 
 
 class LostSince:

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import read_tree
 from outpace.sync.messages import worker_name
+
+PAST_LIMIT: Final = "stop.iterations was reached, or the process was lost, before the checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,20 @@ def script_files(point: ResumePoint) -> dict[int, Path]:
         )
     names = {worker: kept_in(worker % before) for worker in range(workers)}
     return {w: (point.path / name).absolute() for w, name in names.items() if name in known}
+
+
+def past_limit(point: ResumePoint) -> set[int]:
+    """Return the workers whose scripts begin anew, since they were not part of the training.
+
+    They were stopped at stop.iterations, which is higher now, or were lost for good, so nothing
+    that they keep is in the checkpoint. Without servers none is taken once a worker has left.
+    """
+    index, limit = point.checkpoint.index, point.experiment.stop.iterations
+    if point.experiment.peers is not None or len(point.first) != index.workers:
+        return set()  # scripts are not shared out anew once one has left: `script_files`
+    known = {part.file for part in index.parts}
+    left = {worker for worker in range(index.workers) if kept_in(worker) not in known}
+    return {n for n in left - set(index.ended) if limit is None or point.first[n] < limit}
 
 
 def redivided(point: ResumePoint) -> Redivided | None:

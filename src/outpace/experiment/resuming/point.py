@@ -13,7 +13,8 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.resuming import ResumePoint
-from outpace.engine.scripts.anew import PAST_LIMIT, REMEDY, begin_anew, past_limit
+from outpace.engine.scripts.anew import REMEDY, begin_anew
+from outpace.engine.scripts.redividing import PAST_LIMIT, past_limit
 from outpace.errors import ConfigError
 from outpace.experiment.resuming.command import Began, resume_command
 from outpace.experiment.sources import TaskLike, as_experiment
