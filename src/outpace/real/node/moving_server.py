@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ import torch
 
 from outpace.blocks.block import Block, whole
 from outpace.blocks.division import Division, Range, size_of
-from outpace.blocks.packing import dtype_name, packed, unpacked
+from outpace.blocks.packing import DTYPES, dtype_name, packed, unpacked
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.inbox import Inbox
 from outpace.real.net.messages import PHANTOM
@@ -131,13 +132,13 @@ class ServerMoves:
         return ("uint8", elements) if elements <= most else None
 
     def take(self, peer: str, message: HandOver, block: Block) -> None:
-        """Give a piece to the program. Raises ValueError, KeyError if it cannot be read."""
-        data = whole(block)
-        assert isinstance(data, torch.Tensor)
-        record = msgspec.msgpack.decode(message.record, type=ShardRecord)
-        state = shard_of(record, unpacked(message.tensors, data))
-        ranges = tuple(Range(*each) for each in message.ranges)
-        self._around.inbox.put(Moved(message.number, ranges, state))
+        """Give a piece to the program, or refuse its sender if it cannot be read."""
+        try:
+            moved = _read(message, block)
+        except (ValueError, KeyError, msgspec.DecodeError) as error:
+            self._around.listener.refuse(peer, f"its piece of the parameters: {error}")
+        else:
+            self._around.inbox.put(moved)
 
     # -- what the program does -----------------------------------------------------------
 
@@ -174,3 +175,20 @@ class ServerMoves:
     def block(self, part_elements: int) -> tuple[str, int]:
         """Return dtype and elements on the wire of a block with so many parameters."""
         return self._dtype, part_elements * (4 if self._dtype == PHANTOM else 1)
+
+
+def _read(message: HandOver, block: Block) -> Moved:
+    """Return the piece in a message. Raises ValueError, KeyError or DecodeError if it has none."""
+    data, size = whole(block), 0
+    if not isinstance(data, torch.Tensor):
+        raise ValueError("it has no values")
+    for _, shape, dtype in message.tensors:
+        if dtype not in DTYPES:
+            raise ValueError(f"tensors of {dtype!r} are not exchanged")
+        size += math.prod(shape) * DTYPES[dtype].itemsize
+    if size != len(data):
+        raise ValueError(f"{len(data)} bytes are not the {size} of its tensors")
+    record = msgspec.msgpack.decode(message.record, type=ShardRecord)
+    state = shard_of(record, unpacked(message.tensors, data))
+    ranges = tuple(Range(*each) for each in message.ranges)
+    return Moved(message.number, ranges, state)
