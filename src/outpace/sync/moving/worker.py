@@ -9,10 +9,12 @@ views. The program must wait for the answers of all servers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.blocks.division import Division, shared
 from outpace.blocks.recutting import Recut, values_of
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import (
     Divided,
     GoOver,
@@ -29,6 +31,8 @@ from outpace.sync.messages import (
 )
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.forwarding import ForwardingContext
+
+_LOOK_EVERY_S: Final = 0.01
 
 
 class DividedServers(ForwardingContext):
@@ -48,6 +52,7 @@ class DividedServers(ForwardingContext):
         self._first, self._present = first, first
         self._versions = dict.fromkeys(first.servers, 0)  # of the servers' blocks that were read
         self._shown = 0  # the highest version that the program has seen
+        self._look_at: Time = 0  # when to look for a new division before a computation
         self._asked: Pull | None = None  # the last pull
         self._owed: set[int] = set()  # servers of the program whose answer to it is awaited
         self._answers: dict[int, Reply] = {}  # of the present servers to it
@@ -105,9 +110,12 @@ class DividedServers(ForwardingContext):
         return Push(push.worker, push.iteration, version, gradient, push.settings, push.skipped)
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        # A worker that goes over now lets the servers move while it computes.
-        while message := self._me.recv_nowait():
-            self._take(message)
+        # A worker that goes over now lets the servers move while it computes. Looking costs a
+        # system call in a real run, so short iterations look when they wait for their answers.
+        if self._me.now >= self._look_at:
+            self._look_at = self._me.now + nanoseconds(_LOOK_EVERY_S)
+            while message := self._me.recv_nowait():
+                self._take(message)
         return await self._me.execute(parameters, iteration)
 
     async def execute_until(
