@@ -175,6 +175,16 @@ def test_messages_of_before_do_not_reach_workers_that_begin_again(contention):
     assert found.counts.eq(1).all()
 
 
+@pytest.mark.parametrize("contention", ["serialised", "fair"])
+@pytest.mark.parametrize("strategy", ["hpsgd", "hpsgd, together", "gossip"])
+def test_an_average_ends_that_takes_longer_than_a_worker_is_away(strategy, contention):
+    network = {"latency_s": 0.02, "bandwidth_bytes_per_s": 5e2, "contention": contention}
+    faults = [{**CRASH, "at_s": at_s, "worker": worker} for at_s, worker in ((0.5, 1), (1.4, 0))]
+    found = ran(strategy, *faults, network=network)
+    assert found.recovery.restarts == 2
+    assert found.counts.eq(1).all()
+
+
 STEADY = {"workers": 2, "network": None, "compute": {"kind": "constant", "mean_s": 0.1}}
 
 

@@ -41,7 +41,8 @@ class FailingRun(VirtualRun):
 
     rows: HeldRows
     events: EventLog = EventLog()
-    _cuts_network = True  # False: what a process that ends has sent arrives
+    # False: what a process that ends has sent arrives, unless all begin again.
+    _cuts_network = True
 
     def _rows_for(self, trace: Trace) -> HeldRows:
         return HeldRows(trace)
@@ -91,7 +92,7 @@ class FailingRun(VirtualRun):
         self._processes[name].walker = self.kernel.spawn(program, name, daemon=daemon)
 
     def _new_process(self, name: str) -> Process:
-        if name in self._processes:
+        if name in self._processes and self._cuts_network:
             self.network.cut(name)  # from what was sent to the one before
         process = self._processes[name] = Process(self.kernel, name)
         return process
@@ -218,6 +219,7 @@ class FailingRun(VirtualRun):
         for each in self._processes.values():
             if each.alive:
                 self._end(each)
+            self.network.cut(each.name)
         self._failed_at.clear()
         self._generations.clear()
         self._take_back(kept)
