@@ -47,7 +47,9 @@ from outpace.real.net.messages import (
     JoinRun,
     ProcessDone,
     Ready,
+    ScriptOptimizer,
     Snapshot,
+    StateLoaded,
     TrainingDone,
 )
 from outpace.real.net.peer_messages import (
@@ -83,6 +85,12 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
     "hpsgd": {"sync": {"kind": "hpsgd", "start_together": True}, "servers": 1},
     "gossip": {"sync": {"kind": "gossip"}, "servers": 1},
     "script": {"sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "train.py"}},
+    "script asp": {"sync": {"kind": "asp"}, "task": {"kind": "script", "path": "train.py"}},
+    "script hpsgd": {
+        "sync": {"kind": "hpsgd"},
+        "task": {"kind": "script", "path": "train.py"},
+        "servers": 1,
+    },
     # Workers that are started elsewhere send the files of checkpoints.
     "files": {"sync": {"kind": "ssgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
     "models": {"sync": {"kind": "psgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
@@ -92,7 +100,7 @@ HANDLED: Final = (
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(ServerBack, WorkerRejoined),
     *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
-    ScriptState,
+    *(ScriptState, ScriptOptimizer, StateLoaded),
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(EnterAllReduce, GroupBroken, ComeToMeeting, SeekPartner, AverageEnded, AverageFailed),
     JoinedOthers,

@@ -15,7 +15,7 @@ from tests.fuzz.coordinator import SYNCS, FuzzedCoordinator
 from tests.fuzz.machines import run
 
 from outpace.real.net.membership_messages import ServerBack
-from outpace.real.net.messages import BatchSize, Fetch, FirstDigest, TrainingDone
+from outpace.real.net.messages import BatchSize, Fetch, FirstDigest, StateLoaded, TrainingDone
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -42,7 +42,9 @@ def test_inputs_that_are_guided_by_coverage_find_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("kind", SYNCS)
-@pytest.mark.parametrize("message", [FirstDigest(0, "a"), TrainingDone(), Fetch(), BatchSize(3)])
+@pytest.mark.parametrize(
+    "message", [FirstDigest(0, "a"), TrainingDone(), Fetch(), BatchSize(3), StateLoaded()]
+)
 def test_a_server_that_speaks_as_a_worker_is_refused(kind, message):
     coordinator = FuzzedCoordinator(random.Random(0), kind)
     try:
