@@ -127,6 +127,16 @@ def test_the_recommended_configuration_can_be_run_and_keeps_the_promise(advice):
     assert sum(taken) / 3 == pytest.approx(promised["time_to_target_s"]["mean"])
 
 
+def test_the_recommended_configuration_stops_at_the_target_of_the_advice():
+    task = {"kind": "digits-mlp"}
+    config = {**CONFIG, "task": task, "stop": {"iterations": 50, "target_accuracy": 0.9}}
+    found = problem_of(source_of(config, None, {}), Goal(accuracy=0.8)).recommendation(
+        "BSP", 0.1, None
+    )
+    assert found["stop"] == {"iterations": 50, "target_accuracy": 0.8}
+    assert found["target"] == {"accuracy": 0.8}
+
+
 def test_strategies_have_the_same_run_times_and_batches_on_a_seed():
     data = {**CONFIG, "task": {"kind": "digits-mlp"}, "optimizer": {"lr": 1e-9}}
     data["compute"] = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5}

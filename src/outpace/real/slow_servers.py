@@ -216,7 +216,10 @@ class _Rows:
             row[:, server[place], worker[place]] = times[:, place]
 
     def complete(self) -> Iterator[tuple[int, _Row]]:
-        """Yield the iterations whose requests are all known, each once, in their order."""
+        """Yield the iterations whose requests are all known, in their order.
+
+        An iteration that was given out incomplete comes once more if a late row of it arrives.
+        """
         for iteration in sorted(self._waiting):
             table = self._waiting[iteration]
             if len(self._waiting) > _MOST_WAITING or not np.isnan(table).any():

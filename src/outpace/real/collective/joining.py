@@ -18,8 +18,10 @@ from typing import Final, TypeAlias
 
 import torch
 
+from outpace.errors import ProtocolError
 from outpace.real.collective.communication_thread import Waker
 from outpace.real.collective.group import Group
+from outpace.sync.messages import worker_name
 
 Encode: TypeAlias = Callable[[], torch.Tensor]  # returns a state as bytes; slow, in any thread
 
@@ -85,10 +87,23 @@ class HandingOver:
             group.send(data, member, _DATA)
 
 
-def receive_state(group: Group, source: int) -> torch.Tensor:
-    """Return the state that this member sends, as bytes. Raises RuntimeError."""
+def receive_state(group: Group, source: int, most: int) -> torch.Tensor:
+    """Return the state that this member sends, as bytes.
+
+    Args:
+        most: bytes that a state of this model may have.
+
+    Raises:
+        ProtocolError: it sends another number of bytes.
+        RuntimeError: the member cannot be reached.
+    """
     size = torch.zeros(1, dtype=torch.int64)
     group.receive(size, source, _SIZE)
+    if not 0 <= int(size) <= most:
+        raise ProtocolError(
+            f"{worker_name(source)} hands over a state of {int(size):,} bytes, and that of this "
+            f"model has at most {most:,}: use the same script, with the same model, on all workers"
+        )
     data = torch.empty(int(size), dtype=torch.uint8)
     group.receive(data, source, _DATA)
     return data

@@ -23,6 +23,7 @@ from outpace.real.collective.communication_thread import CommunicationThread, Do
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.joining import Encode, HandingOver, receive_state
+from outpace.real.net.checkpoint_messages import MOST_COPIES, MOST_KEPT
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time
@@ -71,6 +72,7 @@ class Reductions:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
         self._like, self._elements, self._exact = like, elements, exact
+        self._most_state = MOST_KEPT + MOST_COPIES * 8 * elements  # bytes
         self._wire = wire
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
@@ -265,7 +267,8 @@ class Reductions:
             wire.is_summed = done is not None and done < most
         joining = [member for member in members if member not in known]
         if done is None:
-            return partial(self._take_state, most, receive_state(group, source), met)
+            state = receive_state(group, source, self._most_state)
+            return partial(self._take_state, most, state, met)
         if joining and self._me == source:
             assert self._handing is not None, "no worker can join"
             self._handing.give(group, joining, lambda: self._pending is not None, is_abandoned)

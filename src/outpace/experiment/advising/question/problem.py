@@ -97,8 +97,14 @@ class Problem:
         return self.source.with_given(experiment_from(data, name, self.source.folder))
 
     def recommendation(self, name: str, rate: float, every_s: float | None) -> dict[str, Any]:
-        """Return the configuration to run: short, with absolute paths."""
+        """Return the configuration to run: short, with absolute paths.
+
+        If the source stops at a target accuracy, it stops at that of the advice instead.
+        """
         data = self.configured(name, rate)
+        stop, accuracy = dict(data.get("stop") or {}), self.goal.accuracy
+        if accuracy is not None and "target_accuracy" in stop:
+            data["stop"] = {**stop, "target_accuracy": accuracy}
         if every_s is not None and not data.get("evaluate"):
             data["evaluate"] = {"every_s": every_s}
         whole = to_plain(experiment_from(data, self.source.name, self.source.folder))
