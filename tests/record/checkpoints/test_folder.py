@@ -159,6 +159,20 @@ def test_the_newest_stay(keep, left, tmp_path):
     assert checkpoints.numbers() == left
 
 
+def test_what_is_left_of_an_abandoned_checkpoint_is_removed_with_the_next_one(
+    tmp_path, monkeypatch
+):
+    checkpoints = Checkpoints(tmp_path)
+    left = checkpoints.begin(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(folder.shutil, "rmtree", lambda path, ignore_errors: None)  # a file is busy
+        checkpoints.abandon(1)
+    assert left.exists()
+    save(checkpoints, 2, states(2))
+    assert not left.exists()
+    assert checkpoints.numbers() == [2]
+
+
 def test_a_run_that_goes_on_from_a_checkpoint_removes_those_after_it(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for number in (1, 2, 3):

@@ -74,7 +74,11 @@ class Checkpoints:
         return path
 
     def abandon(self, number: int) -> None:
-        """Remove what was written of a checkpoint that was not committed."""
+        """Remove what was written of a checkpoint that was not committed.
+
+        What cannot be removed now, such as a file that a process still writes, is removed when the
+        next checkpoint is complete.
+        """
         shutil.rmtree(self._partial(number), ignore_errors=True)
         with contextlib.suppress(OSError):  # it has other checkpoints
             self._folder.rmdir()
@@ -91,7 +95,12 @@ class Checkpoints:
             shutil.rmtree(path)
 
     def _prune(self) -> None:
-        """Remove all but the newest checkpoints. One that cannot be removed stays."""
+        """Remove all but the newest checkpoints, and what is left of abandoned ones.
+
+        What cannot be removed stays. No checkpoint is being written.
+        """
+        for path in self._folder.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(path, ignore_errors=True)
         for number in self.numbers()[: -self._keep]:
             with contextlib.suppress(OSError):
                 self._remove(number)

@@ -109,10 +109,13 @@ class ScriptSimulation(ScriptRun, Simulation):
             self._is_at_limit = True
         except ScriptLeft:  # the program sends nothing more
             self._at_end.add(worker)
-            for name in self._listeners(node):
-                context.send(name, Leave(worker))
+            self._leave(node, context)
         self._last[worker] = node.pushed
         self.left(worker)
+
+    def _leave(self, node: ScriptWorkerNode, context: AbortableContext) -> None:
+        for name in self._listeners(node):
+            context.send(name, Leave(node.worker))
 
     def _listeners(self, node: ScriptWorkerNode) -> list[str]:
         """Return the servers, and the scheduler if there is one."""

@@ -29,7 +29,7 @@ from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import lacking
 from outpace.sync.membership import Removed, Start
-from outpace.sync.messages import Leave, Message, worker_name
+from outpace.sync.messages import Message, worker_name
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.tasks import Workload
 
@@ -71,8 +71,7 @@ class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation)
         assert isinstance(me, FailingScript)
         if me.worker in self._leaving:
             self._leaving.remove(me.worker)
-            for name in self._listeners(me):
-                context.send(name, Leave(me.worker))
+            self._leave(me, context)
             return
         me.again = self._again.pop(me.worker, range(0))
         await self._run_script(train, me, context)
