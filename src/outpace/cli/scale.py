@@ -1,4 +1,4 @@
-"""outpace scale: another number of servers for a run that goes on."""
+"""outpace scale: another number of workers or servers for a run that goes on."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from outpace.cli.base import app, echo
 @app.command()
 def scale(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run that goes on.")],
-    servers: Annotated[int, typer.Option(help="The number of servers from now on.", min=1)],
+    workers: Annotated[
+        int | None, typer.Option(help="The number of workers from now on.", min=1)
+    ] = None,
+    servers: Annotated[
+        int | None, typer.Option(help="The number of servers from now on.", min=1)
+    ] = None,
     wait_s: Annotated[
         float, typer.Option("--wait", help="Seconds to wait until it is done.", min=0.0)
     ] = 300.0,
 ) -> None:
-    """Have servers join or leave a run on real processes, while its workers go on.
+    """Have workers or servers join or leave a run on real processes, while the others go on.
 
-    The parameters are divided evenly again, and as few of them as possible move. The command waits
-    until that is done.
+    New workers begin where the others are; the last ones leave when they have ended their
+    iteration. With another number of servers the parameters are divided evenly again, and as few of
+    them as possible move. The command waits until it is done.
     """
     from outpace.experiment.scaling import scaled
 
-    echo(scaled(run, servers=servers, limit_s=wait_s))
+    echo(scaled(run, servers=servers, workers=workers, limit_s=wait_s))

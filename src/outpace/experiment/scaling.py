@@ -1,4 +1,4 @@
-"""Asks a run that goes on for another number of servers."""
+"""Asks a run that goes on for another number of servers or workers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from outpace.record.status import read_status
 _LOOK_EVERY_S: Final = 0.1
 
 
-def scaled(run: Path, *, servers: int | None = None, limit_s: float) -> str:
-    """Have a run go on with another number of servers; return what was done, in words.
+def scaled(
+    run: Path, *, servers: int | None = None, workers: int | None = None, limit_s: float
+) -> str:
+    """Have a run go on with another number of servers or workers; return what was done, in words.
 
     Args:
         run: its folder.
         limit_s: seconds to wait until it is done.
 
     Raises:
-        ConfigError: if no real run goes on in the folder, or it refuses.
+        ConfigError: if no real run goes on in the folder, or it refuses, or not exactly one of the
+            numbers is given.
         RunError: if it ended meanwhile, or it was not done in time.
     """
+    if (servers is None) == (workers is None):
+        raise ConfigError("outpace scale: give either --workers N or --servers N")
     _require_real_run(run)
-    asked, end = Asked(run, ScaleRequest(servers=servers)), time.monotonic() + limit_s
+    what = "servers" if workers is None else "workers"
+    asked, end = Asked(run, ScaleRequest(servers, workers)), time.monotonic() + limit_s
     try:
         while (answer := asked.answer()) is None:
             if holder(run) is None:
-                raise RunError(f"{run}: the run ended before the number of servers had changed")
+                raise RunError(f"{run}: the run ended before the number of {what} had changed")
             if time.monotonic() >= end:
                 raise RunError(
-                    f"{run}: it was not done within {limit_s:g} s. Each worker goes over when it "
-                    f"has ended its iteration; outpace status {run} says how far they are"
+                    f"{run}: it was not done within {limit_s:g} s. Workers go over, or leave, when "
+                    f"they have ended their iteration; outpace status {run} says how far they are"
                 )
             time.sleep(_LOOK_EVERY_S)
     finally:

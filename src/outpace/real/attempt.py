@@ -139,7 +139,9 @@ class Attempt:
             coordinator.processes.start_server = self._start_server_again
         if setting.outside is None:
             coordinator.processes.join_server = self._join_server
+            coordinator.processes.join_worker = self._join_worker
         coordinator.processes.count_server_loss = setting.count_server_loss
+        self._scaled: Experiment | None = None  # with the workers that have joined
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:
@@ -212,6 +214,26 @@ class Attempt:
         self._start_server(server, link, None, joins=True)
         return public
 
+    def _join_worker(self, worker: int, generation: int, experiment: Experiment) -> str:
+        """Start a process that joins as a worker; return its public key.
+
+        experiment: with as many workers as the run is to have.
+        """
+        name, run = worker_name(worker), self._links[COORDINATOR]
+        if name not in self._links:
+            if run.session.keys is not None:
+                self._keys[name] = new_keys()
+            keys = self._keys.get(name)
+            self.coordinator.listener.admit(name, "" if keys is None else keys.public)
+            session = replace(run.session, generation=FIRST, keys=keys)
+            self._links[name] = replace(run, name=name, session=session)
+            self.workers.append(name)
+        self._scaled = experiment
+        self.coordinator.listener.replace(name, generation)
+        self._start_again(worker, generation)
+        keys = self._keys.get(name)
+        return "" if keys is None else keys.public
+
     def _start_server(
         self,
         server: int,
@@ -228,7 +250,8 @@ class Attempt:
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
         training = self._setting.training
-        role = Role(link.name, training.work, (link, worker, training.experiment))
+        experiment = training.experiment if self._scaled is None else self._scaled
+        role = Role(link.name, training.work, (link, worker, experiment))
         self.launcher.start(role)
 
     def kill(self) -> None:

@@ -38,13 +38,18 @@ class RealControl(Control):
     def summary(self) -> dict[str, Any]:
         return self._coordinator.reports.totals.summary(self._experiment.workers)
 
-    def scale(self, *, servers: int) -> str:
-        """Go on with another number of servers; return what is done, in words.
+    def scale(self, *, servers: int | None = None, workers: int | None = None) -> str:
+        """Go on with another number of servers, or of workers; return what is done, in words.
 
         Raises:
-            ConfigError: if that cannot be.
+            ConfigError: if that cannot be, or not exactly one is given.
         """
-        return self._coordinator.scale_servers(servers)
+        if (servers is None) == (workers is None):
+            raise ConfigError("scale: give either servers or workers")
+        if servers is not None:
+            return self._coordinator.scale_servers(servers)
+        assert workers is not None
+        return self._coordinator.scale_workers(workers)
 
     def _now(self) -> Time:
         return self._coordinator.clock.now

@@ -133,6 +133,9 @@ class Noting(RunObserver):
             updates_lost=lacks.lost,
         )
 
+    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
+        self.events.add("scaled", workers=workers, before=before, first=first, took_s=took_s)
+
     def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
         self.events.add(
             "divided",

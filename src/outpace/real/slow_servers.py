@@ -29,6 +29,7 @@ _KEPT: Final = 256  # iterations among which stops are found
 _MOST: Final = 2  # servers that are named
 _LOOK_EVERY: Final = 16  # iterations
 _SERVER: Final = SCHEMA.names.index("server")
+_WORKER: Final = SCHEMA.names.index("worker")
 
 
 class _Row(NamedTuple):
@@ -51,7 +52,8 @@ class SlowServers(RunObserver):
 
     def __init__(self, experiment: Experiment) -> None:
         servers = experiment.servers_in_run
-        self._rows = _Rows(servers, experiment.workers)
+        self._workers = experiment.workers
+        self._rows = _Rows(servers, self._workers)
         self._timing = Timing(self._rows.take)
         self._is_lockstep = servers > 0 and is_lockstep(to_plain(experiment))
         error = FAMILY_ERROR / 3
@@ -67,8 +69,9 @@ class SlowServers(RunObserver):
         self._slow = np.zeros((2, servers), np.int64)  # number of these iterations
 
     def timed(self, rows: Table) -> None:
-        # Servers that have joined are not compared: they have no times from before.
-        self._timing.add(rows[rows[:, _SERVER] < len(self._slow[0])])
+        # Servers and workers that have joined are not compared: they have no times from before.
+        fits = (rows[:, _SERVER] < len(self._slow[0])) & (rows[:, _WORKER] < self._workers)
+        self._timing.add(rows[fits])
 
     def line(self) -> str:
         """Return such as `server 1: 2.1 times as slow as the others`; empty if none is slow."""

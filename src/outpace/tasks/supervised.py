@@ -114,6 +114,10 @@ class SupervisedWorkload:
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
 
+    def divide(self, first: int, workers: int) -> None:
+        """Deal the data out to so many workers, from iteration `first` on; see `Sampler`."""
+        self._sampler.divide(first, workers)
+
     @property
     def layout(self) -> str:
         trained = {id(p) for p in self._parameters}

@@ -101,6 +101,13 @@ class Coordinator:
             raise ConfigError("servers: the training has not begun, or has no servers")
         return moving.scale(servers, told)
 
+    def scale_workers(self, workers: int, told: Told | None = None) -> str:
+        """Go on with another number of workers; see `scale_servers`."""
+        scaling = self._parts.scaling
+        if scaling is None:
+            raise ConfigError("workers: the training has not begun, or has no servers")
+        return scaling.scale(workers, told)
+
     def close(self) -> None:
         self._parts.close()
 

@@ -69,6 +69,7 @@ class MovingServers(RunObserver):
         servers: names of the servers; changed when they join and leave.
         checkpoints: those of the run; None: none are taken.
         is_recovering: returns True while a lost worker comes back.
+        why_not_now: returns why there can be no change now, because of something else; or nothing.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class MovingServers(RunObserver):
         *,
         checkpoints: CheckpointsOfServers | None,
         is_recovering: Callable[[], bool],
+        why_not_now: Callable[[], str] = lambda: "",
     ) -> None:
         self._experiment, self._kernel, self._listener = run.experiment, run.kernel, run.listener
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
@@ -87,6 +89,7 @@ class MovingServers(RunObserver):
         self._ending = run.ending
         self._servers, self._workers, self._snapshots = servers, workers, snapshots
         self._checkpoints, self._is_recovering = checkpoints, is_recovering
+        self._why_not_now = why_not_now
         begins_again = run.losses.begin_again_after
         run.losses.begin_again_after = lambda name: begins_again(name) or self._begins_again
         plan = run.reports.plan
@@ -109,6 +112,11 @@ class MovingServers(RunObserver):
     def has_moved(self) -> bool:
         """True if servers have joined or left, or are about to."""
         return self.division.number > 0 or self._phase in (_Phase.TELLING, _Phase.MOVING)
+
+    @property
+    def is_changing(self) -> bool:
+        """True while servers join or leave."""
+        return self._phase is not _Phase.NONE
 
     @property
     def _begins_again(self) -> bool:
@@ -161,6 +169,8 @@ class MovingServers(RunObserver):
             return "no server can be started: the processes of this run are started elsewhere"
         if self._phase is not _Phase.NONE:
             return "servers are joining or leaving already; try again when they have"
+        if why := self._why_not_now():
+            return why
         if self._ending() is not None or self._reports.left:
             return "the run is about to end"
         if self._losses.away:

@@ -57,6 +57,9 @@ class RunObserver:
     def server_lacks(self, server: int, lacks: Lacks) -> None:
         """It is known what a server that came back lacks of a worker."""
 
+    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
+        """The run has another number of workers, from iteration `first` on."""
+
     def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
         """The run goes on with the servers of this division.
 
@@ -126,6 +129,10 @@ class Observers(RunObserver):
     def server_lacks(self, server: int, lacks: Lacks) -> None:
         for each in self._all:
             each.server_lacks(server, lacks)
+
+    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
+        for each in self._all:
+            each.scaled(before, workers, first, took_s)
 
     def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
         for each in self._all:

@@ -30,6 +30,7 @@ from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
+from outpace.real.coordinator.scaled_workers import ScaledWorkers
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
@@ -65,6 +66,7 @@ class Parts:
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.observers = Observers()
         self.moving: MovingServers | None = None  # once the training has begun
+        self.scaling: ScaledWorkers | None = None  # once the training has begun
         self.processes = Processes()
         first_gradients = SameGradients(self.workers, setting.log_warning)
         self.announced = Announcements(self.kernel)
@@ -204,14 +206,19 @@ class Parts:
                 self.snapshots,
                 checkpoints=checkpoints,
                 is_recovering=lambda: self.survival.is_recovering,
+                why_not_now=self._why_servers_stay,
             )
             self.observers.add(self.moving)
 
     def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
         """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""
-        moving = self.moving
+        moving, scaling = self.moving, self.scaling
         if moving is not None and moving.can_drop(lost):
             return True
+        if scaling is not None and scaling.can_drop(lost):
+            return True
+        if scaling is not None and scaling.has_scaled and not lost.keys().isdisjoint(self.servers):
+            return False  # the last checkpoint may be of another number of workers
         if moving is not None and moving.has_moved:
             return False
         return self.survival.go_on_without(lost)
@@ -243,6 +250,10 @@ class Parts:
                     lambda: self.announced.add(COORDINATOR, Ready()),
                 )
                 self.ending.has_all_servers = lambda: returning.is_over
+            assert self.checkpoints is None or isinstance(self.checkpoints, CheckpointsOfServers)
+            self.scaling = replacements.let_workers_scale(
+                self.workers, self.servers, self.checkpoints, self._why_workers_stay
+            )
             return replacements
         store, checkpoints = self._store, self.checkpoints
         assert store is not None
@@ -253,6 +264,18 @@ class Parts:
         return PeerReplacements(
             self._run_around(), architecture, store, checkpoints, can_begin_again
         )
+
+    def _why_workers_stay(self) -> str:
+        """Return why workers cannot join or leave now because of the servers; or nothing."""
+        if self.moving is not None and (self.moving.has_moved or self.moving.is_changing):
+            return "servers have joined or left; start the run with as many as it needs"
+        return ""
+
+    def _why_servers_stay(self) -> str:
+        """Return why servers cannot join or leave now because of the workers; or nothing."""
+        if self.scaling is not None and (self.scaling.has_scaled or self.scaling.is_changing):
+            return "workers have joined or left; start the run with as many as it needs"
+        return ""
 
     def _run_around(self) -> RunAround:
         return RunAround(

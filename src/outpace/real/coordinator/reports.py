@@ -236,6 +236,11 @@ class Reports:
             self.joined[name] = message
             self._observer.told(name, message)
 
+    def joins(self, worker: int, name: str) -> None:
+        """A worker takes part from now on, perhaps again."""
+        self._numbers[name] = worker
+        self.left.discard(name)
+
     def begins_again(self, name: str, generation: int, worker: int, completed: int | None) -> None:
         """A process of this generation takes the place of this one, whose sums are kept.
 

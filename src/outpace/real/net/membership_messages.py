@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from outpace.real.net.messages import Text
+from outpace.real.net.messages import Name, Text, WirePart
 from outpace.sync.messages import Count, Index, WireMessage
 
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
@@ -80,4 +80,31 @@ class WorkerRejoined(WireMessage, tag="rejoined"):
     """
 
     worker: Index
+    first: Count
+
+
+class NewWorker(WirePart):
+    """A worker that may connect from now on. key: its public key; empty if insecure."""
+
+    worker: Index
+    key: Name
+
+
+class RunHasWorkers(WireMessage, tag="has workers"):
+    """The coordinator to a server: see `sync.messages.SetWorkers`. new: those never heard of."""
+
+    workers: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    new: list[NewWorker]
+
+
+class DataDivided(WireMessage, tag="data divided"):
+    """The coordinator to a worker: from this iteration on the data are for so many workers."""
+
+    first: Count
+    workers: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+
+
+class LeaveRun(WireMessage, tag="leave run"):
+    """The coordinator to a worker: leave the run before this iteration."""
+
     first: Count

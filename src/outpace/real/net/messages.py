@@ -193,6 +193,7 @@ class Plan(WireMessage, tag="plan"):
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
     the workers go on; empty: they begin. generations: of the servers; empty: all are the first.
+    data: iterations from which on the data are for another number of workers, and these numbers.
     division: number of the present division (`sync.moving`), for a server that joins.
     """
 
@@ -213,6 +214,7 @@ class Plan(WireMessage, tag="plan"):
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
     generations: list[Count] = msgspec.field(default_factory=list)
+    data: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     division: Count = 0
 
     @property

@@ -33,6 +33,7 @@ from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.membership_messages import (
     ReplaceWorker,
+    RunHasWorkers,
     ServerBack,
     WorkerRejoined,
     WorkerReplaced,
@@ -76,6 +77,7 @@ from outpace.sync.messages import (
     Rejoin,
     Reply,
     SetPolicy,
+    SetWorkers,
     WireMessage,
     worker_name,
 )
@@ -268,6 +270,10 @@ class Server(Member):
             self._inbox.put(message)
         elif self._moves is not None and self._moves.order(message):
             self._asked.clear()
+        elif isinstance(message, RunHasWorkers):
+            for new in message.new:
+                self.listener.admit(worker_name(new.worker), new.key)
+            self._inbox.put(SetWorkers(message.workers))
         elif isinstance(message, ReplaceWorker):
             self.kernel.spawn(self._replace(message), "a replacement", daemon=True)
         else:

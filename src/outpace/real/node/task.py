@@ -29,6 +29,7 @@ from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, rep
 from outpace.sync.programs.context import Stopped
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.abort_points import AbortPoints
+from outpace.tasks.supervised import SupervisedWorkload
 
 
 class TaskTrainer:
@@ -43,6 +44,11 @@ class TaskTrainer:
         self.layout = f"parameters of {', '.join(map(str, workload.layers))} elements"
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._abort_points = AbortPoints(workload.model)
+
+    def divide(self, first: int, workers: int) -> None:
+        """Deal the data out to so many workers, from iteration `first` on."""
+        if isinstance(self._workload, SupervisedWorkload):  # others have no samples to divide
+            self._workload.divide(first, workers)
 
     def read_buffers(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
@@ -181,7 +187,9 @@ def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None
         return
     if experiment.peers is None:
         served = ServedWorker(link, number, experiment)
-        served.run(served.work(TaskTrainer(served, experiment, workload)))
+        task = TaskTrainer(served, experiment, workload)
+        served.divide_data = task.divide
+        served.run(served.work(task))
     else:
         peer = PeerWorker(link, number, experiment)
         trainer = TaskTrainer(peer, experiment, workload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -28,7 +29,13 @@ from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
-from outpace.real.net.membership_messages import Fenced, ServerLost, ServerReturned
+from outpace.real.net.membership_messages import (
+    DataDivided,
+    Fenced,
+    LeaveRun,
+    ServerLost,
+    ServerReturned,
+)
 from outpace.real.net.messages import (
     PHANTOM,
     BlockHead,
@@ -94,6 +101,9 @@ class ServedWorker(WorkerProcess):
         self.has_ended = False  # its script had come to its end at the checkpoint
         # Returns True if an order of the coordinator is about checkpoints.
         self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
+        # Deals the data out to another number of workers, from an iteration on.
+        self.divide_data: Callable[[int, int], None] = lambda first, workers: None
+        self._leaves_before: float = math.inf  # the iteration before which it leaves the run
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
@@ -151,6 +161,8 @@ class ServedWorker(WorkerProcess):
             await self.agree_on_buffers()
         if plan.first:
             self.first_iteration = plan.first[self.worker]
+        for first, workers in plan.data:
+            self.divide_data(first, workers)
         self.has_ended = self.worker in plan.ended
         if plan.before:
             self.redivided = Redivided(plan.before, plan.places)
@@ -455,10 +467,17 @@ class ServedWorker(WorkerProcess):
             self._reconnect(message)
         elif isinstance(message, Divide) and self._divided is not None:
             self._divide(message)
+        elif isinstance(message, DataDivided):
+            self.divide_data(message.first, message.workers)
+        elif isinstance(message, LeaveRun):
+            self._leaves_before = message.first
         elif self.take_checkpoint(message):
             pass
         else:
             super()._order(peer, message, block)
+
+    def must_stop(self, iteration: int) -> bool:
+        return iteration >= self._leaves_before or super().must_stop(iteration)
 
     def _divide(self, message: Divide) -> None:
         """Connect to the servers that have joined, and have the program go over."""

@@ -115,6 +115,10 @@ class Membership:
         known = self._workers[worker]
         return known.phase is Phase.HERE and not known.retires
 
+    def is_retiring(self, worker: int) -> bool:
+        """True if the worker was told to leave."""
+        return self._workers[worker].retires
+
     def may_arrive(self, worker: int) -> bool:
         """True if a process may be started that is to join as this worker, new or not."""
         if not self.has_all_servers or worker > len(self._workers):

@@ -149,6 +149,11 @@ class Losses:
         """The run goes on without a process that was to come back."""
         self._without.add(name)
 
+    def joins(self, name: str) -> None:
+        """A process of this name is started, which may have been there and left."""
+        self.comes_back(name)
+        self._without.discard(name)
+
     @property
     def _settled(self) -> set[str]:
         return self.finished | self._failed | self._without

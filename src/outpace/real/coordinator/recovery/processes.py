@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 
 
@@ -14,13 +15,15 @@ class Processes:
 
     start: starts one of a generation for a worker; None: none can be started. start_server: the
     same for a server, which begins as at the last checkpoint. join_server: starts a server that
-    joins, which the coordinator hears from then on, and returns its public key. kill: ends the lost
-    one of a name. count_server_loss: called with the loss of a server that comes back alone, and
-    its name; raises RunError if the run ends with it.
+    joins, which the coordinator hears from then on, and returns its public key. join_worker: the
+    same for a worker, of a generation and with an experiment of as many workers. kill: ends the
+    lost one of a name. count_server_loss: called with the loss of a server that comes back alone,
+    and its name; raises RunError if the run ends with it.
     """
 
     start: Callable[[int, int], None] | None = None
     start_server: Callable[[int, int], None] | None = None
     join_server: Callable[[int], str] | None = None
+    join_worker: Callable[[int, int, Experiment], str] | None = None
     kill: Callable[[str], None] = lambda name: None
     count_server_loss: Callable[[RunError, str], None] = lambda error, name: None

@@ -16,6 +16,8 @@ from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.recovery.returning_servers import ReturningServers
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.coordinator.scaled_workers import ScaledWorkers
 from outpace.real.net.membership_messages import (
     ReplaceWorker,
     ServerBack,
@@ -28,6 +30,7 @@ from outpace.sync.membership import (
     Kill,
     Lacks,
     Membership,
+    NotJoined,
     Order,
     Reconnect,
     Removed,
@@ -78,6 +81,9 @@ class Replacements:
         self.returning: ReturningServers | None = None
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
+        self._uncounted = [0] * workers  # iterations before those that it did not do itself
+        self.scaling: ScaledWorkers | None = None  # has workers join and leave
+        self._data = [(0, workers)]  # as in `Plan`
         self._losses.is_replaced = self._was_replaced
         self._losses.when_killed_at_its_end = self._killed_at_its_end
         self._reports.may_join_again = self._may_join
@@ -99,6 +105,47 @@ class Replacements:
     def is_recovering(self) -> bool:
         """True while a lost worker comes back."""
         return any(map(self._members.is_coming_back, self._numbers.values()))
+
+    def let_workers_scale(
+        self,
+        workers: list[str],
+        servers: list[str],
+        checkpoints: CheckpointsOfServers | None,
+        why_not_now: Callable[[], str],
+    ) -> ScaledWorkers:
+        """Have workers join and leave; see `ScaledWorkers`."""
+        self.scaling = ScaledWorkers(
+            self._run, self._members, workers, servers, checkpoints, self, why_not_now
+        )
+        return self.scaling
+
+    # -- for workers that join and leave -------------------------------------------------
+
+    def do(self, orders: Sequence[Order]) -> None:
+        """Carry out orders of the machine."""
+        self._do(orders)
+        self._watch_deadline()
+
+    def knows(self, worker: int) -> None:
+        """A worker of this number joins."""
+        self._numbers[worker_name(worker)] = worker
+        if worker == len(self._first):
+            self._first.append(0)
+            self._uncounted.append(0)
+
+    def divides_data(self, first: int, workers: int) -> None:
+        """From this iteration on the data are for so many workers."""
+        self._data.append((first, workers))
+
+    def uncounted(self, worker: int) -> int:
+        """Return how many iterations before those that it did itself a worker has not done."""
+        return self._uncounted[worker]
+
+    def begins(self, worker: int, first: int, done: int) -> None:
+        """Tell a process that waits to begin with this iteration. done: by those before it."""
+        name = worker_name(worker)
+        self._first[worker], self._uncounted[worker] = first, first - done
+        self._listener.send(name, self._late_plan())
 
     # -- losses ------------------------------------------------------------------------
 
@@ -126,12 +173,14 @@ class Replacements:
                 self._lost(name)
                 continue
             has_ended = losses.has_ended(name)
-            if self._can_start:
+            if self._can_start and not members.is_retiring(worker):
                 self._errors[worker] = error
                 losses.comes_back(name)
             else:
                 self._log(f"{error}; the others go on without it")
                 self._lost(name)
+            if self.scaling is not None:
+                self.scaling.lost(worker)
             members.keeps(worker, self._kept.iteration(worker))
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
         self._watch_deadline()
@@ -154,6 +203,8 @@ class Replacements:
     def _was_replaced(self, name: str) -> bool:
         """The process of this name has ended: return True if another one takes its place."""
         worker = self._numbers.get(name)
+        if self.scaling is not None and self.scaling.process_ended(name):
+            return True
         if worker is None:
             return self.returning is not None and self.returning.process_ended(name)
         if not self._members.is_coming_back(worker):
@@ -169,6 +220,8 @@ class Replacements:
         """Handle a message of a process; False if it is not about a process that comes back."""
         if isinstance(message, WorkerReplaced):
             self._take_confirmation(name, message)
+            return True
+        if self.scaling is not None and self.scaling.take(name, message):
             return True
         if self.returning is not None and self.returning.take(name, message):
             return True
@@ -198,15 +251,20 @@ class Replacements:
 
     def _is_ready(self, worker: int) -> None:
         """The new process of a worker was told to start."""
-        self._began(worker, None)
+        if self.scaling is None or not self.scaling.began(worker):
+            self._began(worker, None)
 
     def _late_plan(self) -> Plan:
         plan = self._reports.plan
         assert plan is not None
-        return msgspec.structs.replace(plan, first=list(self._first), late=True)
+        return msgspec.structs.replace(
+            plan, first=list(self._first), late=True, data=list(self._data)
+        )
 
     def _may_join(self, name: str) -> bool:
         worker = self._numbers.get(name)
+        if self.scaling is not None and self.scaling.is_arriving(name):
+            return True
         return worker is not None and self._members.is_starting(worker)
 
     def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
@@ -234,7 +292,11 @@ class Replacements:
                 case Kill(worker):
                     self._processes.kill(worker_name(worker))
                 case Start():
-                    self._start(order)
+                    if self.scaling is None or not self.scaling.starts(order):
+                        self._start(order)
+                case NotJoined(worker, how):
+                    assert self.scaling is not None
+                    self.scaling.not_joined(worker, how)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
                         self._observer.recovered(order)
@@ -260,11 +322,13 @@ class Replacements:
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)
+        is_heard = self.scaling is not None and self.scaling.hears(order.worker, order.generation)
         if order.server != SCHEDULER:
             self._listener.send(order.server, message)
             return
         name = worker_name(order.worker)
-        self._listener.replace(name, order.generation, returns=order.stays)
+        if not is_heard:
+            self._listener.replace(name, order.generation, returns=order.stays)
         self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
     async def _forget_here(self, order: ReplaceWorker) -> None:
@@ -283,7 +347,9 @@ class Replacements:
         name = worker_name(order.worker)
         self._first[order.worker] = order.first
         self._say_start(order)
-        completed = None if self._passes_over else order.first
+        completed = None
+        if not self._passes_over:
+            completed = order.first - self._uncounted[order.worker]
         self._reports.begins_again(name, order.generation, order.worker, completed)
         self._observer.recovered(order)
         assert self._processes.start is not None

@@ -47,6 +47,15 @@ class CheckpointsOfServers(Checkpoints):
         for server in before.difference(division.servers):
             self._planner.leave(server)
 
+    def joins(self, worker: int, uncounted: int) -> None:
+        """A worker joins, perhaps again. uncounted: iterations before its first it did not do."""
+        self._others += [0] * (worker + 1 - len(self._others))
+        self._others[worker] = uncounted
+
+    def joined(self, workers: int) -> None:
+        """There are or have been so many workers now."""
+        self._others += [0] * (workers - len(self._others))
+
     def relax(self) -> None:
         super().relax()
         self._passes_over = True

@@ -1,0 +1,382 @@
+"""Workers that join and leave while the training goes on: the coordinator's part.
+
+`sync.membership` decides about each worker; here a change is seen to its end.
+
+More workers:
+
+1. Their processes are started. Nothing else changes until all of them have joined: if one is lost,
+   or late, all are dropped.
+2. The servers are told of them, and say with which iterations they begin. The others are told from
+   which iteration on the data are for all of them, and the new ones that they may begin.
+
+Fewer: the last ones are told to leave before an iteration a little ahead, from which on the data
+are for the others. When their processes have ended, the servers are told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from outpace.config.experiment import Experiment
+from outpace.engine.servers import has_scheduler
+from outpace.errors import ConfigError, RunError
+from outpace.real.coordinator.moving import Told
+from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.net.membership_messages import (
+    DataDivided,
+    LeaveRun,
+    NewWorker,
+    RunHasWorkers,
+)
+from outpace.real.net.messages import JoinRun
+from outpace.support.units import Time, seconds
+from outpace.support.words import plural
+from outpace.sync.membership import Membership, Start
+from outpace.sync.messages import WireMessage, worker_name
+from outpace.tasks import Script
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator.recovery.replacements import Replacements
+
+_MOST: Final = 1000
+_AHEAD_S: Final = 1.0  # of the iteration at which workers leave; all have heard of it by then
+
+
+class _Phase(Enum):
+    """How far a change is."""
+
+    NONE = auto()
+    ARRIVING = auto()  # processes are started
+    JOINING = auto()  # the servers are told of them
+    LEAVING = auto()  # workers were told to leave
+
+
+class ScaledWorkers:
+    """The number of workers of a run with servers.
+
+    Args:
+        workers: names of all workers that there are or have been; changed when new ones join.
+        servers: names of the servers.
+        checkpoints: those of the run; None: none are taken.
+        replacements: carries out the orders of `members`.
+        why_not_now: returns why there can be no change now, because of something else; or nothing.
+
+    Attributes:
+        workers: the number that was asked for last.
+        has_scaled: True once it is another one than at the start, or about to be.
+    """
+
+    def __init__(
+        self,
+        run: RunAround,
+        members: Membership,
+        workers: list[str],
+        servers: Sequence[str],
+        checkpoints: CheckpointsOfServers | None,
+        replacements: Replacements,
+        why_not_now: Callable[[], str],
+    ) -> None:
+        self._run, self._members, self._replacements = run, members, replacements
+        self._names, self._servers, self._checkpoints = workers, servers, checkpoints
+        self._why_not_now = why_not_now
+        self.workers, self.has_scaled = len(workers), False
+        self._phase, self._next = _Phase.NONE, self.workers
+        self._arriving: dict[int, str] = {}  # workers that have not joined, and their keys
+        self._waiting: set[int] = set()  # those of them whose processes are there
+        self._generations: dict[int, int] = {}  # of processes that have joined, or are to
+        self._keys: dict[int, str] = {}  # of workers that no server knows yet
+        self._joining: set[int] = set()  # workers that are to begin
+        self._starts: dict[int, Start] = {}
+        self._leaving: set[int] = set()  # workers whose processes are to end
+        self._first = 0  # iteration from which on there are as many workers
+        self._began: Time = 0
+        self._told: Told | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """True while workers join or leave."""
+        return self._phase is not _Phase.NONE
+
+    # -- the request -----------------------------------------------------------------
+
+    def scale(self, workers: int, told: Told | None = None) -> str:
+        """Go on with another number of workers; return what is done, in words.
+
+        told: called when the run goes on with them, or stays as it is.
+
+        Raises:
+            ConfigError: if that cannot be.
+        """
+        if why := self._why_not(workers):
+            raise ConfigError(f"workers: {why}")
+        if workers == self.workers:
+            said = f"the run has {plural(workers, 'worker')} already"
+            if told is not None:
+                told(is_done=True, text=said)
+            return said
+        experiment = self._with(workers)
+        self._next, self._told, self._began = workers, told, self._run.kernel.now
+        if workers > self.workers:
+            return self._start(range(self.workers, workers), experiment)
+        return self._let_leave(range(workers, self.workers))
+
+    def _why_not(self, workers: int) -> str:
+        experiment, strategy = self._run.experiment, self._run.experiment.policies.strategy
+        if not 1 <= workers <= _MOST:
+            return f"must be from 1 to {_MOST}, not {workers}"
+        if isinstance(experiment.task, Script):
+            return (
+                "a script divides its data in its own processes, which are as many as at the "
+                f"start; with checkpoint, outpace run --resume RUN --workers {workers} goes on "
+                "with another number"
+            )
+        if self._run.processes.join_worker is None:
+            return "no worker can be started: the workers of this run are started elsewhere"
+        if has_scheduler(experiment):
+            return "a scheduler (barrier: global, cutoff) counts on the workers at the start"
+        if strategy.worker_program(experiment.workers, experiment.optimizer) is not None:
+            return f"the workers of {strategy.kind} take steps of their own, for as many workers"
+        if self._phase is not _Phase.NONE:
+            return "workers are joining or leaving already; try again when they have"
+        if self._run.ending() is not None or self._has_finished():
+            return "the run is about to end"
+        if self._replacements.is_recovering or self._run.losses.away:
+            return "a process that was lost is coming back; try again when it has"
+        if not all(map(self._members.takes_part, range(workers, self.workers))):
+            return "a worker that would leave is lost already"
+        if not all(map(self._members.may_arrive, range(self.workers, workers))):
+            return "not all servers are as they were; try again in a moment"
+        if why := self._why_not_now():
+            return why
+        try:
+            self._with(workers)
+        except ConfigError as error:
+            return f"the configuration does not fit {plural(workers, 'worker')}: {error}"
+        return ""
+
+    def _with(self, workers: int) -> Experiment:
+        return replace(self._run.experiment, workers=workers)
+
+    def _has_finished(self) -> bool:
+        """True if a worker that takes part has come to its end."""
+        return not self._run.reports.left.isdisjoint(self._names[: self.workers])
+
+    # -- more workers ------------------------------------------------------------------
+
+    def _start(self, numbers: range, experiment: Experiment) -> str:
+        start, now = self._run.processes.join_worker, self._run.kernel.now
+        assert start is not None
+        self._phase = _Phase.ARRIVING
+        for worker in numbers:
+            generation = self._members.arrives(worker, now)
+            self._run.losses.joins(worker_name(worker))
+            self._generations[worker] = generation
+            self._arriving[worker] = start(worker, generation, experiment)
+        self._replacements.do([])  # watches the limit
+        said = f"{', '.join(map(worker_name, numbers))} will join"
+        self._run.log(f"{plural(self._next, 'worker')}: {said}")
+        return said
+
+    def is_arriving(self, name: str) -> bool:
+        """True if a process of this name was started, and may join."""
+        return any(name == worker_name(worker) for worker in self._arriving)
+
+    def hears(self, worker: int, generation: int) -> bool:
+        """True if the coordinator hears this generation of a worker, which has joined."""
+        return self._generations.get(worker) == generation
+
+    def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a process; False if it is not about a process that arrives."""
+        if not isinstance(message, JoinRun) or not self.is_arriving(name):
+            return False
+        first = self._run.reports.joined[worker_name(0)]
+        worker = next(each for each in self._arriving if worker_name(each) == name)
+        if message.layers != first.layers or message.layout != first.layout:
+            self._drop(f"{name} trains other parameters than worker-0")
+            return True
+        self._waiting.add(worker)
+        if self._waiting.issuperset(self._arriving):
+            self._let_join()
+        return True
+
+    def _let_join(self) -> None:
+        """All processes are there: tell the servers of them."""
+        if self._run.ending() is not None or self._has_finished():
+            self._drop("the run is about to end")
+            return
+        self._phase, self.has_scaled = _Phase.JOINING, True
+        joining, self._arriving, self._waiting = self._arriving, {}, set()
+        self._joining, self._starts = set(joining), {}
+        if self._checkpoints is not None:
+            self._checkpoints.hold()
+        for worker in sorted(joining):
+            name = worker_name(worker)
+            if worker == len(self._names):
+                self._names.append(name)
+                self._keys[worker] = joining[worker]
+            self._run.losses.finished.discard(name)
+            self._run.reports.joins(worker, name)
+            self._replacements.knows(worker)
+        self._tell_servers()
+        for worker in sorted(joining):
+            self._replacements.do(self._members.joins(worker, self._run.kernel.now))
+
+    def _tell_servers(self) -> None:
+        new = [NewWorker(worker, key) for worker, key in sorted(self._keys.items())]
+        self._keys = {}
+        for name in self._servers:
+            self._run.listener.send(name, RunHasWorkers(self._next, new))
+
+    def starts(self, order: Start) -> bool:
+        """A worker may begin; False if its process is still to be started."""
+        if order.worker not in self._joining or not self.hears(order.worker, order.generation):
+            return False
+        self._starts[order.worker] = order
+        self._begin_if_all_may()
+        return True
+
+    def _begin_if_all_may(self) -> None:
+        starts = self._starts
+        if self._phase is not _Phase.JOINING or not starts or self._joining - starts.keys():
+            return
+        self._starts = {}
+        self._divide_data(max(order.first for order in starts.values()))
+        for worker, order in sorted(starts.items()):
+            name, reports = worker_name(worker), self._run.reports
+            done = reports.totals.iterations.get(worker, 0)
+            if name in reports.totals_of:
+                reports.begins_again(name, order.generation, worker, None)
+            if self._checkpoints is not None:
+                self._checkpoints.joins(worker, order.first - done)
+            self._replacements.begins(worker, order.first, done)
+
+    def _divide_data(self, first: int) -> None:
+        self._first = first
+        self._replacements.divides_data(first, self._next)
+        for name in self._names[: self._next]:
+            self._run.listener.send(name, DataDivided(first, self._next))
+
+    def began(self, worker: int) -> bool:
+        """The process of a worker was told to start; False if it takes the place of a lost one."""
+        if worker not in self._joining:
+            return False
+        self._joining.discard(worker)
+        self._end_if_joined()
+        return True
+
+    def lost(self, worker: int) -> None:
+        """A worker is lost: if it was about to join, another process does."""
+        if worker in self._joining:
+            self._joining.discard(worker)
+            self._starts.pop(worker, None)
+            self._begin_if_all_may()
+            self._end_if_joined()
+
+    def _end_if_joined(self) -> None:
+        if self._phase is _Phase.JOINING and not self._joining:
+            if self._checkpoints is not None:
+                self._checkpoints.joined(len(self._names))
+                self._checkpoints.release()
+            self._is_done()
+
+    # -- fewer -------------------------------------------------------------------------
+
+    def _let_leave(self, numbers: range) -> str:
+        self._phase, self.has_scaled, self._leaving = _Phase.LEAVING, True, set(numbers)
+        first = self._soon()
+        for worker in numbers:
+            self._members.retires(worker)
+            self._run.listener.send(worker_name(worker), LeaveRun(first))
+        self._divide_data(first)
+        said = f"{', '.join(map(worker_name, numbers))} will leave"
+        self._run.log(f"{plural(self._next, 'worker')}: {said}")
+        return said
+
+    def _soon(self) -> int:
+        """Return the next iteration that no worker has begun when it hears of it.
+
+        Reports are up to a quarter of a second old. Where iterations are long it is the next one.
+        """
+        done, uncounted = self._run.reports.totals.iterations, self._replacements.uncounted
+        fastest = max(done.get(each, 0) + uncounted(each) for each in range(self.workers))
+        passed_s = max(seconds(self._run.kernel.now), 1.0)
+        return fastest + 1 + math.ceil(_AHEAD_S * fastest / passed_s)
+
+    def _has_left(self, worker: int) -> None:
+        self._leaving.discard(worker)
+        if self._leaving:
+            return
+        self._tell_servers()
+        self._is_done()
+
+    # -- the end, and losses -------------------------------------------------------------
+
+    def process_ended(self, name: str) -> bool:
+        """The process of this name has ended: return True if that is no loss."""
+        if self.is_arriving(name):
+            worker = next(each for each in self._arriving if worker_name(each) == name)
+            self._lose(worker, "ended before it had joined")
+            return True
+        leaving = [each for each in self._leaving if worker_name(each) == name]
+        if leaving:
+            self._has_left(leaving[0])
+        return False
+
+    def can_drop(self, lost: Mapping[str, RunError]) -> bool:
+        """Drop lost workers that had not joined; False if other processes are lost, too."""
+        if not self._arriving or not all(map(self.is_arriving, lost)):
+            return False
+        worker = next(each for each in self._arriving if worker_name(each) in lost)
+        self._lose(worker, "is lost")
+        return True
+
+    def _lose(self, worker: int, how: str) -> None:
+        now = self._run.kernel.now
+        self._replacements.do(self._members.lost(worker, how, now, has_ended=True))
+
+    def not_joined(self, worker: int, how: str) -> None:
+        """The machine has given up a worker that was to join."""
+        if worker in self._arriving:
+            self._forget(worker)
+            self._drop(f"{worker_name(worker)} {how}")
+
+    def _forget(self, worker: int) -> None:
+        del self._arriving[worker]
+        name = worker_name(worker)
+        self._run.losses.goes_without(name)
+        self._run.processes.kill(name)
+
+    def _drop(self, why: str) -> None:
+        """Stay with the present workers."""
+        while self._arriving:
+            worker = min(self._arriving)
+            self._forget(worker)
+            self._lose(worker, "is not needed")
+        self._waiting = set()
+        self._phase, self._next = _Phase.NONE, self.workers
+        said = f"the number of workers stays {self.workers}: {why}"
+        self._run.log(said)
+        self._tell(is_done=False, text=said)
+
+    def _is_done(self) -> None:
+        before, self.workers, self._phase = self.workers, self._next, _Phase.NONE
+        took_s = seconds(self._run.kernel.now - self._began)
+        self._run.observer.scaled(before, self.workers, self._first, took_s)
+        said = (
+            f"the run goes on with {plural(self.workers, 'worker')}, from iteration {self._first} "
+            f"on, after {took_s:.2f} s"
+        )
+        self._run.log(said)
+        if self._checkpoints is not None:
+            self._checkpoints.save_now()
+        self._tell(is_done=True, text=said)
+
+    def _tell(self, *, is_done: bool, text: str) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            told(is_done=is_done, text=text)
