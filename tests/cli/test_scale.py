@@ -55,6 +55,34 @@ def test_a_run_that_goes_on_has_the_servers_that_were_asked_for(tmp_path):
     assert not list(folder.glob("scale-*"))
 
 
+def test_a_run_that_goes_on_has_the_workers_that_were_asked_for(tmp_path):
+    folder, said = tmp_path / "run", []
+
+    def ask() -> None:
+        for workers in (3, 3, 2000, 2):
+            try:
+                said.append(scaled(folder, workers=workers, limit_s=60.0))
+            except (ConfigError, RunError) as error:
+                said.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    result = run({**BSP, "stop": {"iterations": 600}}, folder, control=lambda _: thread.start())
+    thread.join(60)
+    assert len(said) == 4
+    assert said[0].startswith(f"{folder}: the run goes on with 3 workers, from iteration ")
+    assert said[1] == f"{folder}: the run has 3 workers already"
+    assert said[2] == f"{folder}: workers: must be from 1 to 1000, not 2000"
+    assert said[3].startswith(f"{folder}: the run goes on with 2 workers, from iteration ")
+    assert result.summary["gradients_applied"] == sum(result.summary["iterations"])
+    assert not list(folder.glob("scale-*"))
+
+
+@pytest.mark.parametrize("numbers", [{}, {"workers": 2, "servers": 2}])
+def test_either_workers_or_servers_are_asked_for(tmp_path, numbers):
+    with pytest.raises(ConfigError, match="give either --workers N or --servers N"):
+        scaled(tmp_path, **numbers, limit_s=1.0)
+
+
 def test_a_request_that_is_not_answered_has_a_limit_and_leaves_nothing(tmp_path):
     with RunLock(tmp_path), pytest.raises(RunError, match=r"not done within 0\.05 s"):
         scaled(tmp_path, servers=2, limit_s=0.05)

@@ -96,5 +96,91 @@ def test_bsp_takes_the_mean_of_as_many_workers_as_take_part_and_uses_each_sample
     of_three, of_two = ((first * n).sub(1).abs() < 1e-6 for n in (3, 2))
     assert bool((of_three | of_two | (first == 0)).all())
     assert int(of_three.sum()) == 3 * (down["first"] - up["first"])
+    assert summary["iterations"][2] == down["first"] - up["first"]
     used = int(of_three.sum() + of_two.sum())
     assert used == summary["gradients_applied"]
+
+
+def test_ssp_counts_each_gradient_once_and_by_the_number_of_workers_at_that_time(tmp_path):
+    folder = tmp_path / "run"
+    sync = {"kind": "ssp", "staleness": 2}
+    summary = run(config(sync), folder, control=scaling(folder, 3, 1)).summary
+    assert [each["workers"] for each in scaled(folder)] == [3, 1]
+    assert summary["updates_lost"] == summary["restarts"] == 0
+    entries = load_file(folder / "model.safetensors")
+    for part in (-entries["first"], -entries["second"]):
+        # In sixths: a gradient counts 3 with two workers, 2 with three, 6 with one.
+        sixths = part * 6
+        assert torch.allclose(sixths, sixths.round(), atol=1e-5)
+        assert set(sixths.round().int().unique().tolist()) >= {0, 2, 3, 6}
+        # Workers ahead of the change used a few samples that others use again: staleness + 1 each.
+        used = int((part != 0).sum())
+        assert 0 <= summary["gradients_applied"] - used <= 3 * 3 + 3
+
+
+@linux
+def test_a_process_that_dies_before_it_has_joined_changes_nothing(tmp_path):
+    folder, runs, said = tmp_path / "run", [], []
+
+    def kill() -> None:
+        os.kill(runs[0].launcher.pids["worker-2"], signal.SIGKILL)
+
+    def stop(control: RealControl) -> None:
+        scaling(folder, 3, then=kill)(control)
+        control.at(3.0, lambda: control._coordinator.end("the test has seen enough"))
+
+    bsp = config({"kind": "bsp"})
+    summary = run(bsp, folder, watch=runs.append, log=said.append, control=stop).summary
+    assert said[0] == "3 workers: worker-2 will join"
+    assert said[1] == "the number of workers stays 2: worker-2 ended before it had joined"
+    assert scaled(folder) == []
+    assert summary["status"] == "complete"
+    assert len(summary["iterations"]) == 2
+
+
+@linux
+def test_a_worker_that_has_joined_and_dies_is_replaced_and_a_checkpoint_has_all(tmp_path):
+    folder, runs = tmp_path / "run", []
+
+    def control(control: RealControl) -> None:
+        scaling(folder, 3)(control)
+
+        def look() -> None:
+            if scaled(folder):
+                os.kill(runs[0].launcher.pids["worker-2"], signal.SIGKILL)
+            else:
+                control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    saved = config({"kind": "bsp"}, checkpoint={"every_s": 0.2})
+    summary = run(saved, folder, watch=runs.append, control=control).summary
+    assert summary["restarts"] == 1
+    entries = load_file(folder / "model.safetensors")
+    assert torch.equal(entries["first"], entries["second"])
+    assert max((-entries["first"]).unique()) <= 0.5  # none counts twice
+
+
+@pytest.mark.parametrize(
+    ("sync", "workers", "words"),
+    [
+        ({"kind": "bsp"}, 0, "must be from 1 to 1000, not 0"),
+        ({"kind": "ssptable", "staleness": 2}, 3, "take steps of their own"),
+        ({"kind": "cutoff", "model": "mean-5"}, 3, "counts on the workers at the start"),
+        ({"kind": "drop-stragglers", "quorum": 2}, 1, "does not fit 1 worker: .*quorum"),
+        ({"kind": "gossip"}, 3, "has no servers"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_run_goes_on(tmp_path, sync, workers, words):
+    refused = []
+
+    def control(control: RealControl) -> None:
+        with pytest.raises(ConfigError, match=words) as error:
+            control.scale(workers=workers)
+        refused.append(str(error.value))
+
+    made = config(sync, stop={"iterations": 5})
+    if sync["kind"] == "gossip":
+        del made["servers"]
+    assert run(made, tmp_path / "run", control=control).summary["status"] == "complete"
+    assert len(refused) == 1

@@ -21,6 +21,10 @@ class Engine(Protocol):
     def totals(self) -> Totals: ...
 
     @property
+    def places(self) -> int:
+        """The number of workers that there are or have been in this run."""
+
+    @property
     def metrics(self) -> Metrics: ...
 
     def run(self) -> None:

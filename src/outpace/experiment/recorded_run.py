@@ -259,7 +259,7 @@ class RecordedRun:
             "error": error,
             "warnings": list(self.warnings),
             **times,
-            **engine.totals.summary(self.experiment.workers),
+            **engine.totals.summary(engine.places),
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),
             "scheduler_shard": None if without_servers else scheduler_number(self.experiment),

@@ -196,6 +196,10 @@ class RealRun:
     def totals(self) -> Totals:
         return self.coordinator.reports.totals
 
+    @property
+    def places(self) -> int:
+        return max(self._experiment.workers, len(self.coordinator.workers))
+
     def used_by_script(self) -> dict[str, Any] | None:
         reports = self.coordinator.reports
         first = reports.joined.get(self._attempt.workers[0])

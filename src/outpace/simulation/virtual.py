@@ -155,6 +155,10 @@ class VirtualRun(ABC):
 
     # -- the engine ----------------------------------------------------------------
 
+    @property
+    def places(self) -> int:
+        return self.experiment.workers
+
     def times(self, host_s: float) -> dict[str, Any]:
         return {
             "virtual_time_s": seconds(self.kernel.now),

@@ -155,7 +155,7 @@ class ScaledWorkers:
             return why
         try:
             self._with(workers)
-        except ConfigError as error:
+        except (ConfigError, ValueError) as error:
             return f"the configuration does not fit {plural(workers, 'worker')}: {error}"
         return ""
 
