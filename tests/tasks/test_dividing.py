@@ -30,7 +30,9 @@ def test_the_iteration_of_the_change_is_the_same_for_the_workers_that_were_there
 
 
 def test_a_process_that_begins_later_learns_of_all_divisions():
-    there, joins = (Sampler(samples=50, workers=workers, batch_size=1, seed=1) for workers in (2, 3))
+    there, joins = (
+        Sampler(samples=50, workers=workers, batch_size=1, seed=1) for workers in (2, 3)
+    )
     there.divide(7, 3)
     for first, workers in ((0, 2), (7, 3)):
         joins.divide(first, workers)
