@@ -104,18 +104,18 @@ def test_bsp_takes_the_mean_of_as_many_workers_as_take_part_and_uses_each_sample
 def test_ssp_counts_each_gradient_once_and_by_the_number_of_workers_at_that_time(tmp_path):
     folder = tmp_path / "run"
     sync = {"kind": "ssp", "staleness": 2}
-    summary = run(config(sync), folder, control=scaling(folder, 3, 1)).summary
-    assert [each["workers"] for each in scaled(folder)] == [3, 1]
+    summary = run(config(sync), folder, control=scaling(folder, 4, 1)).summary
+    assert [each["workers"] for each in scaled(folder)] == [4, 1]
     assert summary["updates_lost"] == summary["restarts"] == 0
     entries = load_file(folder / "model.safetensors")
     for part in (-entries["first"], -entries["second"]):
-        # In sixths: a gradient counts 3 with two workers, 2 with three, 6 with one.
-        sixths = part * 6
-        assert torch.allclose(sixths, sixths.round(), atol=1e-5)
-        assert set(sixths.round().int().unique().tolist()) >= {0, 2, 3, 6}
+        # In twelfths: a gradient counts 6 with two workers, 3 with four, 12 with one.
+        twelfths = part * 12
+        assert torch.allclose(twelfths, twelfths.round(), atol=1e-5)
+        assert set(twelfths.round().int().unique().tolist()) >= {0, 3, 6, 12}
         # Workers ahead of the change used a few samples that others use again: staleness + 1 each.
         used = int((part != 0).sum())
-        assert 0 <= summary["gradients_applied"] - used <= 3 * 3 + 3
+        assert 0 <= summary["gradients_applied"] - used <= 2 * 4 * 3
 
 
 @linux
@@ -184,3 +184,29 @@ def test_what_cannot_be_is_refused_and_the_run_goes_on(tmp_path, sync, workers, 
         del made["servers"]
     assert run(made, tmp_path / "run", control=control).summary["status"] == "complete"
     assert len(refused) == 1
+
+
+@linux
+def test_after_the_loss_of_a_server_all_begin_again_with_the_workers_of_the_configuration(tmp_path):
+    folder, runs, killed = tmp_path / "run", [], []
+
+    def control(control: RealControl) -> None:
+        if killed:
+            return
+        scaling(folder, 3)(control)
+
+        def look() -> None:
+            if scaled(folder):
+                killed.append(runs[-1].launcher.pids["server-1"])
+                os.kill(killed[0], signal.SIGKILL)
+            else:
+                control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    beside = {"checkpoint": {"every_s": 0.1}, "stop": {"iterations": 200}}
+    ssp = config({"kind": "ssp", "staleness": 2}, **beside)
+    summary = run(ssp, folder, watch=runs.append, control=control).summary
+    assert killed
+    assert (summary["status"], summary["restarts"]) == ("complete", 1)
+    assert summary["iterations"][:2] == [200, 200]

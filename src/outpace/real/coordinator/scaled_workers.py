@@ -149,7 +149,8 @@ class ScaledWorkers:
             return "a process that was lost is coming back; try again when it has"
         if not all(map(self._members.takes_part, range(workers, self.workers))):
             return "a worker that would leave is lost already"
-        if not all(map(self._members.may_arrive, range(self.workers, workers))):
+        known = range(self.workers, min(workers, self._members.workers + 1))
+        if not all(map(self._members.may_arrive, known)):
             return "not all servers are as they were; try again in a moment"
         if why := self._why_not_now():
             return why
