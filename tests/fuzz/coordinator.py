@@ -31,6 +31,7 @@ from outpace.real.coordinator.saving import scripts, sent_parts
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
+    CheckpointArrived,
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
@@ -100,6 +101,7 @@ HANDLED: Final = (
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(ServerBack, WorkerRejoined),
     *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
+    CheckpointArrived,
     *(ScriptState, ScriptOptimizer, StateLoaded),
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(EnterAllReduce, GroupBroken, ComeToMeeting, SeekPartner, AverageEnded, AverageFailed),

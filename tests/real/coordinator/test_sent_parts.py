@@ -134,10 +134,17 @@ def test_a_worker_that_goes_on_gets_the_files_that_it_needs(run):
     sent = SentCheckpoint(run.experiment, run, Point(newest))
     states = sent.all()
     plan = sent.announced(msgspec.structs.replace(PLAN, resume="/of/the/coordinator"), states)
-    assert (plan.resume, plan.kept) == ("", [state.numel() for state in states])
+    assert (plan.resume, len(plan.kept)) == ("", 2)
     sent.send(states)
-    (_, first, data), (name, second, _) = run.told
+    assert run.told == []
+    sending = sent.send_one_by_one()
+    assert next(sending) == "worker-0"
+    ((_, first, data),) = run.told  # nothing of worker 1 is read before worker 0 has it
+    assert (plan.kept[0], data.numel()) == (data.numel(), sum(each.bytes for each in first.files))
+    assert next(sending) == "worker-1"
+    _, (name, second, _) = run.told
     assert name == "worker-1"
+    assert next(sending, None) is None
     own = ["worker-0-model.safetensors", "worker-0.safetensors"]
     assert [file.name for file in first.files] == ["index.json", "common.safetensors", *own]
     assert [file.name for file in second.files][2] == "worker-1-model.safetensors"

@@ -12,6 +12,7 @@ from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import CheckpointArrived
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import JoinRun, ModelBuffers, Plan, Ready
 from outpace.real.net.transport import Listener
@@ -70,6 +71,9 @@ class Preparation:
             buffers = self._reports.buffers
             assert buffers is not None
             self._tell(workers[1:], ModelBuffers(head_of(buffers)), buffers)
+        # Workers take the files once they have the buffers.
+        for worker in self._kept.send_one_by_one():
+            await all_say([worker], CheckpointArrived, "receive its checkpoint", limit_s)
         await all_say(workers, Ready, "be ready", limit_s)
         await all_say(servers, Ready, "have the parameters", limit_s, times=2)
         if self._experiment.probe:

@@ -103,6 +103,10 @@ class CheckpointFiles(WireMessage, tag="checkpoint files"):
     block: BlockHead
 
 
+class CheckpointArrived(WireMessage, tag="checkpoint arrived"):
+    """A worker has the CheckpointFiles, so the coordinator can send those of the next worker."""
+
+
 class CheckpointMissed(WireMessage, tag="checkpoint missed"):
     """The answer of a process that was past the clock that it was asked for.
 

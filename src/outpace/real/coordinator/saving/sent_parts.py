@@ -5,13 +5,12 @@ The workers send their files, which are written here, and get those that they go
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 import torch
 
 from outpace.blocks.block import Block
@@ -43,6 +42,7 @@ from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import WireMessage, worker_name
 
 _COMMON: Final = f"{COMMON}.safetensors"
+_SHARED: Final = INDEX, _COMMON  # the files that every worker needs
 
 
 def model_file(worker: int) -> str:
@@ -165,40 +165,59 @@ def _mean_of(folder: Path, files: Sequence[str]) -> SavedMean | Exception:
 
 
 class SentCheckpoint(KeptScripts):
-    """Sends workers that begin again what they go on with. Raises as `KeptScripts`."""
+    """Sends workers that begin again what they go on with, to one after the other.
+
+    So only the files of one worker are in memory, each of which has a copy of the model. Raises as
+    `KeptScripts`.
+    """
 
     def __init__(
         self, experiment: Experiment, listener: Listener, resume: ResumePoint | None
     ) -> None:
         super().__init__(experiment, listener, None, lambda: None)
         self._point = resume
-        self._contents: list[list[SentFile]] = []  # by worker
 
     def all(self) -> list[torch.Tensor]:
-        point = self._point
-        if point is None:
-            return []
-        known = {part.file for part in point.checkpoint.index.parts}
-        shared = [(name, _content(point.path / name)) for name in (INDEX, _COMMON)]
-        found = []
-        for worker in range(self._workers):
-            own = [name for name in (model_file(worker), kept_in(worker)) if name in known]
-            files = [*shared, *((name, _content(point.path / name)) for name in own)]
-            self._contents.append([SentFile(name, data.numel()) for name, data in files])
-            found.append(torch.cat([data for _, data in files]))
-        return found
+        return []
 
     def announced(self, plan: Plan, states: Sequence[torch.Tensor]) -> Plan:
-        return msgspec.structs.replace(plan, kept=[data.numel() for data in states], resume="")
+        if self._point is None:
+            return msgspec.structs.replace(plan, resume="")
+        sizes = [sum(file.bytes for file in self._files_of(n)) for n in range(self._workers)]
+        return msgspec.structs.replace(plan, kept=sizes, resume="")
 
-    def send(self, states: Sequence[torch.Tensor], done: Mapping[int, int] | None = None) -> None:
-        for worker, (files, data) in enumerate(zip(self._contents, states, strict=True)):
-            self._listener.send(worker_name(worker), CheckpointFiles(files, head_of(data)), data)
+    def send_one_by_one(self) -> Iterator[str]:
+        for worker in range(self._workers if self._point is not None else 0):
+            files = self._files_of(worker)
+            data = self._contents(files)
+            name = worker_name(worker)
+            self._listener.send(name, CheckpointFiles(files, head_of(data)), data)
+            del data  # the listener has it until it is sent
+            yield name
 
+    def _files_of(self, worker: int) -> list[SentFile]:
+        """Return the files that a worker needs. Raises RunError."""
+        assert self._point is not None
+        known = {part.file for part in self._point.checkpoint.index.parts}
+        own = [name for name in (model_file(worker), kept_in(worker)) if name in known]
+        try:
+            sizes = [(name, (self._point.path / name).stat().st_size) for name in (*_SHARED, *own)]
+        except OSError as error:
+            raise RunError(f"cannot read the checkpoint: {error}") from error
+        return [SentFile(name, size) for name, size in sizes]
 
-def _content(path: Path) -> torch.Tensor:
-    """Return the bytes of a file. Raises RunError."""
-    try:
-        return torch.from_numpy(np.fromfile(path, dtype=np.uint8))
-    except OSError as error:
-        raise RunError(f"cannot read the checkpoint: {error}") from error
+    def _contents(self, files: Sequence[SentFile]) -> torch.Tensor:
+        """Return the bytes of these files, one after the other. Raises RunError."""
+        assert self._point is not None
+        data, end = torch.empty(sum(file.bytes for file in files), dtype=torch.uint8), 0
+        for file in files:
+            begin, end = end, end + file.bytes
+            path = self._point.path / file.name
+            try:
+                with path.open("rb") as opened:
+                    read = opened.readinto(data.numpy()[begin:end].data)
+            except OSError as error:
+                raise RunError(f"cannot read the checkpoint: {error}") from error
+            if read != file.bytes:
+                raise RunError(f"cannot read the checkpoint: {path} has another size than before")
+        return data

@@ -23,7 +23,12 @@ from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import Joined, PendingReduction, Progress
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import MOST_REPORTED, CheckpointFiles, ScriptState
+from outpace.real.net.checkpoint_messages import (
+    MOST_REPORTED,
+    CheckpointArrived,
+    CheckpointFiles,
+    ScriptState,
+)
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -230,6 +235,7 @@ class PeerWorker(WorkerProcess):
                 (folder / Path(file.name).name).write_bytes(content.numpy().data)
         except (OSError, ValueError) as error:
             raise RunError(f"{self.name} cannot receive its checkpoint: {error}") from error
+        self.coordinator.send(CheckpointArrived())
 
     @property
     def view(self) -> WorkerView:
