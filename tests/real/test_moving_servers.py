@@ -195,6 +195,28 @@ def test_a_worker_that_has_come_back_goes_over_with_the_others(tmp_path):
 
 
 @linux
+def test_a_worker_that_dies_after_servers_have_moved_comes_back(tmp_path):
+    folder, runs, killed = tmp_path / "run", [], []
+
+    def control(control: RealControl) -> None:
+        scaling(folder, 3, 1)(control)
+
+        def look() -> None:
+            if len(divided(folder)) == 2:
+                killed.append(os.kill(runs[0].launcher.pids["worker-0"], signal.SIGKILL))
+            else:
+                control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    summary = run(BSP, folder, watch=runs.append, control=control).summary
+    assert killed
+    assert summary["restarts"] == 1
+    assert summary["iterations"] == [250, 250]
+    assert summary["parameters_digest"] == simulate(BSP).summary["parameters_digest"]
+
+
+@linux
 def test_the_loss_of_a_server_that_has_joined_is_said(tmp_path):
     folder, runs = tmp_path / "run", []
 

@@ -14,7 +14,7 @@ for a second server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -70,6 +70,7 @@ class MovingServers(RunObserver):
         checkpoints: those of the run; None: none are taken.
         is_recovering: returns True while a lost worker comes back.
         why_not_now: returns why there can be no change now, because of something else; or nothing.
+        serve_by: called with the servers of a new division, for workers that come back later.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class MovingServers(RunObserver):
         checkpoints: CheckpointsOfServers | None,
         is_recovering: Callable[[], bool],
         why_not_now: Callable[[], str] = lambda: "",
+        serve_by: Callable[[list[str], Divide], None],
     ) -> None:
         self._experiment, self._kernel, self._listener = run.experiment, run.kernel, run.listener
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
@@ -90,6 +92,7 @@ class MovingServers(RunObserver):
         self._servers, self._workers, self._snapshots = servers, workers, snapshots
         self._checkpoints, self._is_recovering = checkpoints, is_recovering
         self._why_not_now = why_not_now
+        self._serve_by = serve_by
         begins_again = run.losses.begin_again_after
         run.losses.begin_again_after = lambda name: begins_again(name) or self._begins_again
         plan = run.reports.plan
@@ -111,7 +114,17 @@ class MovingServers(RunObserver):
     @property
     def has_moved(self) -> bool:
         """True if servers have joined or left, or are about to."""
-        return self.division.number > 0 or self._phase in (_Phase.TELLING, _Phase.MOVING)
+        return self.division.number > 0 or self.is_under_way
+
+    @property
+    def is_under_way(self) -> bool:
+        """True while the state of the run is in several places."""
+        return self._phase in (_Phase.TELLING, _Phase.MOVING)
+
+    def can_survive(self, lost: Collection[str]) -> bool:
+        """True if these processes can come back alone: only workers, once servers have moved."""
+        has_moved = self.division.number > 0
+        return not self.is_under_way and not (has_moved and set(lost) & set(self._servers))
 
     @property
     def is_changing(self) -> bool:
@@ -122,7 +135,7 @@ class MovingServers(RunObserver):
     def _begins_again(self) -> bool:
         """True if all processes begin again after the loss of any."""
         is_saved = self._checkpoints is not None and self._checkpoints.last > 0
-        return self.has_moved and is_saved and self._experiment.on_worker_loss == "restart"
+        return self.is_under_way and is_saved and self._experiment.on_worker_loss == "restart"
 
     def scale(self, servers: int, told: Told | None = None) -> str:
         """Go on with another number of servers; return what is done, in words.
@@ -292,6 +305,7 @@ class MovingServers(RunObserver):
             return [each.block(values) for each in recut]
 
         self._snapshots.follow(names, ordered)
+        self._serve_by(list(self._servers), self._order())
         if self._checkpoints is not None:
             self._checkpoints.follow(after)
             self._checkpoints.release()

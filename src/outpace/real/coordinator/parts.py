@@ -207,6 +207,7 @@ class Parts:
                 checkpoints=checkpoints,
                 is_recovering=lambda: self.survival.is_recovering,
                 why_not_now=self._why_servers_stay,
+                serve_by=self.survival.serve_by,
             )
             self.observers.add(self.moving)
 
@@ -219,7 +220,7 @@ class Parts:
             return True
         if scaling is not None and scaling.has_scaled and not lost.keys().isdisjoint(self.servers):
             return False  # the last checkpoint may be of another number of workers
-        if moving is not None and moving.has_moved:
+        if moving is not None and not moving.can_survive(lost):
             return False
         return self.survival.go_on_without(lost)
 

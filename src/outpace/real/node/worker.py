@@ -133,6 +133,7 @@ class ServedWorker(WorkerProcess):
         self._division: Division  # of the servers that there are
         self._before: Division  # the one before it
         self._divided: DividedServers | None = None  # if servers may join and leave
+        self._presents = Mailbox[Divide](self.kernel, "the present servers")
         self._last_pushed = -1
         self._reasked = -1  # the iteration whose pulls were repeated for a new division
         self._coins = RandomStream(
@@ -148,7 +149,7 @@ class ServedWorker(WorkerProcess):
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head_of(parameters).dtype)
         self._blocks = trainer.cut(plan.slices)
-        self._call(plan)
+        self._call(plan, await self._presents.get() if plan.division else None)
         if self.worker == 0 and not plan.late:
             for server, block in enumerate(self._blocks):
                 message = trainer.initialize(server, block)
@@ -170,16 +171,24 @@ class ServedWorker(WorkerProcess):
             self.kept = await self._kept_states.get()
         context: AbortableContext = self
         if self._can_move:  # before the first order about it
-            context = self._divided = DividedServers(self, Division.of_slices(plan.slices))
+            at_start = Division.of_slices(plan.slices)
+            context = self._divided = DividedServers(self, at_start, self._division)
         await self.start_run()
         if self._returns:
             self.recv = self._recv
             context = self._context = RestartedServers(context)
         await self._train(context)
 
-    def _call(self, plan: Plan) -> None:
+    def _call(self, plan: Plan, present: Divide | None) -> None:
+        """Connect to the servers. present: those that there are, if some have joined or left."""
         self._plan = plan
         self._division = self._before = Division.of_slices(plan.slices)
+        if present is not None:
+            self.servers = [server_name(server) for server in self._division.servers]
+            self._numbers = {name: number for number, name in enumerate(self.servers)}
+            self._division = self._before = present.division.division()
+            self._connect_all(present)
+            return
         for server, endpoint in enumerate(plan.endpoints):
             name = server_name(server)
             self.servers.append(name)
@@ -465,8 +474,11 @@ class ServedWorker(WorkerProcess):
             self._server_lost(server_name(message.shard))
         elif isinstance(message, ServerReturned):
             self._reconnect(message)
-        elif isinstance(message, Divide) and self._divided is not None:
-            self._divide(message)
+        elif isinstance(message, Divide):
+            if self._divided is None:
+                self._presents.put(message)
+            else:
+                self._divide(message)
         elif isinstance(message, DataDivided):
             self.divide_data(message.first, message.workers)
         elif isinstance(message, LeaveRun):
@@ -484,18 +496,23 @@ class ServedWorker(WorkerProcess):
         if self._is_done:
             return
         self._before, self._division = self._division, message.division.division()
+        self._connect_all(message)
+        self._mailbox.put(Divided(self._division))
+
+    def _connect_all(self, message: Divide) -> None:
+        """Connect to the servers of the present division, if there is no connection yet."""
         keys = message.keys or [""] * len(message.servers)
-        for server, endpoint, key in zip(message.servers, message.endpoints, keys, strict=True):
+        known = zip(message.servers, message.endpoints, keys, message.generations, strict=True)
+        for server, endpoint, key, generation in known:
             name = server_name(server)
             if server in self._division.parts and name not in self._callers:
                 self._numbers[name] = server
-                self._connect(server, endpoint, FIRST, key)
+                self._connect(server, endpoint, generation, key)
         self._times.connected(1 + max(self._numbers.values()))
-        self._mailbox.put(Divided(self._division))
 
     def _due(self, server: int, division: int) -> tuple[str, int] | None:
         """Return the block of a server in a division; only where servers join and leave."""
-        if self._divided is None:
+        if not self._can_move:
             return None
         is_before = division == self._before.number  # an answer that crossed the GoOver
         ranges = (self._before if is_before else self._division).parts.get(server)

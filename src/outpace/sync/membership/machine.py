@@ -91,6 +91,10 @@ class Membership:
             return False
         return self._restarts or any(other.phase not in AWAY for other in others)
 
+    def serve_by(self, servers: Sequence[str]) -> None:
+        """These servers take the workers' gradients from now on; none is lost, no worker either."""
+        self._servers = tuple(servers)
+
     @property
     def has_all_servers(self) -> bool:
         """True if no server is away, and the workers go on with all that came back."""

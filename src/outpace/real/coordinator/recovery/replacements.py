@@ -25,6 +25,7 @@ from outpace.real.net.membership_messages import (
     WorkerReplaced,
 )
 from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready, TrainingDone
+from outpace.real.net.moving_messages import Divide
 from outpace.sync.membership import (
     EndRun,
     Kill,
@@ -73,6 +74,7 @@ class Replacements:
         self._members = Membership(workers, servers, rules, schedulers)
         self._numbers = {worker_name(worker): worker for worker in range(workers)}
         self._servers = servers
+        self._divided: Divide | None = None  # once servers have joined or left
         self._kernel, self._listener, self._forget = run.kernel, run.listener, forget
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
         self._lost, self._began, self._observer = run.lost, run.began, run.observer
@@ -146,6 +148,14 @@ class Replacements:
         name = worker_name(worker)
         self._first[worker], self._uncounted[worker] = first, first - done
         self._listener.send(name, self._late_plan())
+
+    def serve_by(self, servers: Sequence[str], divided: Divide) -> None:
+        """Servers have joined or left, and workers that come back go on with these.
+
+        divided: tells them of the servers' parts.
+        """
+        self._members.serve_by(servers)
+        self._servers, self._divided = list(servers), divided
 
     # -- losses ------------------------------------------------------------------------
 
@@ -238,6 +248,8 @@ class Replacements:
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
+            if self._divided is not None:
+                self._listener.send(name, self._divided)
             self._kept.send(kept, {worker: self._members.done(worker)})
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
@@ -257,8 +269,9 @@ class Replacements:
     def _late_plan(self) -> Plan:
         plan = self._reports.plan
         assert plan is not None
+        number = 0 if self._divided is None else self._divided.division.number
         return msgspec.structs.replace(
-            plan, first=list(self._first), late=True, data=list(self._data)
+            plan, first=list(self._first), late=True, data=list(self._data), division=number
         )
 
     def _may_join(self, name: str) -> bool:
