@@ -137,3 +137,32 @@ def test_too_few_resources_are_named(cluster, tmp_path, monkeypatch, capsys):
         assert "launcher.wait_s" in message
         assert len(message.splitlines()) == 2  # first that it waits
     assert not Path("out").exists()
+
+
+# Last: the cluster has a node fewer afterwards.
+def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path):
+    raylets = {
+        node.all_processes["raylet"][0].process.pid: node.all_processes["raylet"][0].process
+        for node in cluster.worker_nodes
+    }
+
+    killed_once: list[Any] = []
+
+    def victim() -> None:
+        if killed_once:  # `control` is called again when the run goes on from its checkpoint
+            return
+        roles = [of_role(cluster, f"server-{server}") for server in range(2)]
+        found = {parent(parent(parent(process))) for (process,) in roles} & raylets.keys()
+        assert found, (roles, raylets)
+        raylet = raylets[found.pop()]
+        raylet.kill()
+        raylet.wait()
+        killed_once.append(raylet)
+
+    ray = {"kind": "ray", "address": cluster.address, "servers": "strict-spread"}
+    changes = {"checkpoint": {"every_updates": 2}, "launcher": ray}
+    result, said = killed(cluster, tmp_path, victim, changes)
+    assert any(
+        line.startswith("server-") and "the run goes on from checkpoints/" in line for line in said
+    ), said
+    assert set(result.summary["nodes"].values()) <= {"one", "two", "three"}
