@@ -253,6 +253,12 @@ def with_cut_offs(folder):
     files.write_config(folder, {**files.read_config(folder), "sync": {"kind": "cutoff"}})
 
 
+def with_a_worker_that_joined(folder):
+    summary = json.loads((folder / files.SUMMARY).read_text())
+    summary["iterations"].append(7)
+    (folder / files.SUMMARY).write_text(json.dumps(summary))
+
+
 def without_summary(folder):
     (folder / files.SUMMARY).unlink()
 
@@ -264,6 +270,7 @@ def without_summary(folder):
         (without_timing, "timing.parquet: there is no such file"),
         (without_probe, "no probe of the network"),
         (with_cut_offs, "workers were cut off"),
+        (with_a_worker_that_joined, "workers joined it while it went on"),
         (without_summary, "is not the folder of a run"),
     ],
 )

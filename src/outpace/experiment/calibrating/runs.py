@@ -155,6 +155,11 @@ def _read(folder: Path) -> RunData:
     workers = config.get("workers")
     if type(workers) is not int or workers < 1:
         raise ConfigError(f"{folder / CONFIG}: workers must be at least 1, not {workers!r}")
+    if len(summary.get("iterations", ())) > workers:
+        raise ConfigError(
+            f"{folder}: workers joined it while it went on (outpace scale), so its iterations are of "
+            "different numbers of workers; calibrate on a run without that"
+        )
     path = folder / TRACE
     iterations = read_event(
         path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns")
