@@ -78,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 console.print(f"its folder: {folder}", highlight=False)
                 return 1
             bars.update(bar, completed=tally.failures.total())
+            if not console.is_terminal:
+                console.print(f"{name}, run {number}: {tally.failures.total()} failures so far")
     print_tally(tally, Console())
     return 0
 
