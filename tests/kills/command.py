@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +31,8 @@ class Command:
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder, self.out = folder, folder / "run"
-        self.temporary = folder / "tmp"  # for sockets
+        # For sockets, whose paths must be short.
+        self.temporary = Path(tempfile.mkdtemp(prefix="kills-"))
         (folder / "config.yaml").write_text(write_yaml(config))
         self._process: subprocess.Popen[bytes] | None = None
         self.known: set[int] = set()  # all processes that were seen
@@ -40,7 +43,6 @@ class Command:
         if self._process is not None:
             self._process.wait(LIMIT_S)
         options = ["--resume", "run"] if self.out.exists() else ["config.yaml", "--out", "run"]
-        self.temporary.mkdir(exist_ok=True)
         with (self.folder / "output.txt").open("ab") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "outpace", "run", *options, "--quiet"],
@@ -106,6 +108,7 @@ class Command:
                 os.kill(pid, signal.SIGKILL)
         assert self._process is not None
         self._process.wait(LIMIT_S)
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 def descendants(pid: int) -> dict[int, str]:

@@ -78,9 +78,11 @@ def test_bsp_with_servers_that_join_and_leave_ends_bitwise_as_without(tmp_path):
     assert last == expected
     first, second = divided(folder)
     assert (first["servers"], second["servers"]) == (3, 1)
-    # 6 parameters of 8 bytes: a third for the new server, then all but a third; momentum as well.
+    # 6 parameters of 8 bytes: a third for the new server, then all but a third; momentum as well,
+    # and the sum of an iteration to which one worker has pushed when the servers move.
     assert (first["moved_bytes"], second["moved_bytes"]) == (2 * 8, 4 * 8)
-    assert (first["sent_bytes"], second["sent_bytes"]) == (2 * 16, 4 * 16)
+    assert first["sent_bytes"] in (2 * 16, 2 * 24)
+    assert second["sent_bytes"] in (4 * 16, 4 * 24)
 
 
 @pytest.mark.parametrize(
