@@ -60,6 +60,7 @@ from outpace.real.net.peer_messages import (
     ComeToMeeting,
     EnterAllReduce,
     GroupBroken,
+    HasLastResult,
     JoinedOthers,
     SeekPartner,
 )
@@ -104,7 +105,15 @@ HANDLED: Final = (
     CheckpointArrived,
     *(ScriptState, ScriptOptimizer, StateLoaded),
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
-    *(EnterAllReduce, GroupBroken, ComeToMeeting, SeekPartner, AverageEnded, AverageFailed),
+    *(
+        EnterAllReduce,
+        HasLastResult,
+        GroupBroken,
+        ComeToMeeting,
+        SeekPartner,
+        AverageEnded,
+        AverageFailed,
+    ),
     JoinedOthers,
     AskStore,
 )

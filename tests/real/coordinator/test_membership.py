@@ -10,7 +10,13 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.membership import Membership
 from outpace.real.coordinator.evaluation.snapshots import PeerSnapshots
 from outpace.real.net.messages import BlockHead, Snapshot, TakeSnapshot
-from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken, Regroup
+from outpace.real.net.peer_messages import (
+    EnterAllReduce,
+    GroupBroken,
+    HasLastResult,
+    MayLeave,
+    Regroup,
+)
 from outpace.sync.messages import Leave
 
 NAMES = ["worker-0", "worker-1", "worker-2"]
@@ -97,6 +103,44 @@ def test_a_worker_that_leaves_as_another_joins_may_be_the_one_that_has_the_model
     team.membership.lose(NAMES[1])
     team.membership.join(NAMES[1], 1)
     assert team.hear((0, Leave(0))) == regroup(3, [1, 2], 0, 1, 2)
+
+
+def may_leave(*workers: int) -> list:
+    return [(NAMES[worker], MayLeave()) for worker in workers]
+
+
+def test_a_worker_leaves_once_all_others_have_the_result_of_its_last_all_reduce():
+    team = Team()
+    team.joins(0, 0, 1, 2)
+    assert team.hear((0, HasLastResult())) == []
+    assert team.joins(1, 1) == []  # worker 2 may still lack the result of all-reduce 0
+    assert team.joins(1, 2) == may_leave(0)
+    # It is still of the group, until it has left.
+    assert team.hear((0, Leave(0))) == regroup(1, [1, 2], 0, 1, 2)
+    assert team.hear((1, HasLastResult())) == []
+    assert team.hear((2, HasLastResult())) == may_leave(1, 2)
+
+
+def test_a_worker_stays_in_the_group_that_another_joins_as_long_as_one_may_lack_its_last_result():
+    team = Team()
+    team.joins(0, 0, 1, 2)
+    team.membership.lose(NAMES[1])
+    team.joins(1, 0, 2)
+    assert team.hear((2, HasLastResult())) == []
+    team.told.clear()
+    team.membership.join(NAMES[1], 1)
+    assert team.told == regroup(2, [0, 1, 2], 0, 2, 1)
+    # Worker 0 gets the result in this group, and ends, too. Worker 1 has none that it could have.
+    assert team.hear((0, HasLastResult())) == may_leave(0, 2)
+
+
+def test_a_worker_does_not_wait_for_one_that_is_lost_or_has_left():
+    team = Team()
+    team.joins(0, 0, 1, 2)
+    assert team.hear((0, HasLastResult()), (1, Leave(1))) == []
+    team.told.clear()
+    team.membership.lose(NAMES[2])
+    assert team.told == [*regroup(1, [0], 0, 1, 2), *may_leave(0)]
 
 
 def test_a_worker_that_comes_back_and_is_not_given_the_model_in_time_ends_the_run():

@@ -26,6 +26,14 @@ class EnterAllReduce(WireMessage, tag="joins"):
     number: Count
 
 
+class HasLastResult(WireMessage, tag="has last"):
+    """A worker has the result of its last all-reduce, and leaves when the others have it, too."""
+
+
+class MayLeave(WireMessage, tag="may leave"):
+    """The coordinator to a worker: all others have the result of its last all-reduce."""
+
+
 class GroupBroken(WireMessage, tag="broken"):
     """A worker cannot continue in the group of this generation."""
 

@@ -4,6 +4,10 @@ A worker that leaves in order is missed only when the others wait for it: then t
 form a group without it. When a worker is lost, the others form a group without it at once, and so
 they do with a worker that joins (`real/collective/joining.py`). A worker that is still there and
 does not enter an all-reduce in time ends the run.
+
+Where a new group may be formed at any time, because a lost worker comes back, another worker may
+have lacked a result until then: it gets it from those that have it. So there a worker asks before
+it leaves, and stays in the groups until all others have the result of its last all-reduce.
 """
 
 from __future__ import annotations
@@ -14,7 +18,13 @@ from typing import Final, TypeAlias
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken, Regroup
+from outpace.real.net.peer_messages import (
+    EnterAllReduce,
+    GroupBroken,
+    HasLastResult,
+    MayLeave,
+    Regroup,
+)
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 
@@ -81,6 +91,8 @@ class Membership:
         self._group = self.roster.here
         self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
         self._joining: set[str] = set()  # workers that have not entered any since they came back
+        self._leaving: set[str] = set()  # workers that have the result of their last one
+        self._released: set[str] = set()  # these, once they may leave
 
     @property
     def averages(self) -> int:
@@ -95,6 +107,10 @@ class Membership:
         """Handle a message of a worker; False if it is not about groups."""
         if isinstance(message, EnterAllReduce):
             self._enter(name, message.number)
+            self._release()
+        elif isinstance(message, HasLastResult):
+            self._leaving.add(name)
+            self._release()
         elif isinstance(message, GroupBroken):
             self._broken = max(self._broken, message.generation)
             if message.generation == self._generation and not self._regroup():
@@ -102,11 +118,12 @@ class Membership:
                 end_if_still(self._kernel, lambda: self._generation == message.generation, why)
         elif isinstance(message, Leave):
             self.roster.remove(name)
-            self._joining.discard(name)
+            self._forget(name)
             if self._joining:  # it may be the one that a worker that joins waits for
                 self._regroup()
             else:
                 self._regroup_if_missed()
+            self._release()
         else:
             return False
         return True
@@ -114,8 +131,24 @@ class Membership:
     def lose(self, name: str) -> None:
         """This worker is gone without having left."""
         self.roster.remove(name)
-        self._joining.discard(name)
+        self._forget(name)
         self._regroup()
+        self._release()
+
+    def _forget(self, name: str) -> None:
+        for known in (self._joining, self._leaving, self._released):
+            known.discard(name)
+
+    def _release(self) -> None:
+        """Let the workers leave whose last result all others have.
+
+        Those that have begun the next all-reduce have it, and those that leave after the same one.
+        """
+        train = [name for name in self.roster.here if name not in self._joining | self._leaving]
+        for name in sorted(self._leaving - self._released):
+            if all(self._entered[other] > self._entered[name] for other in train):
+                self._released.add(name)
+                self._tell(name, MayLeave())
 
     def can_give(self, names: Collection[str], besides: Collection[str]) -> bool:
         """True if a worker other than these has the model that all have."""

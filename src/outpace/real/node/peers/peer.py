@@ -38,7 +38,9 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.peer_messages import (
     EndMeeting,
+    HasLastResult,
     JoinedOthers,
+    MayLeave,
     Regroup,
 )
 from outpace.real.node.member import CoordinatorLink
@@ -89,6 +91,7 @@ class PeerWorker(WorkerProcess):
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
+        self._may_leave = Future[None](self.kernel, "the others to have the last result")
         self._checkpoint_bytes = 0  # that the coordinator sends
         self._checkpoint = Mailbox[tuple[CheckpointFiles, torch.Tensor]](
             self.kernel, "the files of the checkpoint"
@@ -154,6 +157,9 @@ class PeerWorker(WorkerProcess):
         if join is not None:
             await join
         await self.strategy.train(self)
+        if self.strategy.can_be_joined and not self.strategy.exchanges:
+            self.coordinator.send(HasLastResult())
+            await self._may_leave
         self.send_result()
         if self._is_saved_apart:
             # Checkpoints need the model of this worker until the others have finished.
@@ -412,6 +418,9 @@ class PeerWorker(WorkerProcess):
             self._kept_states.put((data, message))
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
+        elif isinstance(message, MayLeave):
+            if not self._may_leave.done:
+                self._may_leave.set(None)
         elif self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):
