@@ -161,6 +161,15 @@ def test_a_worker_that_is_lost_with_the_last_model_does_not_come_back_alone():
     assert not host.architecture.can_spare(["worker-0"])  # worker-1 would wait for ever
 
 
+def test_the_last_that_trains_may_die_once_another_worker_has_ended_with_the_model():
+    host = Host()
+    host.lose("worker-1")
+    host.hear("worker-1", join_run(), Ready())
+    host.hear("worker-2", Leave(2))
+    assert not host.lose("worker-0")
+    assert host.architecture.can_spare(["worker-0"])  # what worker-2 has is the result
+
+
 def test_a_worker_that_is_killed_when_it_has_left_does_not_come_back():
     host = Host()
     host.hear("worker-1", Leave(1))

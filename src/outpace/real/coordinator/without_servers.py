@@ -78,7 +78,7 @@ class WithoutServers:
         rest = self._present - set(names)
         trains = self._with_model - set(names)
         joins = rest - self._with_model - self._left  # they wait for the model of one that trains
-        return bool(rest) and bool(trains or not joins)
+        return bool(rest) and bool(trains or self._left or not joins)  # those that left have ended
 
     def has_left(self, name: str) -> bool:
         """True if the training needs this worker no more."""
