@@ -104,7 +104,7 @@ def test_a_server_comes_back_alone_and_all_that_it_lacks_is_counted(tmp_path):
 
 
 @pytest.mark.slow
-def test_with_restart_all_nothing_is_lost(tmp_path):
+def test_with_restart_all_nothing_is_lost_but_what_was_on_its_way_at_the_checkpoint(tmp_path):
     runs, folder = [], tmp_path / "run"
 
     def kill() -> None:
@@ -112,8 +112,11 @@ def test_with_restart_all_nothing_is_lost(tmp_path):
 
     config = ledger({"kind": "asp"}, on_server_loss="restart-all")
     summary = run(config, folder, watch=runs.append, control=once_saved(folder, kill)).summary
-    assert (summary["restarts"], summary["updates_lost"]) == (1, 0)
-    assert counts(folder).eq(1).all()
+    assert summary["restarts"] == 1
+    # One push of each worker, which one server had and the other had not when they were saved.
+    missing = counts(folder).ne(1).any(dim=0)
+    assert int(missing.sum()) == summary["updates_lost"] <= config["workers"]
+    assert counts(folder).le(1).all()
     assert [each["event"] for each in logged(folder)].count("group-restart") == 1
 
 
