@@ -13,7 +13,7 @@ from unittest import mock
 import msgspec
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.blocks.block import Block, Phantom
@@ -21,7 +21,6 @@ from outpace.blocks.block import whole as in_one
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
-from outpace.real.net.checkpoint_messages import SentFile
 from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.messages import (
     DTYPES,
@@ -32,8 +31,6 @@ from outpace.real.net.messages import (
     StateEntry,
     WirePush,
 )
-from outpace.real.net.moving_messages import WireDivision
-from outpace.real.net.report_messages import LoggedPoint
 from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, Repeated, WireError
 from outpace.record.totals import Totals
 from outpace.sync.messages import WireMessage
@@ -88,11 +85,13 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         value = st.none() | st.booleans() | numbers | st.text(max_size=20)
         named = {name: values(hint) for name, hint in hints.items()}
         return st.builds(StateEntry, value=value, **named)
-    if kind in (LoggedPoint, SentFile, WireDivision):
+    if kind is BlockHead:
+        return heads()
+    if issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})
     plain = {int: st.integers(-(2**63), 2**63), float: st.floats(), bool: st.booleans()}
-    return {**plain, BlockHead: heads()}[kind]
+    return plain[kind]
 
 
 @st.composite
@@ -106,8 +105,10 @@ def heads(draw: st.DrawFn) -> BlockHead:
 
 
 @st.composite
-def messages(draw: st.DrawFn) -> tuple[WireMessage, Block | None]:
-    kind = draw(st.sampled_from(KINDS))
+def messages(
+    draw: st.DrawFn, kinds: Sequence[type[WireMessage]] = KINDS
+) -> tuple[WireMessage, Block | None]:
+    kind = draw(st.sampled_from(kinds))
     hints = typing.get_type_hints(kind, include_extras=True)
     message = kind(**{name: draw(values(hint)) for name, hint in hints.items()})
     head: BlockHead | None = getattr(message, "block", None)
@@ -154,6 +155,17 @@ def plain(message: WireMessage) -> bytes:
 def small_pieces() -> Iterator[None]:
     with mock.patch.object(block_frames, "PIECE_BYTES", SMALL_PIECE):
         yield
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@settings(max_examples=3)
+def test_a_message_of_each_kind_comes_out_as_it_went_in(kind, data):
+    said = data.draw(messages([kind]))
+    with small_pieces():
+        incoming = Incoming(RUN, GENERATION, as_announced)
+        *_, taken = [incoming.take(part) for part in parts_of([said])]
+    assert same(said, taken)
 
 
 @given(st.lists(messages(), max_size=4))
