@@ -35,14 +35,22 @@ def check(out: Path, family: Family, iterations: int, deaths: Mapping[str, int])
         raise Broken(f"workers ended after {summary['iterations']} iterations, not {iterations}")
     entries = load_file(out / "model.safetensors")
     times = (torch.stack([entries["first"], entries["second"]]) * -WORKERS).round(decimals=3)
-    # Of an iteration that is cut off after n gradients, each has the weight 1 / n.
-    counts = range(1, WORKERS + 1) if family.drops else [WORKERS]
+    # Of an iteration that is cut off after n gradients, or lacks the others, each has the weight
+    # 1 / n.
+    counts = range(1, WORKERS + 1) if family.drops or family.averages else [WORKERS]
     weights = {0.0, *(round(WORKERS / count, 3) for count in counts)}
     if twice := int((times == 2).sum()):
         raise Broken(f"{twice} gradients were applied twice")
     if wrong := {round(each, 3) for each in times.unique().tolist()} - weights:
         raise Broken(f"weights of gradients other than {sorted(weights)}: {sorted(wrong)}")
     missing = int((times == 0).any(dim=0).sum())
+    heavy = int((times > 1).sum())
+    others = (WORKERS - 1) * int((times == 0).sum())
+    if family.averages and heavy > others:
+        raise Broken(
+            f"{heavy} gradients have more weight than others, and the iterations in which one is "
+            f"missing have {others}"
+        )
     # A checkpoint of servers that are saved at once may lack a push of each worker on one of them.
     resumes = deaths.get("coordinator", 0)
     allowed = family.in_flight * (deaths.get("worker", 0) + WORKERS * resumes)

@@ -20,6 +20,7 @@ class Family:
         sync: its configuration, and what goes with it.
         servers: 0 for strategies without servers.
         in_flight: gradients that the death of one worker may lose.
+        averages: True if an iteration that lacks a lost gradient takes the mean of the others.
         drops: True if the strategy itself leaves gradients out.
         alone: True if a server that dies comes back alone, without what it had applied since the
             last checkpoint.
@@ -29,6 +30,7 @@ class Family:
     sync: Mapping[str, Any]
     servers: int = 2
     in_flight: int = 0
+    averages: bool = False
     drops: bool = False
     alone: bool = False
     script: bool = False
@@ -69,7 +71,7 @@ class Family:
 
 
 FAMILIES: Final = {
-    "bsp": Family({"kind": "bsp"}),
+    "bsp": Family({"kind": "bsp"}, in_flight=1, averages=True),
     "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1, alone=True),
     "asp": Family({"kind": "asp"}, in_flight=1, alone=True),
     "cutoff": Family({"kind": "cutoff", "model": "mean-5"}, in_flight=1, drops=True),
@@ -77,7 +79,7 @@ FAMILIES: Final = {
     "local-sgd": Family({"kind": "local-sgd", "every": 4}, servers=0),
     "hpsgd": Family({"kind": "hpsgd"}, servers=0),
     "gossip": Family({"kind": "gossip"}, servers=0),
-    "script-bsp": Family({"kind": "bsp"}, script=True),
+    "script-bsp": Family({"kind": "bsp"}, in_flight=1, averages=True, script=True),
     "script-asp": Family({"kind": "asp"}, in_flight=1, alone=True, script=True),
     "script-hpsgd": Family({"kind": "hpsgd"}, servers=0, script=True),
 }
