@@ -92,7 +92,11 @@ def test_bsp_takes_the_mean_of_as_many_workers_as_take_part_and_uses_each_sample
     assert [up["workers"], down["workers"]] == [3, 2]
     entries = load_file(folder / "model.safetensors")
     first, second = -entries["first"], -entries["second"]
-    assert torch.equal(first, second)  # both servers have the same gradients
+    # Both servers have the same gradients; but a run that is told to stop may end when one of them
+    # has finished an iteration and the other has not.
+    differs = first != second
+    assert int(differs.sum()) <= 2
+    assert bool(((first == 0) | (second == 0))[differs].all())
     of_three, of_two = ((first * n).sub(1).abs() < 1e-6 for n in (3, 2))
     assert bool((of_three | of_two | (first == 0)).all())
     assert int(of_three.sum()) == 3 * (down["first"] - up["first"])
@@ -114,8 +118,9 @@ def test_ssp_counts_each_gradient_once_and_by_the_number_of_workers_at_that_time
         assert torch.allclose(twelfths, twelfths.round(), atol=1e-5)
         assert set(twelfths.round().int().unique().tolist()) >= {0, 3, 6, 12}
         # Workers ahead of the change used a few samples that others use again: staleness + 1 each.
+        # Server 1 may have a push of the last worker that server 0 lacks when the run is stopped.
         used = int((part != 0).sum())
-        assert 0 <= summary["gradients_applied"] - used <= 2 * 4 * 3
+        assert -1 <= summary["gradients_applied"] - used <= 2 * 4 * 3
 
 
 @linux
@@ -157,7 +162,11 @@ def test_a_worker_that_has_joined_and_dies_is_replaced_and_a_checkpoint_has_all(
     summary = run(saved, folder, watch=runs.append, control=control).summary
     assert summary["restarts"] == 1
     entries = load_file(folder / "model.safetensors")
-    assert torch.equal(entries["first"], entries["second"])
+    # They differ at most in the iteration in which the run was told to stop, and in one of which
+    # the worker's push was on its way to one server when it died.
+    differs = entries["first"] != entries["second"]
+    assert int(differs.sum()) <= 3 * (1 + summary["updates_lost"])
+    assert summary["updates_lost"] <= 1
     assert max((-entries["first"]).unique()) <= 0.5  # none counts twice
 
 
