@@ -122,8 +122,8 @@ class Checkpoint:
 
         A worker that is not in the checkpoint takes the model and the optimizer's state of one of
         the others, without its gradients. With another number of `workers` than at the checkpoint,
-        the gradients that those had accumulated that are gone go to worker n modulo the number, and
-        those that are only in the model of one worker are left out. Raises OSError.
+        worker n modulo this number takes over the gradients that worker n had accumulated. Those
+        that are only in the model of one worker are left out. Raises OSError.
         """
         records = self._own_records(worker, workers)
         if not records:

@@ -102,7 +102,7 @@ def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | Non
 
 
 def joined(sums: Sequence[PendingIteration]) -> tuple[PendingIteration, ...]:
-    """Return the gradients that several workers had accumulated, as those of one; empty if none."""
+    """Return the sum of what several workers had accumulated, as that of one; empty if none."""
     if not sums:
         return ()
     first, *others = sums
