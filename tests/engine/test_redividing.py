@@ -7,10 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.redividing import Redivided, _places, redivided
 from outpace.errors import ConfigError
+from outpace.record.checkpoints.trees import write_tree
 
 
 def test_the_samples_that_were_used_are_shared_out_anew():
@@ -41,3 +43,19 @@ def test_the_error_names_the_checkpoint_whose_file_cannot_be_read(tmp_path):
     )
     with pytest.raises(ConfigError, match=f"^{re.escape(str(tmp_path))}: .*No such file"):
         redivided(point)
+
+
+def test_places_are_found_beside_the_model_of_a_worker_without_servers(tmp_path):
+    model = torch.zeros(3)
+    trees = [
+        {"kept": {"objects": {"seen": model}, "data": [(1, 12)]}, "model": model},
+        {"kept": {"objects": {"seen": model}, "data": [(1, 8)]}, "model": model},
+    ]
+    parts = [write_tree(tmp_path / kept_in(n), tree) for n, tree in enumerate(trees)]
+    index = SimpleNamespace(workers=2, parts=parts)
+    point: Any = SimpleNamespace(
+        checkpoint=SimpleNamespace(index=index), first=[4] * 4, path=tmp_path
+    )
+    # The worker that is behind has read 8 of its samples: 16 are used, 4 for each of four.
+    assert redivided(point) == Redivided(2, [(1, 4)])
+    assert [Redivided(2, []).source(worker) for worker in range(4)] == [0, 1, 0, 1]

@@ -321,6 +321,19 @@ def test_gossip_goes_on_with_the_same_mean(tmp_path):
         assert found.allclose(expected.parameters[name], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["gossip", "psgd"])
+@pytest.mark.parametrize("workers", [2, 5])
+def test_another_number_of_workers_goes_on_with_the_mean_of_all_models(tmp_path, kind, workers):
+    run = interrupted(tmp_path / "run", sync={"kind": kind}, servers=1)
+    before = outpace.load_checkpoint(run)
+    newest = sorted(run.glob("checkpoints/*/index.json"))[-1]
+    at_s = json.loads(newest.read_text())["index"]["now"] / 1e9
+    stop = {"iterations": 24, "virtual_time_s": at_s + 0.02}  # before any gradient is computed
+    result = outpace.simulate(resume=run, workers=workers, stop=stop)
+    assert (result.summary["status"], result.summary["updates_lost"]) == ("complete", 0)
+    assert result.parameters["w"].allclose(before["w"], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "sync",
     [

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,10 @@ import torch
 from tests.support import counted_pushes
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
+from tests.support.shared_out import require_shared_out
 
 import outpace
-from outpace import ConfigError, RunError, run
+from outpace import RunError, run
 from outpace.record.event_log import LOG
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
@@ -231,13 +231,27 @@ def test_all_begin_again_if_the_lost_script_keeps_nothing(tmp_path):
     assert any("the run goes on from checkpoints/" in line for line in said)
 
 
-def test_workers_of_a_script_cannot_change(tmp_path):
-    folder = Path(tmp_path / "run")
+@pytest.mark.parametrize(
+    ("kind", "before", "workers"),
+    [
+        ("hpsgd", 4, 2),
+        pytest.param("gossip", 4, 2, marks=pytest.mark.slow),
+        pytest.param("ddp", 2, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_another_number_of_workers_shares_the_epoch_and_keeps_what_was_trained(
+    kind, before, workers, tmp_path
+):
+    folder, is_ddp = tmp_path / "run", kind == "ddp"
+    script = SCRIPTS / ("ddp_counted.py" if is_ddp else "counted.py")
+    config = {
+        **COUNTED,
+        "task": {"kind": "script", "path": str(script)},
+        "workers": before,
+        "compute": {"kind": "constant", "mean_s": 0.08},
+        "sync": STRATEGIES["ssgd"] if is_ddp else RELAXED[kind],
+    }
+    saved = {**config, "checkpoint": {"every_s": 0.1, "keep": 99}}
     with pytest.raises(RunError, match="that is enough"):
-        run(
-            {**RUN, "sync": {"kind": "ssgd"}, **SAVED},
-            folder,
-            control=once_saved(folder, give_up, 1),
-        )
-    with pytest.raises(ConfigError, match="workers cannot change for a script"):
-        run(resume=folder, workers=3)
+        run(saved, folder, control=once_saved(folder, give_up))
+    require_shared_out(folder, run(resume=folder, workers=workers))

@@ -60,27 +60,33 @@ def save(
     layers: tuple[int, ...] = (),
     others: dict[str, Any] | None = None,
     ranges: tuple[Ranges, ...] = (),
+    own: tuple[ShardState, ...] = (),
+    elements: int | None = None,
 ) -> Index:
     """Write a whole checkpoint of these shards; others: tensors of further files.
 
-    ranges: of the shards, if they have no slices.
+    ranges: of the shards, if they have no slices. own: of workers without servers. elements: of the
+    model, if the first shard has more.
     """
     folder = checkpoints.begin(number)
     written = [write_shard(folder, state, script) for state in states]
+    of_workers = [write_shard(folder, each, name=f"worker-{each.shard}") for each in own]
+    written_too = [part for _, part in of_workers]
     parts = [write_tensors(folder / name, each) for name, each in (others or {}).items()]
-    bounds = [0]
-    for state in states:
+    bounds = [0] if elements is None else [0, elements]
+    for state in states if elements is None else ():
         itemsize = getattr(state.parameters, "dtype", torch.float32).itemsize
         bounds.append(bounds[-1] + state.parameters.nbytes // itemsize)
     index = Index(
         number=number,
         now=number * 10**9,
         updates=states[0].version,
-        parts=(*(part for _, part in written), *parts),
+        parts=(*(part for _, part in written), *written_too, *parts),
         shards=tuple(record for record, _ in written),
         totals=Totals(iterations={0: 5, 1: 7}, loss_sum=float("nan")),
         bounds=(0, bounds[-1]) if ranges else tuple(bounds),
         ranges=ranges,
+        own=tuple(record for record, _ in of_workers),
         layers=layers or (bounds[-1],),
         layout=layout,
     )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from outpace.blocks.block import Phantom
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import unrepeated
 from outpace.errors import ConfigError
@@ -128,6 +129,17 @@ class ResumePoint:
         """
         return state_of(self.checkpoint, self.experiment, server)
 
+    def own_states(self) -> list[ShardState | None]:
+        """Return what each worker has beside the model, without servers; see `own_state_of`.
+
+        Raises OSError.
+        """
+        found = []
+        for worker in range(len(self.first)):
+            state = own_state_of(self.checkpoint, self.experiment, worker)
+            found.append(None if state is None else replace(state, shard=worker))
+        return found
+
     def scheduler(self) -> ShardState:
         """Return the state of the scheduler's shard (`barrier: global`)."""
         shard, workers = len(self.slices), len(self.first)
@@ -154,6 +166,20 @@ def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> Sha
     if experiment.cut_off is None:
         return state
     return replace(state, clock=_progress(checkpoint, experiment)[0].clock, pending=())
+
+
+def own_state_of(checkpoint: Checkpoint, experiment: Experiment, worker: int) -> ShardState | None:
+    """Return what a worker has beside the model, without servers, in whatever process.
+
+    As `Checkpoint.own_state`, but the mean of models that differ is kept: a further worker begins
+    with this mean, which is the common model, and with fewer workers all do.
+    """
+    state, strategy = checkpoint.own_state(worker, experiment.workers), experiment.peers
+    assert strategy is not None
+    if state is None or not strategy.saved_apart:
+        return state
+    has_its_own = state.shard == worker and experiment.workers >= checkpoint.index.workers
+    return state if has_its_own else replace(state, parameters=Phantom(0))
 
 
 def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState]:

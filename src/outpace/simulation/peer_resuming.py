@@ -43,10 +43,8 @@ def take_up(
     own_block: returns the block of a worker's own model. Raises ConfigError if the checkpoint
     cannot be read.
     """
-    workers = len(point.first)
     try:
-        state = point.state(0)
-        own = [point.checkpoint.own_state(worker, workers) for worker in range(workers)]
+        state, own = point.state(0), point.own_states()
     except OSError as error:
         raise ConfigError(f"{point.path}: {error}") from error
     return put_back(state, own, strategy, model, own_block)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 import torch
@@ -17,6 +19,7 @@ from outpace.real.net.messages import Plan
 from outpace.real.node.saving.files import PartFiles, contents
 from outpace.real.node.saving.of_worker import SavedWorker
 from outpace.record.checkpoints.shards import read_parameters
+from outpace.record.checkpoints.trees import packed_tree
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
@@ -70,7 +73,8 @@ class Run:
         if not at_start:
             state = state_of_worker(worker, iteration, {}, parameters=torch.full((3,), value))
             saved.own = files.add_shard(state, f"worker-{worker}-model")
-        files.add(f"worker-{worker}.safetensors", {"kept": torch.tensor([worker])})
+        kept = packed_tree({"kept": {"data": [(0, 4 * iteration)]}})
+        files.add(f"worker-{worker}.safetensors", kept)
         self.hear(worker, number, saved, files.sent, files.block)
 
     def hear(self, worker, number, saved, files, block):
@@ -91,8 +95,8 @@ class Run:
 class Point:
     """Where a run goes on, as far as it is looked at here."""
 
-    def __init__(self, checkpoint) -> None:
-        self.checkpoint, self.path = checkpoint, checkpoint.path
+    def __init__(self, checkpoint, workers=2) -> None:
+        self.checkpoint, self.path, self.first = checkpoint, checkpoint.path, [4] * workers
 
 
 @pytest.fixture
@@ -150,6 +154,23 @@ def test_a_worker_that_goes_on_gets_the_files_that_it_needs(run):
     assert [file.name for file in second.files][2] == "worker-1-model.safetensors"
     for file, content in zip(first.files, contents(first.files, data), strict=True):
         assert content.numpy().tobytes() == (newest.path / file.name).read_bytes()
+
+
+def test_of_another_number_of_workers_each_gets_the_files_of_one_that_there_was(run):
+    run.save(0, 2, 4, 0.5)
+    run.save(1, 2, 5, 1.5)
+    run.wait(1)
+    run.told.clear()
+    point = Point(run.keeper.files.newest(), workers=3)
+    sent = SentCheckpoint(replace(run.experiment, workers=3), run, point)
+    plan = sent.announced(PLAN, sent.all())
+    # Worker 0 is behind with 16 samples: 32 are used, 10 for each of three workers.
+    assert (plan.before, plan.places, len(plan.kept)) == (2, [(0, 10)], 3)
+    assert list(sent.send_one_by_one()) == ["worker-0", "worker-1", "worker-2"]
+    files = [[file.name for file in message.files[2:]] for _, message, _ in run.told]
+    of_first = ["worker-0-model.safetensors", "worker-0.safetensors"]
+    of_second = ["worker-1-model.safetensors", "worker-1.safetensors"]
+    assert files == [of_first, of_second, of_first]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from tests.support.command import refused
 from tests.support.paths import SCRIPTS
+from tests.support.shared_out import require_shared_out
 from tests.support.warm import Process, Warm
 
 import outpace
@@ -71,9 +73,10 @@ class Served:
         counts = ("--workers", workers, "--connect", self.connect, "--out", folder / "run")
         self._begin("serve", *counts, "deterministic=true", *settings, stdout=stdout)
 
-    def resume(self) -> None:
+    def resume(self, *settings: object) -> None:
         """Go on with the run, which was killed."""
-        self._begin("serve", "--resume", self.folder / "run", "--connect", self.connect)
+        run = self.folder / "run"
+        self._begin("serve", "--resume", run, "--connect", self.connect, *settings)
 
     def _begin(self, *command: object, stdout: int | None = None) -> None:
         before = self._content()
@@ -127,6 +130,15 @@ class Served:
             text,
             json.loads((self.folder / "run" / "summary.json").read_text()),
         )
+
+
+def _await_checkpoint(served: Served, number: int) -> None:
+    deadline = time.monotonic() + 60
+    saved = Checkpoints(served.folder / "run")
+    while max(saved.numbers(), default=0) < number:
+        assert served.process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -186,12 +198,7 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
     kept = (SCRIPTS / "kept.py").read_text()
     script.write_text(f"import torch\ntorch.set_num_threads(1)\n{kept}")  # as in virtual time
     before = [served.start_script(script, rank) for rank in range(2)]
-    deadline = time.monotonic() + 60
-    saved = Checkpoints(run)
-    while max(saved.numbers(), default=0) < 2:
-        assert served.process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    _await_checkpoint(served, 2)
     served.process.kill()
     for worker in before:
         _, text = worker.communicate(timeout=60)
@@ -215,6 +222,28 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
     assert summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert summary["iterations"] == [9, 9]
     assert summary["resumed_from"].startswith("checkpoints/0000")
+
+
+@pytest.mark.slow
+def test_a_script_with_ddp_that_was_killed_goes_on_with_another_number_of_workers(serve):
+    slow = ("compute.kind=constant", "compute.mean_s=0.2")
+    served = serve("sync.kind=ssgd", "checkpoint={every_updates: 2, keep: 99}", *slow)
+    run, script = served.folder / "run", SCRIPTS / "ddp_counted.py"
+    before = [served.start_unchanged(script, rank) for rank in range(2)]
+    _await_checkpoint(served, 2)
+    served.process.kill()
+    for worker in before:
+        worker.communicate(timeout=60)
+    served.process.communicate()
+    served.workers = 4
+    served.resume("--workers", 4)
+    for worker in [served.start_unchanged(script, rank) for rank in range(4)]:
+        _, text = worker.communicate(timeout=60)
+        assert worker.returncode == 0, text
+    code, text, summary = served.end()
+    assert code == 0, text
+    counts = load_file(run / "model.safetensors")
+    require_shared_out(run, SimpleNamespace(summary=summary, parameters=counts))
 
 
 @pytest.mark.slow

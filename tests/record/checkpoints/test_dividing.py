@@ -10,6 +10,7 @@ from outpace.blocks.slicing import even_slices
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoints, ScriptOptimizer
 from outpace.sync.checkpoint.state import PendingIteration
+from outpace.sync.checkpoint.workers import state_of_worker
 from outpace.sync.policy import Scale
 
 TOTAL = 17
@@ -119,6 +120,62 @@ def test_other_workers_all_begin_at_the_clock(tmp_path):
     (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 3)], 3)
     assert (found.clock, found.watermarks, found.gone) == (6, (5, 5, 5), ())
     assert found.pushes == 18  # of 3 workers, where 12 of 2 were as many iterations
+
+
+def test_other_workers_of_one_model_have_all_of_it(tmp_path):
+    # Behind the 3 parameters is a model buffer that workers average; the optimizer numbers tensors.
+    optimizer = {0: {"exp_avg": torch.ones(2)}, 1: {"exp_avg": torch.ones(1)}}
+    kept = {"parameters": torch.arange(4.0), "optimizer": optimizer}
+    save(Checkpoints(tmp_path), 1, [shard_state(shard=0, **kept)], elements=3, layers=(2, 1))
+    (found,) = Checkpoints(tmp_path).newest().shard_states([slice(0, 3)], 3)
+    assert same(found.parameters, torch.arange(4.0))
+    assert same(found.optimizer, optimizer)
+
+
+def of_worker(worker, count, value, parameters=None):
+    """Return what a worker has accumulated, which is `value` for both parameters."""
+    parts = ((0, torch.full((2,), value)),) if parameters is None and count else ()
+    sums = PendingIteration(5, Scale.SUM, 4, count, parts, ((worker, 7),) * count)
+    return state_of_worker(worker, 5, {}, (sums,), parameters)
+
+
+@pytest.fixture
+def accumulated(tmp_path):
+    """Four workers without servers, which have accumulated 1, 2, 0 and 4 gradients."""
+    own = tuple(of_worker(n, count, 2.0**n) for n, count in enumerate((1, 2, 0, 4)))
+    common = shard_state(shard=0, watermarks=(4,) * 4, gone=())
+    save(Checkpoints(tmp_path), 1, [common], own=own)
+    return Checkpoints(tmp_path).newest()
+
+
+@pytest.mark.parametrize(
+    ("workers", "counts", "sums"),
+    [
+        (4, [1, 2, 0, 4], [1.0, 2.0, None, 8.0]),
+        (1, [7], [11.0]),
+        (2, [1, 6], [1.0, 10.0]),  # of workers 0 and 2; of 1 and 3
+        (3, [5, 2, 0], [9.0, 2.0, None]),
+        (6, [1, 2, 0, 4, 0, 0], [1.0, 2.0, None, 8.0, None, None]),
+    ],
+)
+def test_accumulated_gradients_go_on_with_one_worker_each(accumulated, workers, counts, sums):
+    states = [accumulated.own_state(worker, workers) for worker in range(workers)]
+    found = [sum(each.count for each in state.pending) for state in states]
+    assert found == counts
+    values = [{n: part[0].item() for p in s.pending for n, part in p.parts} for s in states]
+    assert [value.get(0) for value in values] == sums
+    assert [sum(len(each.pushes) for each in state.pending) for state in states] == counts
+    assert accumulated.updates_lost([slice(0, 3)], workers) == 0
+
+
+def test_steps_in_the_model_of_one_worker_are_left_out_and_counted(tmp_path):
+    own = tuple(of_worker(n, n + 1, 0.0, torch.full((3,), float(n))) for n in range(2))
+    save(Checkpoints(tmp_path), 1, [shard_state(shard=0, gone=())], own=own)
+    found = Checkpoints(tmp_path).newest()
+    assert (found.updates_lost([slice(0, 3)], 2), found.updates_lost([slice(0, 3)], 3)) == (0, 3)
+    assert same(found.own_state(1, 2).parameters, torch.ones(3))
+    assert found.own_state(1, 3).parameters == Phantom(0)  # it begins with the common model
+    assert found.own_state(1, 3).pending == ()
 
 
 def test_what_is_lost_is_gaps_and_pending_sums_that_are_dropped(tmp_path):

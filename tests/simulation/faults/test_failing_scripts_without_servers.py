@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.faults.ledger import random_faults
 from tests.simulation.scripts.test_going_on import Killed, killed_after
 from tests.support.paths import SCRIPTS
+from tests.support.shared_out import require_shared_out
 
 import outpace
 from outpace.errors import OutpaceWarning, RunError
@@ -238,3 +239,26 @@ def test_a_script_that_has_ended_begins_again_with_the_others(kind):
 def test_a_run_that_ends_in_its_first_iteration_has_no_goodput():
     found = failing(stop={"virtual_time_s": 0.05})
     assert (found.summary["gradients_applied"], found.summary["faults"]["goodput"]) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["ssgd", pytest.param("hpsgd", marks=pytest.mark.slow)])
+def test_a_worker_that_is_lost_after_a_resume_with_more_of_them_keeps_its_new_share_of_the_data(
+    kind, tmp_path, monkeypatch
+):
+    config = {
+        **CONFIG,
+        "task": {"kind": "script", "path": str(SCRIPTS / "counted.py")},
+        "sync": {"kind": kind},
+        "checkpoint": {"every_s": 0.25, "keep": 99},
+        "faults": {
+            "schedule": [crash(0.66, 1)],  # between the third checkpoint and the next one
+            "recovery": {"detected_s": 0.01, "worker_s": 0.3, "servers_s": 0.5},
+        },
+    }
+    with monkeypatch.context() as patch:
+        killed_after(3, patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    found = outpace.simulate(None, resume=tmp_path / "run", workers=4)
+    assert found.summary["restarts"] == 1
+    require_shared_out(tmp_path / "run", found)

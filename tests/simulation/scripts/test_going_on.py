@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 
 import pytest
 import torch
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up
+from tests.support.shared_out import require_shared_out
 
 import outpace
 from outpace.errors import OutpaceWarning, RunError
@@ -24,6 +26,19 @@ CONFIG = {
     "sync": {"kind": "bsp"},
     "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.3},
     "checkpoint": {"every_updates": 2},
+}
+
+
+PEERS = {
+    "gossip": {"kind": "gossip"},
+    "hpsgd": {"kind": "hpsgd"},
+    "overlap": {
+        "kind": "diloco",
+        "every": 3,
+        "overlap": True,
+        "outer_lr": 1.0,
+        "outer_momentum": 0.0,
+    },
 }
 
 
@@ -143,6 +158,25 @@ def test_models_of_workers_that_have_come_apart_are_all_saved(optimizer, tmp_pat
     assert len({row["lr"] for row in rows}) > 5
 
 
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """Returns the result of a run that was killed after iteration 4 of 9, in the second epoch."""
+
+    @cache
+    def result(sync, workers):
+        folder = tmp_path_factory.mktemp(sync) / "run"
+        config = {**CONFIG, "sync": {"kind": sync}}
+        if sync != "bsp":
+            del config["servers"]
+        with pytest.MonkeyPatch.context() as patch:
+            killed_after(3, patch)
+            with pytest.raises(Killed):
+                outpace.simulate(config, folder)
+        return outpace.simulate(None, resume=folder, workers=workers)
+
+    return result
+
+
 @pytest.mark.parametrize(
     ("workers", "seen"),
     [
@@ -154,18 +188,52 @@ def test_models_of_workers_that_have_come_apart_are_all_saved(optimizer, tmp_pat
         (4, 16 + 4 + 6),
     ],
 )
-def test_a_script_goes_on_with_another_number_of_workers(tmp_path, monkeypatch, workers, seen):
-    with monkeypatch.context() as patch:
-        killed_after(3, patch)  # after iteration 4 of 9, in the second of three epochs
-        with pytest.raises(Killed):
-            outpace.simulate(CONFIG, tmp_path / "run")
-    found = outpace.simulate(None, resume=tmp_path / "run", workers=workers)
+def test_a_script_goes_on_with_another_number_of_workers(resumed, workers, seen):
+    found = resumed("bsp", workers)
     rows = found.metrics.to_pylist()
     last = {row["worker"]: row["seen"] for row in rows}
     assert [last[worker] for worker in range(workers)] == [seen] * workers
     # Schedulers go on, too: a third of the learning rate less after every second step.
     steps = {1: 4 + 4 + 6, 3: 4 + 2 + 2, 4: 4 + 1 + 2}[workers]
     assert rows[-1]["lr"] == pytest.approx(0.02 * 0.7 ** (steps // 2))
+
+
+def test_without_servers_a_script_goes_on_with_other_workers_as_with_servers(resumed):
+    """With the model, the state of Adam, the schedules and the data of the checkpoint."""
+    order = [("worker", "ascending"), ("iteration", "ascending")]
+    with_servers, without = (resumed(sync, 3).metrics.sort_by(order) for sync in ("bsp", "ssgd"))
+    names = ["worker", "iteration", "seen", "lr"]
+    assert without.select(names).to_pydict() == with_servers.select(names).to_pydict()
+    losses = with_servers["train_loss"].to_pylist()
+    assert without["train_loss"].to_pylist() == pytest.approx(losses, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "workers"),
+    [
+        ("gossip", 4, 2),
+        ("hpsgd", 4, 2),
+        pytest.param("overlap", 2, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_without_servers_another_number_of_workers_shares_the_epoch_and_keeps_what_was_trained(
+    kind, before, workers, tmp_path, monkeypatch
+):
+    config = {
+        **CONFIG,
+        "task": {"kind": "script", "path": str(SCRIPTS / "counted.py")},
+        "workers": before,
+        "sync": PEERS[kind],
+        "network": {"latency_s": 0.02},  # averages take a part of an iteration
+        "checkpoint": {"every_s": 0.23, "keep": 99},
+    }
+    del config["servers"]
+    with monkeypatch.context() as patch:
+        killed_after(3, patch)
+        with pytest.raises(Killed):
+            outpace.simulate(config, tmp_path / "run")
+    found = outpace.simulate(None, resume=tmp_path / "run", workers=workers)
+    require_shared_out(tmp_path / "run", found)
 
 
 @pytest.mark.filterwarnings("ignore:the script of worker-1 took")

@@ -4,6 +4,9 @@
 r + n, r + 2n and so on. If n workers have had s samples each, the first n * s of the epoch are
 used, and of m workers each leaves out n * s / m. That is rounded down, so fewer than m samples are
 used twice. Where workers are at different places, the one that is furthest behind counts.
+
+Without servers a file also has the worker's model or the state of its optimizer, which a further
+worker takes over with the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, Final
 
 from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.errors import ConfigError
-from outpace.record.checkpoints.trees import read_tree
+from outpace.record.checkpoints.trees import read_branch
 from outpace.sync.messages import worker_name
 
 PAST_LIMIT: Final = "stop.iterations was reached, or the process was lost, before the checkpoint"
@@ -34,6 +37,10 @@ class Redivided:
     before: int
     places: list[tuple[int, int]]
 
+    def source(self, worker: int) -> int:
+        """Return the worker with whose state this one begins."""
+        return worker % self.before
+
     def of(self, worker: int, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a worker begins with. state: of worker `worker % before`.
 
@@ -44,16 +51,6 @@ class Redivided:
         if worker >= self.before:
             del changed["random"]
         return changed
-
-
-def require_same_workers(point: ResumePoint) -> None:
-    """Raise ConfigError if the number of workers has changed."""
-    before, workers = point.checkpoint.index.workers, len(point.first)
-    if workers != before:
-        raise ConfigError(
-            f"--resume: workers cannot change for a script without servers ({before} in the "
-            f"checkpoint, {workers} given): each goes on with a model of its own"
-        )
 
 
 def script_files(point: ResumePoint) -> dict[int, Path]:
@@ -103,10 +100,19 @@ def redivided(point: ResumePoint) -> Redivided | None:
     if before > workers:
         paths = {kept_in(each): point.path / kept_in(each) for each in range(before)}
     try:
-        states = [read_tree(path) for path in paths.values()]
+        known = [_places_in(path) for path in paths.values()]
     except OSError as error:
         raise ConfigError(f"{point.path}: {error}") from error
-    return Redivided(before, _places([state["data"] for state in states], before, workers))
+    return Redivided(before, _places(known, before, workers))
+
+
+def _places_in(path: Path) -> list[tuple[int, int]]:
+    """Return the places of the samplers in the file of a script. Raises OSError."""
+    try:  # a real worker without servers writes its model and optimizer beside what is kept
+        places: list[tuple[int, int]] = read_branch(path, "kept", "data")
+    except KeyError:
+        places = read_branch(path, "data")
+    return places
 
 
 def _places(

@@ -10,7 +10,6 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
-from outpace.engine.scripts.redividing import require_same_workers
 from outpace.kernel import Kernel
 from outpace.predict.interface import Rule
 from outpace.real.coordinator.evaluation.snapshots import Evaluate
@@ -82,8 +81,6 @@ class Making:
 
     def _without_servers(self) -> tuple[WithoutServers, Checkpoints | None]:
         experiment, kernel, listener = self.experiment, self.kernel, self.listener
-        if self.resume is not None and isinstance(experiment.task, Script):
-            require_same_workers(self.resume)
         architecture = WithoutServers(
             experiment, kernel, listener, self.evaluate, self.store, self.resume
         )

@@ -59,7 +59,7 @@ from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeOfServers
 from outpace.real.node.timing import RequestTimes
-from outpace.real.node.worker_process import Trainer, WorkerProcess
+from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
 from outpace.record.timing import COMPUTE, PULL, PUSH, STOPPED
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
@@ -165,8 +165,7 @@ class ServedWorker(WorkerProcess):
         for first, workers in plan.data:
             self.divide_data(first, workers)
         self.has_ended = self.worker in plan.ended
-        if plan.before:
-            self.redivided = Redivided(plan.before, plan.places)
+        self.redivided = others_of(plan)
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
         context: AbortableContext = self

@@ -17,6 +17,7 @@ import torch
 
 from outpace.blocks.block import Block, StepSettings, whole
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import Groups, State
@@ -81,6 +82,11 @@ class Trainer(Protocol):
 
     def settings(self) -> StepSettings | None:
         """Return the optimizer's settings for the next push; None if they never change."""
+
+
+def others_of(plan: Plan) -> Redivided | None:
+    """Return how scripts go on with another number of workers; None if it is the same."""
+    return Redivided(plan.before, plan.places) if plan.before else None
 
 
 class WorkerProcess(Member, ABC):

@@ -28,7 +28,12 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
 
     Reads only the files of shards that have a piece of this slice.
     """
-    found = _pieces(folder, index, part)
+    if not index.ranges and index.slices[shard : shard + 1] == [part]:
+        state = read_shard(folder, index.shards[shard])  # only the number of workers differs
+        parameters, optimizer = state.parameters, state.optimizer
+    else:
+        found = _pieces(folder, index, part)
+        parameters, optimizer = _parameters(index, found, part), _optimizer(index, found, part)
     records, before = index.shards, index.workers
     clock = max(record.clock for record in records)
     if workers == before:
@@ -46,8 +51,8 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
         pushes=round(max(record.pushes for record in records) / before * workers),
         furthest=max(record.furthest for record in records),
         mixed=max(record.mixed for record in records),
-        parameters=_parameters(index, found, part),
-        optimizer=_optimizer(index, found, part),
+        parameters=parameters,
+        optimizer=optimizer,
     )
 
 

@@ -16,10 +16,11 @@ from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
-from outpace.record.checkpoints.shards import read_parameters, read_shard
+from outpace.record.checkpoints.shards import ShardRecord, read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.checkpoint.workers import joined
 
 CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
@@ -120,23 +121,41 @@ class Checkpoint:
         """Return what a worker has beside the model, without servers; None if it has nothing.
 
         A worker that is not in the checkpoint takes the model and the optimizer's state of one of
-        the others. Gradients that were accumulated, or only in the model of one worker, are left
-        out then, and with another number of `workers` than at the checkpoint. Raises OSError.
+        the others, without its gradients. With another number of `workers` than at the checkpoint,
+        worker n modulo this number takes over the gradients that worker n had accumulated. Those
+        that are only in the model of one worker are left out. Raises OSError.
         """
-        own = self.index.own
-        if not own:
+        records = self._own_records(worker, workers)
+        if not records:
             return None
-        found = next((record for record in own if record.shard == worker), None)
-        state = read_shard(self.path, found or own[worker % len(own)])
-        is_same = found is not None and workers == self.index.workers
+        state, *others = [read_shard(self.path, record) for record in records]
+        is_same = state.shard == worker and workers == self.index.workers
         if is_same or not state.pending:
             return state
-        return replace(state, pending=(), parameters=Phantom(0))
+        mine = [each for each in (state, *others) if each.shard % workers == worker]
+        accumulated = joined([part for each in mine for part in each.pending if part.parts])
+        return replace(state, pending=accumulated, parameters=Phantom(0))
+
+    def own_files(self, worker: int, workers: int) -> set[str]:
+        """Return the files that `own_state` reads."""
+        return {record.file for record in self._own_records(worker, workers)}
+
+    def _own_records(self, worker: int, workers: int) -> list[ShardRecord]:
+        """Return the record of a worker, then those with gradients that it takes over."""
+        own = self.index.own
+        if not own:
+            return []
+        mine = next((record for record in own if record.shard == worker), None)
+        mine = mine or own[worker % len(own)]
+        is_gone = workers < self.index.workers
+        others = [record for record in own if is_gone and record.shard % workers == worker]
+        return [mine, *(record for record in others if record.pending and record is not mine)]
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""
-        accumulated = [each.count for own in self.index.own for each in own.pending]
-        left_out = 0 if workers == self.index.workers else sum(accumulated)
+        pending = [each for own in self.index.own for each in own.pending]
+        in_one_model = sum(each.count for each in pending if not each.parts)
+        left_out = 0 if workers == self.index.workers else in_one_model
         return left_out + lost(self.index, self._is_divided(slices, workers))
 
     def _is_divided(self, slices: Sequence[slice], workers: int) -> bool:

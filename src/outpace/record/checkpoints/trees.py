@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from outpace.errors import ConfigError
-from outpace.record.checkpoints.tensors import Part, read_tensors, write_tensors
+from outpace.record.checkpoints.tensors import Part, read_tensor, read_tensors, write_tensors
 
 _TREE: Final = "tree"  # the name of the JSON among the tensors
 _MAPPINGS: Final[dict[type, str]] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
@@ -50,6 +50,19 @@ def write_tree(path: Path, tree: Any, where: str = "it") -> Part:
 def read_tree(path: Path) -> Any:
     """Return the tree that `write_tree` wrote; tensors are on the CPU. Raises OSError."""
     return tree_of(read_tensors(path))
+
+
+def read_branch(path: Path, *keys: str) -> Any:
+    """Return the part of a written tree, below dicts with these keys, that has no tensors.
+
+    Reads no tensors. Raises KeyError if there is no such part, and OSError.
+    """
+    plain = json.loads(read_tensor(path, _TREE).numpy().tobytes())
+    for key in keys:
+        plain = next((value for name, value in plain["dict"] if name == key), None)
+        if plain is None:
+            raise KeyError(key)
+    return _value(plain, {})
 
 
 def packed_tree(tree: Any, where: str = "it") -> dict[str, torch.Tensor]:

@@ -37,9 +37,7 @@ class KeepsLast(PeerSaving):
         """Return the checkpoint from which the run was resumed."""
         resume = self._failing.resume
         assert resume is not None
-        workers = len(resume.first)
-        own = [resume.checkpoint.own_state(worker, workers) for worker in range(workers)]
-        found = [state for state in own if state is not None]
+        found = [state for state in resume.own_states() if state is not None]
         return Kept.of(self._failing, self._number, [resume.state(0)], found)
 
     def _taken(self, number: int, state: ShardState, own: Sequence[ShardState]) -> Kept:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
+from outpace.engine.scripts.redividing import Redivided
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.simulation.checkpoints import Saving
@@ -32,8 +33,8 @@ class Kept:
     """All that a run needs to go on from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
-    scripts: without servers the files with which scripts go on, by worker. anew: those of workers
-    whose scripts begin anew.
+    scripts: without servers the files with which scripts go on, by worker. redivided: how, if there
+    were other workers. anew: workers whose scripts begin anew.
     """
 
     number: int
@@ -46,6 +47,7 @@ class Kept:
     rows: int
     own: Sequence[ShardState] = ()  # of workers without servers
     scripts: Mapping[int, Path] = field(default_factory=dict)
+    redivided: Redivided | None = None
     anew: Sequence[int] = ()
 
     @classmethod

@@ -12,7 +12,9 @@ from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
+from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.model import with_batch_size
+from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -63,6 +65,12 @@ class ScriptRun(VirtualRun):
     @property
     def _script_processes(self) -> Sequence[ScriptProcess]:
         return self._workload.workers.processes
+
+    def _restore_scripts(self, point: ResumePoint) -> None:
+        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
+        files, others = script_files(point), redivided(point)
+        for process in self._script_processes:
+            process.kept, process.redivided = files.get(process.worker), others
 
     def run(self) -> None:
         super().run()

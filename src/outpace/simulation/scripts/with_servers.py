@@ -10,7 +10,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint, kept_in
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
-from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
@@ -59,12 +58,9 @@ class ScriptSimulation(ScriptRun, Simulation):
         return block
 
     def _restore_scripts(self, point: ResumePoint) -> None:
-        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
-        files, others = script_files(point), redivided(point)
-        ended = point.checkpoint.index.ended
+        super()._restore_scripts(point)
         for process in self._script_processes:
-            process.kept, process.redivided = files.get(process.worker), others
-            process.had_ended = process.worker in ended
+            process.had_ended = process.worker in point.checkpoint.index.ended
 
     def scripts_at_end(self) -> Collection[int]:
         return self._at_end

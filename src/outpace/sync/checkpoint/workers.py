@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from outpace.blocks.block import Phantom, Value, whole
+from outpace.blocks.sums import ArrivalSum
 from outpace.optim import OptimizerState
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.parameter_block import ParameterBlock
@@ -98,6 +99,23 @@ def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | Non
     block.replace(whole(kept.parameters if kept and has_parameters else state.parameters))
     if kept is not None and kept.optimizer:
         block.load_optimizer_state(kept.optimizer)
+
+
+def joined(sums: Sequence[PendingIteration]) -> tuple[PendingIteration, ...]:
+    """Return the sum of what several workers had accumulated, as that of one; empty if none."""
+    if not sums:
+        return ()
+    first, *others = sums
+    total = ArrivalSum()
+    total.restore(first.parts, first.count)
+    for each in others:
+        for _, part in each.parts:
+            total.add(0, part)
+    count, pushes = (
+        sum(each.count for each in sums),
+        [push for each in sums for push in each.pushes],
+    )
+    return (replace(first, count=count, parts=tuple(total.parts()), pushes=tuple(pushes)),)
 
 
 def unsent_steps(begins: int, steps: Unsent, workers: int) -> PendingIteration:

@@ -28,6 +28,8 @@ NOTHING: Final = torch.empty(0, dtype=torch.uint8)
 class KeptScripts:
     """Gives the scripts of a run what they kept at its last checkpoint, or have sent since.
 
+    Without servers each worker reads that itself; it is told how the data are shared out anew.
+
     Args:
         resume: where the run goes on; None: it begins.
         last: returns the folder of the last checkpoint, and the workers whose scripts had ended
@@ -45,7 +47,8 @@ class KeptScripts:
         resume: ResumePoint | None,
         last: Callable[[], Path | None],
     ) -> None:
-        self._is_wanted = isinstance(experiment.task, Script) and experiment.peers is None
+        is_script = isinstance(experiment.task, Script)
+        self._is_wanted = is_script and experiment.peers is None
         self._listener, self._last = listener, last
         self._workers = experiment.workers
         self._files: dict[int, Path] = {}
@@ -56,9 +59,10 @@ class KeptScripts:
         # By worker: the newest state, since it began, and the iteration to which it belongs.
         self._sent: dict[int, tuple[torch.Tensor, int]] = {}
         self.ended: Collection[int] = ()
+        if is_script and resume is not None:
+            self._redivided = redivided(resume)
         if self._is_wanted and resume is not None:
             self._files = script_files(resume)
-            self._redivided = redivided(resume)
             self.ended = resume.checkpoint.index.ended
             if self._redivided is None:
                 self._first = dict(enumerate(resume.first))

@@ -174,7 +174,7 @@ class SentCheckpoint(KeptScripts):
     def __init__(
         self, experiment: Experiment, listener: Listener, resume: ResumePoint | None
     ) -> None:
-        super().__init__(experiment, listener, None, lambda: None)
+        super().__init__(experiment, listener, resume, lambda: None)
         self._point = resume
 
     def all(self) -> list[torch.Tensor]:
@@ -184,7 +184,7 @@ class SentCheckpoint(KeptScripts):
         if self._point is None:
             return msgspec.structs.replace(plan, resume="")
         sizes = [sum(file.bytes for file in self._files_of(n)) for n in range(self._workers)]
-        return msgspec.structs.replace(plan, kept=sizes, resume="")
+        return msgspec.structs.replace(super().announced(plan, states), kept=sizes, resume="")
 
     def send_one_by_one(self) -> Iterator[str]:
         for worker in range(self._workers if self._point is not None else 0):
@@ -198,8 +198,9 @@ class SentCheckpoint(KeptScripts):
     def _files_of(self, worker: int) -> list[SentFile]:
         """Return the files that a worker needs. Raises RunError."""
         assert self._point is not None
-        known = {part.file for part in self._point.checkpoint.index.parts}
-        own = [name for name in (model_file(worker), kept_in(worker)) if name in known]
+        source = worker if self._redivided is None else self._redivided.source(worker)
+        own = sorted(self._point.checkpoint.own_files(worker, self._workers))
+        own.append(kept_in(source))
         try:
             sizes = [(name, (self._point.path / name).stat().st_size) for name in (*_SHARED, *own)]
         except OSError as error:

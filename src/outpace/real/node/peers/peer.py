@@ -14,7 +14,6 @@ from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.worker_losses import comes_back_alone
-from outpace.errors import RunError
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import Kept, OfPairs, PendingExchange
@@ -23,12 +22,7 @@ from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import Joined, PendingReduction, Progress
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import (
-    MOST_REPORTED,
-    CheckpointArrived,
-    CheckpointFiles,
-    ScriptState,
-)
+from outpace.real.net.checkpoint_messages import MOST_REPORTED, ScriptState
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -48,9 +42,9 @@ from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.handed_over import HandedOver, decoded, encoded
 from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
-from outpace.real.node.saving.files import contents
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
-from outpace.real.node.worker_process import WorkerProcess
+from outpace.real.node.saving.received import ReceivedFiles
+from outpace.real.node.worker_process import WorkerProcess, others_of
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -92,10 +86,7 @@ class PeerWorker(WorkerProcess):
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._may_leave = Future[None](self.kernel, "the others to have the last result")
-        self._checkpoint_bytes = 0  # that the coordinator sends
-        self._checkpoint = Mailbox[tuple[CheckpointFiles, torch.Tensor]](
-            self.kernel, "the files of the checkpoint"
-        )
+        self._received = ReceivedFiles(worker, self.kernel, tell)
         self._averages = JoinedAverages(
             worker,
             self.clock,
@@ -116,7 +107,7 @@ class PeerWorker(WorkerProcess):
         self._is_script = isinstance(experiment.task, Script)
         # What its script kept, and what the coordinator says of it.
         self.kept: tuple[torch.Tensor, ScriptState] | None = None
-        self.redivided: Redivided | None = None  # never: there are as many workers as before
+        self.redivided: Redivided | None = None  # never: it was kept by one of as many workers
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](
             self.kernel, f"what {self.name}'s script kept"
         )
@@ -174,11 +165,9 @@ class PeerWorker(WorkerProcess):
         if self.saver is None:
             return
         with TemporaryDirectory(prefix="outpace-") as folder:
-            resume = Path(plan.resume) if plan.resume else None
-            if plan.kept:
-                resume = Path(folder)
-                await self._receive_checkpoint(resume)
-            before = self._before = self.saver.restore(self.first_iteration, resume)
+            resume = await self._received.folder(plan, Path(folder))
+            first, others = self.first_iteration, others_of(plan)
+            before = self._before = self.saver.restore(first, resume, others)
         self.version = before.updates
         self._groups.reductions.go_on_after(before.averages)
 
@@ -232,16 +221,6 @@ class PeerWorker(WorkerProcess):
         self.coordinator.send(JoinedOthers(self.first_iteration, gradients))
         if self._is_script:
             self.kept = await self._kept_states.get()
-
-    async def _receive_checkpoint(self, folder: Path) -> None:
-        """Put the files that the coordinator sends into a folder. Raises RunError."""
-        message, block = await self._checkpoint.get()
-        try:
-            for file, content in zip(message.files, contents(message.files, block), strict=True):
-                (folder / Path(file.name).name).write_bytes(content.numpy().data)
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.name} cannot receive its checkpoint: {error}") from error
-        self.coordinator.send(CheckpointArrived())
 
     @property
     def view(self) -> WorkerView:
@@ -398,20 +377,14 @@ class PeerWorker(WorkerProcess):
         if isinstance(message, ScriptState):
             size = message.block.elements
             return ("uint8", size) if size <= MOST_REPORTED else None
-        if isinstance(message, CheckpointFiles) and self._checkpoint_bytes:
-            return "uint8", self._checkpoint_bytes
-        return super()._expected(peer, message)
+        return self._received.expected(message) or super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, Plan) and message.kept:
-            self._checkpoint_bytes = message.kept[self.worker]
-        if isinstance(message, Regroup | OfPairs):
+        if self._received.take(message, block):
+            pass
+        elif isinstance(message, Regroup | OfPairs):
             if self._is_in_run:
                 self._groups.take(message)
-        elif isinstance(message, CheckpointFiles):
-            data = None if block is None else whole(block)
-            assert isinstance(data, torch.Tensor)
-            self._checkpoint.put((message, data))
         elif isinstance(message, ScriptState):
             data = None if block is None else whole(block)
             assert isinstance(data, torch.Tensor)

@@ -17,7 +17,8 @@ import torch
 
 from outpace.blocks.block import Phantom, Value
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import state_of
+from outpace.engine.resuming import own_state_of, state_of
+from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import RunError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
@@ -154,12 +155,13 @@ class WorkerSaver:
         self._has_unsent = False  # its own model has steps that no other worker has
         self._thread = WritingThread(view.clock)
 
-    def restore(self, first: int, resume: Path | None) -> Restored:
+    def restore(self, first: int, resume: Path | None, others: Redivided | None = None) -> Restored:
         """Put the state of a checkpoint into the models, if the run goes on from one.
 
         Args:
             first: the first iteration of this worker.
             resume: folder of the checkpoint; None: the run begins.
+            others: of a script, if there were other workers at the checkpoint.
 
         Raises:
             RunError: if it cannot be read.
@@ -167,12 +169,12 @@ class WorkerSaver:
         self._first = self._begins = first
         if resume is None:
             return Restored()
-        worker, workers = self._view.worker, self._experiment.workers
+        worker, experiment = self._view.worker, self._experiment
         try:
             checkpoint = Checkpoint(resume)
-            state = state_of(checkpoint, self._experiment, 0)
-            own = checkpoint.own_state(worker, workers)
-            self._load(resume, state, own)
+            state = state_of(checkpoint, experiment, 0)
+            own = own_state_of(checkpoint, experiment, worker)
+            self._load(resume, state, own, others)
         except (OSError, Damaged) as error:
             raise RunError(f"{worker_name(worker)} cannot read its checkpoint: {error}") from error
         updates = checkpoint.index.updates
@@ -180,13 +182,16 @@ class WorkerSaver:
             updates = own.version
         return Restored(state.version, updates, accumulated_in(state, own), unsent_in(own))
 
-    def _load(self, folder: Path, state: ShardState, own: ShardState | None) -> None:
+    def _load(
+        self, folder: Path, state: ShardState, own: ShardState | None, others: Redivided | None
+    ) -> None:
         """Put a state into the models. Raises OSError.
 
         Args:
             folder: of the checkpoint.
             state: of the model that all workers have.
-            own: of the worker, as `Checkpoint.own_state` returns it.
+            own: of the worker, as `own_state_of` returns it.
+            others: as for `restore`.
         """
         shared, block = self._models.shared, self._models.own_block
         if shared is not None:

@@ -25,7 +25,6 @@ from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
-from outpace.errors import ConfigError
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
@@ -38,7 +37,6 @@ from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.record.timing import ALL_REDUCE, COMPUTE
 from outpace.support.place import HERE
 from outpace.support.units import Time, seconds
-from outpace.tasks import Script
 from outpace.tasks.abort_points import Computation
 
 _END_S: Final = 5.0  # to be told of the end that another worker knows of
@@ -258,18 +256,12 @@ def followed(
         ConfigError: if the configuration cannot be followed.
     """
     require_followable(experiment)
-    task, is_saved = experiment.task, experiment.checkpoint is not None
-    if is_saved and isinstance(task, Script) and task.is_elsewhere:
-        raise ConfigError(
-            "checkpoint: a script for DistributedDataParallel cannot be saved with `outpace "
-            "serve`: leave it out, or use `outpace run`"
-        )
     script = ScriptModel(model, optimizer)
     probe_group = partial(collectives.separate_group, "probe")
     process = FollowingWorker(link, number, experiment, script, probe_group)
     trainer = ScriptTrainer(process, experiment, script)
     found = Followed(process, trainer, experiment, collectives)
-    if is_saved:
+    if experiment.checkpoint is not None:
         kept = KeptState(script, HERE.kept, is_wanted=True, follows=True)
         found.saver = process.saver = ScriptSaver(
             process.view, FollowedModel(script), experiment, script, kept, found.is_elsewhere

@@ -25,6 +25,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import kept_in, model_of
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.redividing import Redivided
 from outpace.optim import OptimizerState
 from outpace.real.net.checkpoint_messages import (
     MOST_COPIES,
@@ -119,10 +120,19 @@ class ScriptSaver(WorkerSaver):
 
     # -- going on --------------------------------------------------------------------
 
-    def _load(self, folder: Path, state: ShardState, own: ShardState | None) -> None:
-        tree = self._tree = read_tree(folder / kept_in(self._view.worker))
+    def _load(
+        self, folder: Path, state: ShardState, own: ShardState | None, others: Redivided | None
+    ) -> None:
+        worker = self._view.worker
+        tree = read_tree(folder / kept_in(worker if others is None else others.source(worker)))
         mine = own.parameters if own is not None and own.parameters.nbytes else None
-        self._of_script.restore(state, tree.get("model", mine))
+        model = tree.get("model", mine)
+        if others is not None:
+            tree["kept"] = others.of(worker, tree["kept"])
+            if self._of_script.shared is not None:
+                model = None  # the steps that only one worker has are left out
+        self._tree = tree
+        self._of_script.restore(state, model)
         if not self._of_script.holds_state:
             self._script.replace_state(tree["optimizer"])
 

@@ -36,7 +36,8 @@ class BeginAgain(FailingScripts):
 
     def _replace_scripts(self, kept: Kept) -> None:
         """Start a process for each script, in place of the one before."""
-        self._workload.workers.replace({n: (file, None) for n, file in kept.scripts.items()})
+        others = kept.redivided
+        self._workload.workers.replace({n: (file, others) for n, file in kept.scripts.items()})
 
     def _warn_of_anew(self, kept: Kept) -> None:
         """Name the workers whose scripts begin anew."""

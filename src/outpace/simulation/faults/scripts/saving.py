@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint, kept_in
-from outpace.engine.scripts.redividing import script_files
+from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.record.checkpoints import Taken
 from outpace.simulation.checkpoints import Written, written_now
 from outpace.simulation.faults.peer_saving import KeepsLast
@@ -124,7 +124,8 @@ class KeptScriptPeerSaving(KeepsLast, ScriptPeerSaving):
         resume = self._failing.resume
         assert resume is not None
         anew = resume.checkpoint.index.anew
-        return replace(super()._before(), scripts=script_files(resume), anew=anew)
+        files, others = script_files(resume), redivided(resume)
+        return replace(super()._before(), scripts=files, redivided=others, anew=anew)
 
     def _written(
         self, state: ShardState, own: Sequence[ShardState], folder: Path | None = None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.redividing import script_files
+from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.worker_losses import comes_back_alone
 from outpace.simulation.faults.peer_saving import KeepsLast
 from outpace.simulation.faults.peers import FailingPeerSimulation
@@ -44,8 +44,8 @@ class FailingScriptPeerSimulation(
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         first = [Noted(0, None)] * experiment.workers
         if self.resume is not None:
-            files = script_files(self.resume)
-            first = [Noted(n, files.get(worker)) for worker, n in enumerate(self.resume.first)]
+            files, others = script_files(self.resume), redivided(self.resume)
+            first = [Noted(n, files.get(w), others) for w, n in enumerate(self.resume.first)]
         wants_restart = experiment.on_worker_loss == "restart"
         self._set_up_notes(first, is_noted=wants_restart and comes_back_alone(experiment))
         self._saved_first = [each.iteration for each in first]  # at the last checkpoint
@@ -77,7 +77,7 @@ class FailingScriptPeerSimulation(
         worker, first = context.worker, context.first_iteration
         noted = self.noted.go_back(worker, first)
         assert noted.iteration <= first, "the checkpoint before the last is not ahead of the model"
-        self._workload.workers.replace({worker: (noted.kept, None)})
+        self._workload.workers.replace({worker: (noted.kept, noted.redivided)})
         self._known_logs[worker] = self._logs[worker] - noted.logged
         self._with_script(context)
         context.again = range(noted.iteration, first)
@@ -107,7 +107,7 @@ class FailingScriptPeerSimulation(
         self._warn_of_anew(kept)
         logs = Counter(kept.metrics["worker"].to_pylist())
         first = enumerate(kept.first)
-        back = [Noted(n, kept.scripts.get(each), logged=logs[each]) for each, n in first]
+        back = [Noted(n, kept.scripts.get(each), kept.redivided, logs[each]) for each, n in first]
         self.noted.close()
         self._set_up_notes(back, is_noted=self._is_noted)
         self._logs.update(logs)

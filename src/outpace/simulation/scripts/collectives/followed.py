@@ -113,7 +113,8 @@ class FollowedScript:
             kept = read_tree(begin.kept)
             script.load([kept["model"]])
             script.replace_state(kept["optimizer"])
-            self._kept.restore(kept)
+            others = begin.redivided
+            self._kept.restore(kept if others is None else others.of(self._number, kept))
         self._continue()
         self._clock.start()
 

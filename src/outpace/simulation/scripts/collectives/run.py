@@ -12,7 +12,6 @@ from outpace.cluster.paths import Paths
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
-from outpace.engine.scripts.redividing import require_same_workers, script_files
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
@@ -39,11 +38,7 @@ class FollowedSimulation(ScriptRun):
         require_followable(experiment)
         self._steps = [0] * experiment.workers
         if self.resume is not None:
-            require_same_workers(self.resume)
-            for process, file in zip(
-                self._script_processes, script_files(self.resume).values(), strict=True
-            ):
-                process.kept = file
+            self._restore_scripts(self.resume)
             self._steps = list(self.resume.first)
         self._saving: FollowedSaving | None = None
         if (settings := experiment.checkpoint) is not None:

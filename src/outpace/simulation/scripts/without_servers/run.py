@@ -12,7 +12,6 @@ from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
-from outpace.engine.scripts.redividing import require_same_workers, script_files
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -65,16 +64,9 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     # -- checkpoints --------------------------------------------------------------------
 
     def _restore_scripts(self, point: ResumePoint) -> None:
-        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
-        require_same_workers(point)
-        files = script_files(point)
-        for process in self._script_processes:
-            process.kept = files[process.worker]
+        super()._restore_scripts(point)
         try:
-            workers = self.experiment.workers
-            self._own_before = [
-                point.checkpoint.own_state(each, workers) for each in range(workers)
-            ]
+            self._own_before = point.own_states()
         except OSError as error:
             raise ConfigError(f"{point.path}: {error}") from error
 
