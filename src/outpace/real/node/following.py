@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from outpace.blocks.block import Block, parameters_digest
@@ -17,9 +15,8 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.saving.of_worker import WorkerSaver, WorkerView
-from outpace.real.node.saving.received import ReceivedFiles
 from outpace.real.node.script.trainer import ScriptTrainer
-from outpace.real.node.worker_process import WorkerProcess, others_of
+from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import PROBE
 from outpace.support.units import Time
 from outpace.sync.messages import Leave, WireMessage
@@ -45,7 +42,6 @@ class FollowingWorker(WorkerProcess):
         self._script, self._probe_group = script, probe_group
         self.version = 0  # of the parameters: steps taken
         self.saver: WorkerSaver | None = None
-        self._received = ReceivedFiles(worker, self.kernel, self.coordinator.send)
         self._is_in_run = False
 
     async def work(self, trainer: ScriptTrainer) -> None:
@@ -58,10 +54,8 @@ class FollowingWorker(WorkerProcess):
         await self.agree_on_buffers()
         if self.saver is not None:
             trainer.iteration = plan.first[self.worker] if plan.first else 0
-            with TemporaryDirectory(prefix="outpace-") as folder:
-                resume = await self._received.folder(plan, Path(folder))
-                restored = self.saver.restore(trainer.iteration, resume, others_of(plan))
-            self.version = restored.updates
+            before = await self.restored(plan, self.saver, trainer.iteration)
+            self.version = before.updates
         await self.start_run()
         self._is_in_run = True
         self.kernel.stop()
@@ -124,13 +118,10 @@ class FollowingWorker(WorkerProcess):
             Snapshot(self.worker, self.version, request, now, applied, head), block
         )
 
-    def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
-        return self._received.expected(message) or super()._expected(peer, message)
-
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, TakeSnapshot):
             self._send_snapshot(message.request)
-        elif self._received.take(message, block) or (self.saver and self.saver.take(message)):
+        elif self.saver is not None and self.saver.take(message):
             pass
         else:
             super()._order(peer, message, block)

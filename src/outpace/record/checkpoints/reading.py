@@ -14,13 +14,14 @@ from outpace.blocks.block import Phantom, Value
 from outpace.blocks.division import Division, Range
 from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
-from outpace.record.checkpoints.dividing import lost, state_of_slice
-from outpace.record.checkpoints.index import Damaged, read_index
-from outpace.record.checkpoints.shards import ShardRecord, read_parameters, read_shard
+from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slice
+from outpace.record.checkpoints.index import INDEX, Damaged, read_index
+from outpace.record.checkpoints.shards import SUFFIX, ShardRecord, read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import joined
+from outpace.sync.messages import worker_name
 
 CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
@@ -136,10 +137,6 @@ class Checkpoint:
         accumulated = joined([part for each in mine for part in each.pending if part.parts])
         return replace(state, pending=accumulated, parameters=Phantom(0))
 
-    def own_files(self, worker: int, workers: int) -> set[str]:
-        """Return the files that `own_state` reads."""
-        return {record.file for record in self._own_records(worker, workers)}
-
     def _own_records(self, worker: int, workers: int) -> list[ShardRecord]:
         """Return the record of a worker, then those with gradients that it takes over."""
         own = self.index.own
@@ -150,6 +147,26 @@ class Checkpoint:
         is_gone = workers < self.index.workers
         others = [record for record in own if is_gone and record.shard % workers == worker]
         return [mine, *(record for record in others if record.pending and record is not mine)]
+
+    # -- the files that a process needs which goes on from here ------------------------
+
+    def files_of_server(self, shard: int, slices: Sequence[slice], workers: int) -> list[str]:
+        """Return the names of the files that `shard_state` reads for one server."""
+        records = self.index.shards
+        if self._is_divided(slices, workers):
+            return [INDEX, *(each.file for each in overlapping(self.index, slices[shard]))]
+        return [INDEX, records[shard].file]
+
+    def files_of_worker(self, worker: int, workers: int) -> list[str]:
+        """Return the names of the files that one of the workers reads in a run without servers.
+
+        They are those of the common model, of what `own_state` needs, and of the script with whose
+        state that of the worker goes on.
+        """
+        own, known = self._own_records(worker, workers), {part.file for part in self.index.parts}
+        named = [record.file for record in (*self.index.shards, *own)]
+        script = worker_name(worker % self.index.workers) + SUFFIX
+        return list(dict.fromkeys([INDEX, *named, *({script} & known)]))
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,7 +20,10 @@ from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import Joined, PendingReduction, Progress
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import MOST_REPORTED, ScriptState
+from outpace.real.net.checkpoint_messages import (
+    MOST_REPORTED,
+    ScriptState,
+)
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -43,8 +44,7 @@ from outpace.real.node.peers.handed_over import HandedOver, decoded, encoded
 from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
-from outpace.real.node.saving.received import ReceivedFiles
-from outpace.real.node.worker_process import WorkerProcess, others_of
+from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -86,7 +86,6 @@ class PeerWorker(WorkerProcess):
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._may_leave = Future[None](self.kernel, "the others to have the last result")
-        self._received = ReceivedFiles(worker, self.kernel, tell)
         self._averages = JoinedAverages(
             worker,
             self.clock,
@@ -164,10 +163,7 @@ class PeerWorker(WorkerProcess):
         self._stepped = self.first_iteration
         if self.saver is None:
             return
-        with TemporaryDirectory(prefix="outpace-") as folder:
-            resume = await self._received.folder(plan, Path(folder))
-            first, others = self.first_iteration, others_of(plan)
-            before = self._before = self.saver.restore(first, resume, others)
+        before = self._before = await self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
         self._groups.reductions.go_on_after(before.averages)
 
@@ -377,12 +373,10 @@ class PeerWorker(WorkerProcess):
         if isinstance(message, ScriptState):
             size = message.block.elements
             return ("uint8", size) if size <= MOST_REPORTED else None
-        return self._received.expected(message) or super()._expected(peer, message)
+        return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if self._received.take(message, block):
-            pass
-        elif isinstance(message, Regroup | OfPairs):
+        if isinstance(message, Regroup | OfPairs):
             if self._is_in_run:
                 self._groups.take(message)
         elif isinstance(message, ScriptState):
