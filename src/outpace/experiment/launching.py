@@ -49,10 +49,7 @@ def launch_of(
     try:
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
-        raise ConfigError(
-            f"launcher: Ray cannot be imported ({error}): install it with "
-            "pip install 'outpace[cluster]'"
-        ) from None
+        raise no_ray("launcher", error) from None
     from outpace.real.process.ray.launcher import HostsLauncher
     from outpace.real.process.ray.placing import groups_of
 
@@ -68,6 +65,13 @@ def launch_of(
         shared = out if experiment.checkpoint is not None else None
         cluster.survey(files_of(experiment), shared)
         yield Launch(partial(HostsLauncher, cluster), cluster.address)
+
+
+def no_ray(key: str, error: ImportError) -> ConfigError:
+    """Return the error for a computer without Ray. key: names in it what asks for Ray."""
+    return ConfigError(
+        f"{key}: Ray cannot be imported ({error}): install it with pip install 'outpace[cluster]'"
+    )
 
 
 def files_of(experiment: Experiment) -> list[str]:
