@@ -43,7 +43,7 @@ from outpace.real.process.ray.slot_news import (
 from outpace.support.streams import write_line
 from outpace.support.words import plural
 
-_GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
+_GRACE_S: Final = 60.0  # for the runs to complete their folders, and for these to come
 _IDLE_S: Final = 10.0  # after which a slot is given back
 _SAY_AFTER_S: Final = 3.0
 _MORE: Final = 4  # slots that are asked for beyond the room that a cluster has

@@ -69,7 +69,7 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
     with contextlib.ExitStack() as closing:
         closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
         if address == "local":
-            _start(needed, closing)
+            _start(needed, closing, key)
         elif address in ("", "auto"):
             try:
                 _init(address="auto")
@@ -79,7 +79,7 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
                         f"{key}: auto: no Ray cluster runs on this machine: start one "
                         "with `ray start --head`, or give HOST:PORT"
                     ) from None
-                _start(needed, closing)
+                _start(needed, closing, key)
         else:
             _reach(address, key)
         closing.callback(ray.shutdown)
@@ -101,19 +101,25 @@ def _silent() -> Iterator[None]:
         worker.print_to_stdstream = before
 
 
-def _start(cpus: float, closing: contextlib.ExitStack) -> None:
-    """Start a cluster on this machine, for this process alone."""
+def _start(cpus: float, closing: contextlib.ExitStack, key: str) -> None:
+    """Start a cluster on this machine, for this process alone. Raises ConfigError."""
     folder = tempfile.mkdtemp(prefix="outpace-ray-")
     closing.callback(shutil.rmtree, folder, ignore_errors=True)
     with _on_loopback():
-        _init(
-            address="local",
-            num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
-            include_dashboard=False,
-            object_store_memory=_STORE_BYTES,
-            _temp_dir=folder,
-            _node_ip_address=LOOPBACK,
-        )
+        try:
+            _init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES,
+                _temp_dir=folder,
+                _node_ip_address=LOOPBACK,
+            )
+        except Exception as error:  # Ray raises a plain one if its processes are late
+            ray.shutdown()
+            raise ConfigError(
+                f"{key}: Ray cannot be started on this machine: {last_line(error)}"
+            ) from None
 
 
 def _reach(address: str, key: str) -> None:
