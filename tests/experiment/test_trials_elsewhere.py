@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.slots import SlotsHere
 
+import outpace
 from outpace.config.launchers import Ray
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
@@ -332,3 +333,23 @@ def test_no_slot_and_no_file_is_left_when_a_pool_is_closed(tmp_path):
         assert (tmp_path / "run" / "report.html").is_file()
         assert base.is_dir()
     assert not base.exists()
+
+
+def test_a_sweep_finds_on_a_cluster_what_it_finds_here(monkeypatch):
+    from outpace.real.process.ray import slots
+
+    asked = []
+
+    def made(*settings):
+        asked.append(settings[:2])
+        return SlotsHere(one=1, two=1)
+
+    monkeypatch.setattr(slots, "RaySlots", made)
+    over = {"optimizer.lr": [1e-6, 1e-4, 1e-2]}
+    config = {**BASE, "stop": {"iterations": 5}}
+    there = outpace.sweep(config, over, seeds=2, on={"kind": "ray", "address": "10.0.0.5:6379"})
+    here = outpace.sweep(config, over, seeds=2)
+    assert asked == [("10.0.0.5:6379", "on.address")]
+    assert [each.values for each in there.candidates] == [each.values for each in here.candidates]
+    assert [each.value for each in there.candidates] == [each.value for each in here.candidates]
+    assert {each.status for each in there.candidates} == {"complete"}
