@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
 import torch
+from tests.support.slots import SlotsHere
 
 import outpace
 from outpace.config.reading import experiment_from
 from outpace.experiment.sources import as_experiment
 from outpace.experiment.trials import Ended, Order, Point, Pool
+from outpace.experiment.trials.elsewhere import ProcessesElsewhere
 
 BASE = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0]},
@@ -30,6 +34,27 @@ def experiment(**changes):
     return experiment_from({**BASE, **changes}, "the test")
 
 
+@contextmanager
+def here(most: int) -> Iterator[Pool]:
+    with Pool(most) as pool:
+        yield pool
+
+
+@contextmanager
+def elsewhere(most: int) -> Iterator[Pool]:
+    """A pool whose runs are on two nodes of a cluster; fails if a slot or a folder is left."""
+    said = []
+    with SlotsHere(one=1, two=1) as slots:
+        carrier = ProcessesElsewhere(slots, most=most, say=said.append)
+        with Pool(most, elsewhere=carrier) as pool:
+            yield pool
+        assert said == []
+        assert slots.free_cpus() == 2
+
+
+PLACES = pytest.mark.parametrize("pool_of", [here, elsewhere])
+
+
 def to_the_end(pool):
     found = []
     while events := pool.wait():
@@ -37,8 +62,9 @@ def to_the_end(pool):
     return found
 
 
-def test_a_run_of_the_pool_is_the_run_of_simulate():
-    with Pool(2) as pool:
+@PLACES
+def test_a_run_of_the_pool_is_the_run_of_simulate(pool_of):
+    with pool_of(2) as pool:
         for seed in range(3):
             pool.start(Order(seed, experiment(seed=seed)))
         with pytest.raises(ValueError, match="the key 0 has not ended"):
@@ -59,8 +85,9 @@ def test_a_run_of_the_pool_is_the_run_of_simulate():
             assert end.summary[digest] == result.summary[digest]
 
 
-def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path):
-    with Pool(1) as pool:
+@PLACES
+def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path, pool_of):
+    with pool_of(1) as pool:
         pool.start(Order("long", experiment(**ENDLESS), tmp_path / "long"))
         pool.start(Order("queued", experiment()))
         pool.start(Order("diverges", experiment(optimizer={"lr": 1e9}, stop={"iterations": 200})))
@@ -85,8 +112,9 @@ def test_a_run_is_stopped_and_its_process_carries_out_the_next(tmp_path):
     assert (tmp_path / "long" / "report.html").is_file()
 
 
-def test_leaving_the_block_completes_the_folders_of_interrupted_runs(tmp_path):
-    with Pool(2) as pool:
+@PLACES
+def test_leaving_the_block_completes_the_folders_of_interrupted_runs(tmp_path, pool_of):
+    with pool_of(2) as pool:
         pool.start(Order(0, experiment(**ENDLESS), tmp_path / "0"))
         pool.start(Order(1, experiment(**ENDLESS), tmp_path / "1"))
         begun = set()

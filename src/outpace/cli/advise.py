@@ -13,9 +13,12 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_rows, say
 from outpace.cli.options import (
+    Address,
     Budget,
     Cluster,
+    Cpus,
     Json,
+    On,
     Overrides,
     Quiet,
     Seed,
@@ -23,6 +26,7 @@ from outpace.cli.options import (
     TargetAccuracy,
     TargetLoss,
     Workers,
+    where,
     with_options,
 )
 from outpace.cli.output import Output
@@ -74,6 +78,9 @@ def advise(
         bool,
         typer.Option("--verify", help="Then run the best three for real, for a minute each."),
     ] = False,
+    on: On = None,
+    address: Address = None,
+    cpus: Cpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -93,7 +100,7 @@ def advise(
     data, base = source_data("advise", config, context.obj, given)
     data = with_overrides(data, given)
     goal = goal_of(target_accuracy, target_loss, data.get("target"))
-    output = Output(quiet, as_json)
+    output, away = Output(quiet, as_json), where(on, address, cpus)
     started_s = time.monotonic()
     with folder_for(out, config) as folder:
         before = _changed_at(folder / ADVICE)
@@ -110,6 +117,7 @@ def advise(
                     only=None if only is None else [each.strip() for each in only.split(",")],
                     verify=verify,
                     processes=None,
+                    on=away,
                     say=output.log,
                     show=show,
                 )

@@ -9,8 +9,11 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_comparison, print_table, say
 from outpace.cli.options import (
+    Address,
     Cluster,
+    Cpus,
     Json,
+    On,
     Out,
     Overrides,
     Quiet,
@@ -22,6 +25,7 @@ from outpace.cli.options import (
     Workers,
     goal_data,
     require_out,
+    where,
     with_options,
 )
 from outpace.cli.output import Output
@@ -50,6 +54,9 @@ def compare(
     target_accuracy: TargetAccuracy = None,
     target_loss: TargetLoss = None,
     resume: Resume = False,
+    on: On = None,
+    address: Address = None,
+    cpus: Cpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +87,7 @@ def compare(
     require_out(resume, out, "comparison")
     count = seeds_from(data, str(config))
     variants = variants_from(data, str(variants_of or config), base)
-    output = Output(quiet, as_json)
+    output, away = Output(quiet, as_json), where(on, address, cpus)
     with folder_for(out, config) as folder:
         try:
             with output.of_run(), output.progress_bars() as bar:
@@ -89,6 +96,7 @@ def compare(
                     folder,
                     seeds=count,
                     resume=resume,
+                    on=away,
                     progress=lambda variant: bar(variant.name),
                 )
         except KeyboardInterrupt:

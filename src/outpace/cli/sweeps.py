@@ -10,9 +10,12 @@ import typer
 
 from outpace.cli.base import app, echo, folder_for, print_rows, say
 from outpace.cli.options import (
+    Address,
     Budget,
     Cluster,
+    Cpus,
     Json,
+    On,
     Out,
     Overrides,
     Quiet,
@@ -23,6 +26,7 @@ from outpace.cli.options import (
     TargetLoss,
     Workers,
     require_out,
+    where,
     with_options,
 )
 from outpace.cli.output import Output
@@ -85,6 +89,9 @@ def sweep(
     ] = None,
     out: Out = None,
     resume: Resume = False,
+    on: On = None,
+    address: Address = None,
+    cpus: Cpus = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -106,7 +113,7 @@ def sweep(
     data, base = source_data("sweep", config, context.obj, [*given, *(over or ())])
     data = with_overrides(with_cluster_file(data, cluster), given)
     require_out(resume, out, "study")
-    output = Output(quiet, as_json)
+    output, away = Output(quiet, as_json), where(on, address, cpus)
     if data.get("variants"):
         output.note("the variants of the file are ignored: a sweep makes its own")
     with folder_for(out, config) as folder:
@@ -125,6 +132,7 @@ def sweep(
                     prune=prune,
                     resume=resume,
                     parallel=PARALLEL if parallel is None else parallel,
+                    on=away,
                     on_end=watch.ended,
                     on_begin=watch.begun,
                 )

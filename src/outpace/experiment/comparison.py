@@ -15,9 +15,11 @@ from outpace.experiment.running import simulate
 from outpace.experiment.simulating import check
 from outpace.experiment.sources import TaskLike, as_experiment, source_of
 from outpace.experiment.tracking import prepare
+from outpace.experiment.trials.carrier import KILLED, Carrier
 from outpace.experiment.trials.one import carry_out
 from outpace.experiment.trials.orders import Ended, Order
-from outpace.experiment.trials.pool import KILLED, Pool, needs_all_cores
+from outpace.experiment.trials.pool import Pool, needs_all_cores
+from outpace.experiment.trials.where import On, on_of, runs_on
 from outpace.experiment.variants import alike, check_seeds, seeds_from, variants_from
 from outpace.record import folder as files
 from outpace.report import write_report
@@ -37,6 +39,7 @@ def compare(
     seeds: int | None = None,
     resume: bool = False,
     processes: int | None = None,
+    on: On = None,
     progress: Callable[[Variant], Progress | None] = lambda _: None,
     task: TaskLike | None = None,
     tracker: MakeTracker | None = None,
@@ -56,6 +59,9 @@ def compare(
         resume: keep the runs in `out` that are complete, and run the others.
         processes: most runs at a time; None: one for each core, or one if a variant measures
             the run times of this computer, has the executor `processes` or a given task.
+        on: "ray", or a mapping such as {"kind": "ray", "address": "10.0.0.5:6379"}: the runs are
+            carried out on a Ray cluster, see `outpace.experiment.trials.where.OnRay`; `out` is
+            needed. None: on this machine.
         progress: called with each variant; returns a function that takes the share of its runs
             that is done.
         tracker: a function that is called with a variant's name and a seed before each run, and
@@ -68,8 +74,9 @@ def compare(
 
     Raises:
         ConfigError: before anything is run or written, if a variant cannot be run, `out` is not
-            empty, or the folders in `out` do not belong to the runs that should be resumed.
-        RunError: if the files about all runs cannot be written.
+            empty, the folders in `out` do not belong to the runs that should be resumed, or the
+            cluster cannot carry the runs out.
+        RunError: if the files about all runs cannot be written, or the cluster has no room left.
     """
     if tracker is not None and (isinstance(tracker, list | tuple) or not callable(tracker)):
         raise ConfigError(
@@ -77,6 +84,13 @@ def compare(
             f"and a seed that returns a tracker, not a {type(tracker).__name__}"
         )
     out = None if out is None else Path(out)
+    if on_of(on) is not None and out is None:
+        raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
+    if on_of(on) is not None and tracker is not None:
+        raise ConfigError(
+            "tracker: the objects cannot go to a cluster: name trackers in the configuration, or "
+            "leave `on` out"
+        )
     if isinstance(experiment, Mapping | str | Path):
         source = source_of(experiment, task, changes)
         seeds = seeds_from(source.data, source.name) if seeds is None else seeds
@@ -97,21 +111,30 @@ def compare(
     bars = _Bars(runs, progress)
     if out is None:
         return Comparison(_in_memory(run, bars, tracker) for run in runs)
-    ended = prepared(runs, out) if resume else {}
     if not resume:
-        files.new_folder(out)
-    for run in ended:
-        bars.set(run, 1.0)
-    # Runs that fit a model as they go take longest, so they begin first.
-    todo = sorted((run for run in runs if run not in ended), key=lambda run: not run.fits_a_model)
-    prepare(run.experiment for run in todo)
-    try:
-        for run, failure in _carried_out(todo, processes, bars, tracker):
-            ended[run] = failure
-    finally:  # after Ctrl-C the report is about the runs that ended
-        rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
-        if rows:
-            _write(rows, out)
+        files.require_new(out)
+    with runs_on(on, variants[0].experiment.launcher) as cluster:
+        elsewhere = None
+        if cluster is not None:
+            each = [variant.experiment for variant in variants]
+            elsewhere = cluster.carrier(each, processes=processes, have_folders=True)
+        ended = prepared(runs, out) if resume else {}
+        if not resume:
+            files.new_folder(out)
+        for run in ended:
+            bars.set(run, 1.0)
+        # Runs that fit a model as they go take longest, so they begin first.
+        todo = sorted(
+            (run for run in runs if run not in ended), key=lambda run: not run.fits_a_model
+        )
+        prepare(run.experiment for run in todo)
+        try:
+            for run, failure in _carried_out(todo, processes, bars, tracker, elsewhere):
+                ended[run] = failure
+        finally:  # after Ctrl-C the report is about the runs that ended
+            rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
+            if rows:
+                _write(rows, out)
     for warning in overwritten(rows):
         warn(warning)
     return rows
@@ -160,7 +183,11 @@ def _in_memory(run: Run, bars: _Bars, tracker: MakeTracker | None) -> Row:
 
 
 def _carried_out(
-    runs: Sequence[Run], processes: int | None, bars: _Bars, tracker: MakeTracker | None
+    runs: Sequence[Run],
+    processes: int | None,
+    bars: _Bars,
+    tracker: MakeTracker | None,
+    elsewhere: Carrier | None,
 ) -> Iterator[tuple[Run, str | None]]:
     """Run and yield the runs as they end, each with its error or None."""
     if any(isinstance(run.experiment.task, GivenTask | Script) for run in runs):
@@ -177,8 +204,8 @@ def _carried_out(
             warned.add(text)
             warn(text)
 
-    if most > 1:
-        yield from _side_by_side(runs, most, bars, warning)
+    if most > 1 or elsewhere is not None:
+        yield from _side_by_side(runs, most, bars, warning, elsewhere)
         return
     for run in runs:
         texts: list[str] = []
@@ -196,9 +223,13 @@ def _carried_out(
 
 
 def _side_by_side(
-    runs: Sequence[Run], most: int, bars: _Bars, warning: Callable[[Run, str], None]
+    runs: Sequence[Run],
+    most: int,
+    bars: _Bars,
+    warning: Callable[[Run, str], None],
+    elsewhere: Carrier | None,
 ) -> Iterator[tuple[Run, str | None]]:
-    with Pool(most, progress=bars.set, warning=warning) as pool:
+    with Pool(most, progress=bars.set, warning=warning, elsewhere=elsewhere) as pool:
         for each in runs:
             pool.start(Order(each, each.experiment, each.folder, each.name))
         while events := pool.wait():

@@ -60,10 +60,7 @@ def launch_of(
     try:
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
-        raise ConfigError(
-            f"launcher: Ray cannot be imported ({error}): install it with "
-            "pip install 'outpace[cluster]'"
-        ) from None
+        raise no_ray("launcher", error) from None
     from outpace.real.process.ray.launcher import HostsLauncher
     from outpace.real.process.ray.placing import groups_of
 
@@ -96,6 +93,13 @@ def _said(copies: bool, blind: str, folder: Path) -> str:
         return f"all nodes see {folder}: each process writes its part of a checkpoint there"
     why = f"node {blind} does not see {folder}" if blind else "launcher.storage is copy"
     return f"{why}: checkpoints are copied to this machine, and back when processes go on"
+
+
+def no_ray(key: str, error: ImportError) -> ConfigError:
+    """Return the error for a computer without Ray. key: names in it what asks for Ray."""
+    return ConfigError(
+        f"{key}: Ray cannot be imported ({error}): install it with pip install 'outpace[cluster]'"
+    )
 
 
 def files_of(experiment: Experiment) -> list[str]:

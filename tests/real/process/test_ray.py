@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.cluster import nodes, processes_of, until
 from tests.support.command import refused
 
 import outpace as library
+from outpace.errors import OutpaceWarning
 from outpace.real.process.ray import cluster as ray_cluster
 from outpace.record import folder as files
 from outpace.record.event_log import LOG
@@ -142,6 +144,72 @@ def test_too_few_resources_are_named(cluster, tmp_path, monkeypatch, capsys):
         assert "launcher.wait_s" in message
         assert len(message.splitlines()) == 2  # first that it waits
     assert not Path("out").exists()
+
+
+# A task that kills the actor of its node once, in the middle of a run.
+DEADLY = """
+import os, signal
+from pathlib import Path
+
+import outpace
+import torch
+
+MARK = Path(__file__).with_name("killed")
+calls = 0
+
+
+def parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def loss(output, target):
+    global calls
+    calls += 1
+    if calls == 100 and not MARK.exists():
+        MARK.touch()
+        os.kill(parent(os.getppid()), signal.SIGKILL)
+    return torch.nn.functional.mse_loss(output, target)
+
+
+def make():
+    x = torch.linspace(-1, 1, 64)[:, None]
+    return outpace.Task(model=torch.nn.Linear(1, 1), loss=loss, train=(x, x), test=(x, x))
+"""
+
+
+def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_node_is_lost(
+    cluster, tmp_path, capfd
+):
+    (tmp_path / "task.py").write_text(DEADLY)
+    config = {
+        "task": {"kind": "python", "target": f"{tmp_path}/task.py:make"},
+        "workers": 2,
+        "compute": {"kind": "exponential", "mean_s": 0.1},
+        "batch_size": 8,
+        "evaluate": {"every_updates": 20},
+        "stop": {"iterations": 100},
+        "variants": [{"name": kind, "sync": {"kind": kind}} for kind in ("bsp", "asp")],
+    }
+    folders = set(Path(tempfile.gettempdir()).glob("outpace-runs-*"))
+    on = {"kind": "ray", "address": cluster.address, "wait_s": 300}
+    out = tmp_path / "out"
+    with pytest.warns(OutpaceWarning, match=r"^node .* was lost: .* again elsewhere$") as warned:
+        rows = library.compare(config, out, on=on, processes=1)
+    assert sum("was lost" in str(each.message) for each in warned) == 1
+    assert (tmp_path / "killed").exists()
+    local = library.compare(config)
+    assert [row.error for row in rows] == [None, None]
+    for digest in ("parameters_digest", "trace_digest"):
+        assert [row.summary[digest] for row in rows] == [row.summary[digest] for row in local]
+    for row in rows:
+        assert (row.folder / files.REPORT).is_file()
+        assert files.read_table(row.folder / files.TRACE).num_rows > 0
+        assert files.read_summary(row.folder) == row.summary
+    assert not any(path.name.endswith(".part") for path in out.rglob("*"))
+    assert capfd.readouterr().out == ""
+    names = processes_of(cluster.folder).values
+    until(lambda: not any(name.startswith("run-") for name in names()))
+    until(lambda: set(Path(tempfile.gettempdir()).glob("outpace-runs-*")) <= folders)
 
 
 # Last: the cluster has a node fewer afterwards.

@@ -56,6 +56,44 @@ def test_without_ray_the_extra_is_named(folder, monkeypatch, capsys):
     assert not Path("out").exists()
 
 
+SPREAD = {
+    "compare": [],
+    "sweep": ["--over", "sync.staleness=1,2", "--trials", "2"],
+    "advise": ["--target-loss", "0.1"],
+}
+
+
+@pytest.mark.parametrize("command", SPREAD)
+def test_commands_that_spread_runs_name_what_is_lacking_before_anything_is_written(
+    folder, monkeypatch, capsys, command
+):
+    config = CONFIG | {
+        "task": {"kind": "quadratic", "eigenvalues": [1.0]},
+        "sync": {"kind": "ssp", "staleness": 1},
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        **({"variants": [{"name": "one"}]} if command == "compare" else {}),
+    }
+    Path("config.yaml").write_text(json.dumps(config))
+    before = sorted(folder.rglob("*"))
+    given = ["config.yaml", *SPREAD[command], "--out", "out"]
+    for options, words in (
+        (["--on", "rya"], "on: unknown kind 'rya'. Did you mean 'ray'?"),
+        (["--on", "ray", "--cpus", "0"], "on: cpus must be more than 0"),
+        (["--address", "ray://127.0.0.1:10001"], "on.address: ray://127.0.0.1:10001 is the"),
+        (["--address", "127.0.0.1"], "on.address: 127.0.0.1: must be HOST:PORT, auto or local"),
+    ):
+        message = refused(capsys, command, *given, *options)
+        assert words in message
+        assert len(message.splitlines()) == 1
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("slots", "cluster", "connecting"):
+        monkeypatch.delitem(sys.modules, f"outpace.real.process.ray.{name}", raising=False)
+    message = refused(capsys, command, *given, "--on", "ray")
+    assert "on: Ray cannot be imported" in message
+    assert "pip install 'outpace[cluster]'" in message
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_an_address_without_a_cluster_is_named(folder, capsys):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -29,6 +29,7 @@ from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import Source, TaskLike, source_of
 from outpace.experiment.trials import Pool
+from outpace.experiment.trials.where import On, runs_on
 from outpace.record import folder as files
 from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
@@ -95,6 +96,7 @@ def advise(
     only: Sequence[str] | None = None,
     verify: bool = False,
     processes: int | None = None,
+    on: On = None,
     say: Callable[[str], None] = lambda _: None,
     show: Callable[[State], None] = lambda _: None,
     task: TaskLike | None = None,
@@ -119,6 +121,7 @@ def advise(
         only: kinds of strategies to choose from, beside BSP and all-reduce; None: all.
         verify: also run the best three on real processes, for a minute each.
         processes: most runs at a time; None: one for each core.
+        on: where the runs in virtual time are carried out, as for `compare`; `out` is not needed.
         say: called with provisional answers.
         show: called with how far the study has come.
         task, changes: as for `simulate`.
@@ -140,6 +143,7 @@ def advise(
         only=only,
         verify=verify,
         processes=processes,
+        on=on,
         say=say,
         show=show,
     )
@@ -157,6 +161,7 @@ def advised(
     only: Sequence[str] | None,
     verify: bool,
     processes: int | None,
+    on: On,
     say: Callable[[str], None],
     show: Callable[[State], None] = lambda _: None,
 ) -> Advice:
@@ -170,31 +175,36 @@ def advised(
     asked = _asked(source, goal, seeds, [lr_argument, only])
     if folder is not None:
         _require_folder(folder, asked)
-    if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
-        show(State("recording", 0, 1, None))
-        source = recorded_cluster(source, folder, say)
-    problem = problem_of(source, goal, lr_argument, only)
-    trace = None if folder is None else folder / _BSP
-    interrupted = False
-    with Pool(processes, warning=lambda _, text: warn(text)) as pool:
-        study = Study(
-            problem,
-            pool,
-            seeds=seeds,
-            budget_s=budget_s,
-            folder=_free(trace),
-            say=say,
-            show=show,
-        )
-        try:
-            found = study.run()
-            error = prediction_error(study.problem, found, pool)
-        except KeyboardInterrupt:
-            if study.found is None or study.found.search.best_curve is None:
-                raise
-            found, interrupted = study.found, True
-            reason = reason_without(study.problem, found) or "the study was interrupted"
-            error = PredictionError(reason=reason)
+    with runs_on(on, source.data.get("launcher")) as away:
+        if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
+            show(State("recording", 0, 1, None))
+            source = recorded_cluster(source, folder, say)
+        problem = problem_of(source, goal, lr_argument, only)
+        trace = None if folder is None else folder / _BSP
+        interrupted = False
+        elsewhere = None
+        if away is not None:
+            first = problem.source.experiment()
+            elsewhere = away.carrier([first], processes=processes, have_folders=False)
+        with Pool(processes, warning=lambda _, text: warn(text), elsewhere=elsewhere) as pool:
+            study = Study(
+                problem,
+                pool,
+                seeds=seeds,
+                budget_s=budget_s,
+                folder=_free(trace),
+                say=say,
+                show=show,
+            )
+            try:
+                found = study.run()
+                error = prediction_error(study.problem, found, pool)
+            except KeyboardInterrupt:
+                if study.found is None or study.found.search.best_curve is None:
+                    raise
+                found, interrupted = study.found, True
+                reason = reason_without(study.problem, found) or "the study was interrupted"
+                error = PredictionError(reason=reason)
     problem = study.problem
     data = _data(problem, found, error, folder, asked)
     if interrupted:

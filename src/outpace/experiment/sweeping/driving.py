@@ -27,6 +27,7 @@ from outpace.experiment.sweeping.pruning import Pruning
 from outpace.experiment.sweeping.space import in_words
 from outpace.experiment.sweeping.study import Study
 from outpace.experiment.trials import Ended, Order, Point, Pool
+from outpace.experiment.trials.carrier import Carrier
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -74,7 +75,7 @@ class Drive:
         parallel: most candidates that have begun and are not told.
         learns: True if what the study proposes depends on what it was told.
         prune: False to end no candidate because others were better at the same virtual time.
-        processes: see `Pool`.
+        processes, elsewhere: see `Pool`.
         on_end: called with each candidate that has ended, in the order of their numbers.
         on_warning: called with a warning about a run.
     """
@@ -92,6 +93,7 @@ class Drive:
         learns: bool,
         prune: bool,
         processes: int | None,
+        elsewhere: Carrier | None,
         on_end: Callable[[Candidate], None],
         on_warning: Callable[[str], None],
     ) -> None:
@@ -101,7 +103,7 @@ class Drive:
         self._pruning = Pruning(maximized=objective.maximized) if prune else None
         self._deadline_s = math.inf
         self._on_end = on_end
-        self._pool = Pool(processes, warning=lambda _, text: on_warning(text))
+        self._pool = Pool(processes, warning=lambda _, text: on_warning(text), elsewhere=elsewhere)
         self._under_way: list[_UnderWay] = []  # in the order of their numbers
         self._running: dict[int, _UnderWay] = {}  # by number, also told ones until their runs end
         self._places = parallel  # candidates under way, with the one that is asked for next

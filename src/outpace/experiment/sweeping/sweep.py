@@ -24,6 +24,7 @@ from outpace.experiment.sweeping.objective import Objective, objective_of
 from outpace.experiment.sweeping.outputs import write_outputs
 from outpace.experiment.sweeping.space import Dimension, applied, combinations, dimensions_of
 from outpace.experiment.sweeping.study import Study, quiet
+from outpace.experiment.trials.where import On, on_of, runs_on
 from outpace.record import folder as files
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.support.notices import warn
@@ -50,6 +51,7 @@ def sweep(
     resume: bool = False,
     parallel: int = PARALLEL,
     processes: int | None = None,
+    on: On = None,
     on_end: Callable[[Candidate], None] = lambda _: None,
     task: TaskLike | None = None,
     **changes: Any,
@@ -82,6 +84,7 @@ def sweep(
             results of those under way, so what is found depends on this number, but not on
             `processes`. A script's candidates go on one after the other.
         processes: most runs at a time; None: one for each core.
+        on: where the runs are carried out, as for `compare`; `out` is not needed.
         on_end: called with each candidate that has ended.
         task, changes: as for `simulate`.
 
@@ -103,6 +106,7 @@ def sweep(
         resume=resume,
         parallel=parallel,
         processes=processes,
+        on=on,
         on_end=on_end,
     )
 
@@ -120,6 +124,7 @@ def sweep_source(
     resume: bool,
     parallel: int = PARALLEL,
     processes: int | None = None,
+    on: On = None,
     on_end: Callable[[Candidate], None] = lambda _: None,
     on_begin: Callable[[str, int | None], None] = lambda _, __: None,
 ) -> Sweep:
@@ -152,7 +157,8 @@ def sweep_source(
     if grid:
         most = count
     if isinstance(reference.task, Script | GivenTask):
-        processes = parallel = 1
+        parallel = 1
+        processes = 1 if on_of(on) is None else processes  # on a cluster, a run for each seed
     method = _method(count if grid else None, objective, prune, parallel)
     if not _has_interval(data, space):
         method += interval_words(reference)
@@ -163,18 +169,18 @@ def sweep_source(
         "seeds": seeds,
         "pruning": prune,
     }
-    if out is not None and not resume:
-        if (out / files.JOURNAL).is_file():
-            raise ConfigError(
-                f"{out} is not an empty folder, it has a sweep already: add --resume to go on with "
-                "it, or choose another --out"
-            )
-        files.new_folder(out)
     run_seeds = tuple(reference.seed + later for later in range(seeds))
     started_s = time.monotonic()
     interrupted = True
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet())
+        if out is not None and not resume:
+            _require_new(out)
+        elsewhere = None
+        if cluster := stack.enter_context(runs_on(on, reference.launcher)):
+            elsewhere = cluster.carrier([reference], processes=processes, have_folders=False)
+        if out is not None and not resume:
+            files.new_folder(out)
         if out is not None:
             stack.enter_context(own(out / files.JOURNAL, resume=resume))
         study = Study(
@@ -204,6 +210,7 @@ def sweep_source(
             learns=not grid,
             prune=prune and objective.quantity is not None,
             processes=processes,
+            elsewhere=elsewhere,
             on_end=ended,
             on_warning=_Once(warn),
         )
@@ -231,6 +238,16 @@ def sweep_source(
             if out is not None:
                 write_outputs(found, out)
     return found
+
+
+def _require_new(out: Path) -> None:
+    """Raise ConfigError unless the folder is new or empty."""
+    if (out / files.JOURNAL).is_file():
+        raise ConfigError(
+            f"{out} is not an empty folder, it has a sweep already: add --resume to go on with "
+            "it, or choose another --out"
+        )
+    files.require_new(out)
 
 
 class _Once:

@@ -1,15 +1,14 @@
-"""Runs in virtual time side by side, each in a process that is used for the next run again."""
+"""Runs in virtual time side by side, on the cores of this machine or on a cluster."""
 
 from __future__ import annotations
 
-import contextlib
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -17,43 +16,63 @@ from outpace.cluster.observed import Measured
 from outpace.config.executors import Processes
 from outpace.config.experiment import Experiment
 from outpace.experiment.tracking import Tracking
+from outpace.experiment.trials.carrier import KILLED, Carrier, Lost
+from outpace.experiment.trials.here import ProcessesHere
 from outpace.experiment.trials.one import End, carry_out
 from outpace.experiment.trials.orders import Ended, Order, Point
-from outpace.experiment.trials.process import Begin, Evaluated, Said, Stop, serve
+from outpace.experiment.trials.process import Evaluated, Said
 from outpace.simulation.executors.processes import cores
-from outpace.support.processes import forking
 from outpace.tasks import GivenTask, Script
 
-KILLED: Final = "the process of the run "  # begin of the error if a process is killed
-_GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
 _RUNS_EACH: Final = 200  # after 1,600 runs of a small network a heap had gaps of 2 GB
+_MOST_LOSSES: Final = 3  # of a run that begins again when its node is lost
 
 Event: TypeAlias = Point | Ended
 
 
 def needs_all_cores(experiment: Experiment) -> bool:
-    """True if a run is carried out while no other is.
+    """True if a run is carried out while no other is, or on a cluster, on a node of its own.
 
     Its gradients are computed, or its run times measured, on all cores.
     """
-    return isinstance(experiment.task, Script | GivenTask) or (
-        isinstance(experiment.compute, Measured | None)
-        or isinstance(experiment.executor, Processes)
+    return isinstance(experiment.task, Script) or (
+        stays_here(experiment) or isinstance(experiment.executor, Processes)
     )
 
 
-@dataclass(eq=False, slots=True)
-class _Process:
-    """A process, and the run that it carries out at the moment.
+def stays_here(experiment: Experiment) -> bool:
+    """True if a run is carried out on this machine, also if there is a cluster.
 
-    runs: how many it has begun. keeps_times: True if it has measured run times, for later runs.
+    Its task was given from Python, or its run times are measured: all runs of a comparison use
+    those of one machine.
+    """
+    return isinstance(experiment.task, GivenTask) or isinstance(experiment.compute, Measured | None)
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """A run that is queued or under way.
+
+    Attributes:
+        number: names it in the reports of its carrier; other than that of any other run.
+        said: texts of its warnings.
+        share: of it that is done.
+        stopped: why it was told to stop; None: it was not.
+        losses: how often it was lost with its node.
+        repeated: points and warnings that came since it began for the last time, of those that
+            are known from before.
     """
 
-    process: ForkServerProcess
-    order: Order | None = None
+    number: int
+    order: Order
+    all_cores: bool
+    stays_here: bool
     points: list[Point] = field(default_factory=list)
-    runs: int = 0
-    keeps_times: bool = False
+    said: list[str] = field(default_factory=list)
+    share: float = 0.0
+    stopped: str | None = None
+    losses: int = 0
+    repeated: list[int] = field(default_factory=lambda: [0, 0])
 
 
 class Pool:
@@ -72,12 +91,17 @@ class Pool:
     is alone. A task that was given from Python cannot go to another process. Its run goes on in
     this one during `wait`: its points come together with its end, and it cannot be stopped.
 
+    On a cluster, a run that is lost with its node begins again, at most three times. It repeats
+    bitwise, and each of its points and warnings is reported once.
+
     Args:
-        processes: most runs at a time; None: one for each core.
+        processes: most runs at a time; None: one for each core, here or on the cluster.
         runs_each: after so many runs another process takes the place of one, so that its memory
             does not grow. One that has measured run times stays, because later runs use them.
         progress: called during `wait` with a key and the share of its run that is done.
         warning: called during `wait` with a key and a warning about its run.
+        elsewhere: carries out the runs that need not stay on this machine; it is closed with the
+            pool. None: all stay here.
     """
 
     def __init__(
@@ -87,12 +111,16 @@ class Pool:
         runs_each: int = _RUNS_EACH,
         progress: Callable[[Any, float], None] = lambda _, __: None,
         warning: Callable[[Any, str], None] = lambda _, __: None,
+        elsewhere: Carrier | None = None,
     ) -> None:
-        self._most = cores() if processes is None else processes
-        self._runs_each = runs_each
+        here = ProcessesHere(cores() if processes is None else processes, runs_each)
+        self._here: Carrier = here
+        self._elsewhere: Carrier = here if elsewhere is None else elsewhere
+        self._carriers = [self._here] if elsewhere is None else [self._here, elsewhere]
         self._progress, self._warning = progress, warning
-        self._waiting: deque[Order] = deque()
-        self._processes: dict[Connection, _Process] = {}
+        self._waiting: deque[_Run] = deque()
+        self._running: dict[int, _Run] = {}  # by number
+        self._count = 0  # of runs so far
         self._events: list[Event] = []  # to be returned by the next `wait`
 
     def __enter__(self) -> Self:
@@ -108,30 +136,37 @@ class Pool:
 
     @property
     def room(self) -> int:
-        """How many more runs would begin at once if they were started now."""
-        return max(0, self._most - len(self._busy()) - len(self._waiting))
+        """How many more runs would begin at once if they were started now.
+
+        On a cluster it is so if nothing else uses it.
+        """
+        return max(0, self._elsewhere.most - len(self._running) - len(self._waiting))
 
     def start(self, order: Order) -> None:
         """Queue a run. Raises ValueError if a run with this key is under way or queued."""
-        if any(order.key == other.key for other in (*self._waiting, *self._orders())):
+        if any(order.key == run.order.key for run in self._runs()):
             raise ValueError(f"a run with the key {order.key!r} has not ended yet")
-        self._waiting.append(order)
+        experiment = order.experiment
+        self._count += 1
+        self._waiting.append(
+            _Run(self._count, order, needs_all_cores(experiment), stays_here(experiment))
+        )
 
     def stop(self, key: Hashable, reason: str) -> None:
         """End a run at its next evaluation or sooner; it comes back as `Ended` and `stopped`.
 
         Nothing happens if the run has ended already.
         """
-        for order in self._waiting:
-            if order.key == key:
-                self._waiting.remove(order)
-                summary = {"status": "partial", "error": reason}
-                self._events.append(Ended(key, "stopped", reason, summary, (), 0.0))
-                return
-        for pipe, process in self._processes.items():
-            if process.order is not None and process.order.key == key:
-                with contextlib.suppress(OSError):  # it was killed, which `wait` notices
-                    pipe.send(Stop(reason))
+        run = next((each for each in self._runs() if each.order.key == key), None)
+        if run is None:
+            return
+        run.stopped = reason
+        if run.number in self._running:
+            self._carrier_of(run).stop(run.number, reason)
+        else:
+            self._waiting.remove(run)
+            summary = {"status": "partial", "error": reason}
+            self._events.append(Ended(key, "stopped", reason, summary, tuple(run.points), 0.0))
 
     def wait(self, timeout_s: float | None = None) -> list[Event]:
         """Return what has happened, at least one event unless the time is over.
@@ -139,18 +174,24 @@ class Pool:
         Returns:
             Points and ends in their order for each run; an empty list if the time is over, or
             no run is under way or queued.
+
+        Raises:
+            RunError: the cluster has no room for any run.
         """
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            self._begin()
-            if self._events or not self._busy():
+            again_s = self._begin()
+            if self._events or not (self._running or self._waiting):
                 break
-            left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
-            ready = wait(self._busy(), left_s)
-            for pipe in ready:
-                assert isinstance(pipe, Connection)
-                self._take(pipe)
-            if not ready:
+            left_s = min(again_s, max(0.0, deadline_s - time.monotonic()))
+            ready = wait(
+                [each for carrier in self._carriers for each in carrier.waited_for],
+                None if left_s == math.inf else left_s,
+            )
+            for carrier in self._carriers:
+                for number, said in carrier.take(ready):
+                    self._take(self._running[number], said)
+            if not ready and time.monotonic() >= deadline_s:
                 break
         events, self._events = self._events, []
         return events
@@ -158,47 +199,56 @@ class Pool:
     def close(self) -> None:
         """Interrupt all runs, wait until their folders are complete, and end all processes."""
         self._waiting.clear()
-        deadline_s = time.monotonic() + _GRACE_S
-        try:
-            for pipe, each in self._processes.items():
-                each.process.terminate()
-                pipe.close()
-            for each in self._processes.values():
-                each.process.join(max(0.0, deadline_s - time.monotonic()))
-        finally:  # a second Ctrl-C does not wait
-            for pipe, each in self._processes.items():
-                each.process.kill()
-                pipe.close()
-                each.process.join()
-                each.process.close()
-            self._processes.clear()
+        with ExitStack() as closing:  # closes the second one, too, if the first is interrupted
+            closing.callback(self._running.clear)
+            for carrier in self._carriers:
+                closing.callback(carrier.close)
 
-    def _busy(self) -> list[Connection]:
-        return [pipe for pipe, each in self._processes.items() if each.order is not None]
+    def _runs(self) -> Iterator[_Run]:
+        yield from self._waiting
+        yield from self._running.values()
 
-    def _orders(self) -> list[Order]:
-        return [each.order for each in self._processes.values() if each.order is not None]
+    def _carrier_of(self, run: _Run) -> Carrier:
+        return self._here if run.stays_here else self._elsewhere
 
-    def _begin(self) -> None:
-        """Begin the queued runs for which there is room."""
-        while self._waiting and len(self._busy()) < self._most:
-            alone = needs_all_cores(self._waiting[0].experiment)
-            if self._orders() and (
-                alone or any(needs_all_cores(order.experiment) for order in self._orders())
-            ):
-                return
-            order = self._waiting.popleft()
-            if isinstance(order.experiment.task, GivenTask):
-                self._carry_out_here(order)
-                return
-            pipe, process = self._idle()
-            process.order, process.points, process.runs = order, [], process.runs + 1
-            process.keeps_times |= alone
-            with contextlib.suppress(OSError):  # it was killed, which `wait` notices
-                pipe.send(Begin(replace(order, key=None), alone))
+    def _is_alone(self, run: _Run) -> bool:
+        """True if no other run goes on together with this one."""
+        return run.all_cores and self._carrier_of(run) is self._here
 
-    def _carry_out_here(self, order: Order) -> None:
-        points: list[Point] = []
+    def _begin(self) -> float:
+        """Begin the queued runs for which there is room.
+
+        Returns:
+            Seconds after which to try again, if nothing happens until then.
+        """
+        again_s = self._expect()
+        while self._waiting:
+            run = self._waiting[0]
+            carrier = self._carrier_of(run)
+            others = self._running.values()
+            if others and (self._is_alone(run) or any(map(self._is_alone, others))):
+                break
+            if isinstance(run.order.experiment.task, GivenTask):
+                self._waiting.popleft()
+                self._carry_out_here(run)
+                break
+            if not carrier.has_room(run.all_cores):
+                break
+            self._waiting.popleft()
+            self._running[run.number] = run
+            run.repeated = [0, 0]
+            carrier.begin(run.number, run.order, run.all_cores)
+            if run.stopped is not None:
+                carrier.stop(run.number, run.stopped)
+            again_s = self._expect()
+        return again_s
+
+    def _expect(self) -> float:
+        waiting = [run.all_cores for run in self._waiting if not run.stays_here]
+        return self._elsewhere.expect(waiting)
+
+    def _carry_out_here(self, run: _Run) -> None:
+        order, points = run.order, run.points
         texts: list[str] = []
         end = carry_out(
             order.experiment,
@@ -213,51 +263,41 @@ class Pool:
         self._events += points
         self._end(order, end, points)
 
-    def _idle(self) -> tuple[Connection, _Process]:
-        """Return the first process without a run; measured run times are kept in it."""
-        for pipe, process in list(self._processes.items()):
-            if process.order is None:
-                is_used_up = process.runs >= self._runs_each and not process.keeps_times
-                if process.process.is_alive() and not is_used_up:
-                    return pipe, process
-                self._remove(pipe)
-        ours, theirs = Pipe()
-        with theirs:
-            started = forking.start(f"run-{len(self._processes)}", serve, theirs)
-        process = self._processes[ours] = _Process(started)
-        return ours, process
-
-    def _take(self, pipe: Connection) -> None:
-        """Take a message of a process that carries out a run."""
-        process = self._processes[pipe]
-        order = process.order
-        assert order is not None
-        try:
-            said: Said = pipe.recv()
-        except (EOFError, OSError):
-            process.process.join()
-            error = f"{KILLED}{forking.how_it_ended(process.process)}"
-            said = End("failed", error, {"status": "failed", "error": error})
-            self._remove(pipe)
+    def _take(self, run: _Run, said: Said | Lost) -> None:
+        """Take a message about a run that is under way."""
+        key = run.order.key
         match said:
             case float():
-                self._progress(order.key, said)
+                if said > run.share:
+                    run.share = said
+                    self._progress(key, said)
             case str():
-                self._warning(order.key, said)
+                run.repeated[1] += 1
+                if run.repeated[1] > len(run.said):
+                    run.said.append(said)
+                    self._warning(key, said)
             case Evaluated():
-                point = Point(order.key, **said.values)
-                process.points.append(point)
-                self._events.append(point)
+                run.repeated[0] += 1
+                if run.repeated[0] > len(run.points):
+                    point = Point(key, **said.values)
+                    run.points.append(point)
+                    self._events.append(point)
+            case Lost():
+                self._lose(run, said.how)
             case End():
-                process.order = None
-                self._end(order, said, process.points)
+                del self._running[run.number]
+                self._end(run.order, said, run.points)
 
-    def _remove(self, pipe: Connection) -> None:
-        """Forget a process that has ended, or ends when its pipe is closed."""
-        process = self._processes.pop(pipe).process
-        pipe.close()
-        process.join()
-        process.close()
+    def _lose(self, run: _Run, how: str) -> None:
+        """Let a run begin again before all others, unless it was lost too often."""
+        del self._running[run.number]
+        run.losses += 1
+        if run.losses <= _MOST_LOSSES:
+            self._waiting.appendleft(run)
+            return
+        error = f"{KILLED}{how}, and {_MOST_LOSSES} times before"
+        end = End("failed", error, {"status": "failed", "error": error})
+        self._end(run.order, end, run.points)
 
     def _end(self, order: Order, end: End, points: Sequence[Point]) -> None:
         self._events.append(

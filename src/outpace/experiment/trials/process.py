@@ -1,12 +1,14 @@
-"""A process of a pool: it carries out one run after the other."""
+"""A process of a pool: it carries out one run after the other, here or on a node of a cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import signal
+import tempfile
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeAlias
 
@@ -44,16 +46,27 @@ class Evaluated:
     values: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The run has written its files to this folder of the node, from which they are fetched."""
+
+    folder: str
+
+
 Said: TypeAlias = float | str | Evaluated | End  # a number: the share done; a text: a warning
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, base: str | None = None) -> None:
     """Carry out the runs that come through the pipe, until it is closed.
 
-    SIGTERM interrupts the run that is under way, which then completes its folder, and ends the
-    process.
+    SIGTERM interrupts the run that is under way, which then completes its folder. If the pipe is
+    closed, or no run is under way, it ends the process.
+
+    Args:
+        base: a folder of this node in which the runs write their folders; it is said by `Written`,
+            before the `End`. None: they write to the folders of their orders.
     """
-    process = _Process(pipe)
+    process = _Process(pipe, base)
     signal.signal(signal.SIGTERM, process.terminate)
     with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
@@ -63,8 +76,8 @@ def serve(pipe: Connection) -> None:
 
 
 class _Process:
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: Connection, base: str | None) -> None:
+        self._pipe, self._base = pipe, base
         self._sent = 0.0  # the share done
         self._under_way = False
 
@@ -73,9 +86,13 @@ class _Process:
         multiprocessing.current_process().daemon = not begin.may_fork
         self._sent = 0.0
         self._under_way = True
+        folder = begin.order.folder
+        if self._base is not None and folder is not None:
+            # Of the same name: some trackers call the run by it.
+            folder = Path(tempfile.mkdtemp(dir=self._base)) / folder.name
         end = carry_out(
             begin.order.experiment,
-            begin.order.folder,
+            folder,
             Tracking(begin.order.name),
             progress=self._progress,
             evaluated=self._evaluated,
@@ -83,6 +100,8 @@ class _Process:
             other_warnings=True,
         )
         self._under_way = False
+        if self._base is not None and folder is not None and folder.is_dir():
+            self._send(Written(str(folder)))
         self._send(end)
 
     def terminate(self, _: int, __: FrameType | None) -> None:
@@ -105,6 +124,6 @@ class _Process:
             if self._pipe.poll() and isinstance(told := self._pipe.recv(), Stop):
                 raise Stopped(told.reason)
 
-    def _send(self, said: Said) -> None:
+    def _send(self, said: Said | Written) -> None:
         with contextlib.suppress(OSError):  # the pool is being closed and no longer reads
             self._pipe.send(said)

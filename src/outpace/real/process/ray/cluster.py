@@ -1,4 +1,4 @@
-"""A Ray cluster, and the hosts of a run on it. The only file that imports Ray.
+"""A Ray cluster, and the hosts of a run on it.
 
 Each role of a run has a bundle of a placement group and an actor in it, which is its `Host`. Groups
 and actors belong to the job of this process: Ray removes them when this process ends, however it
@@ -8,15 +8,9 @@ ends. An actor whose node is lost is made again in its bundle, for which Ray fin
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import shutil
-import signal
-import socket
 import tempfile
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,7 +18,6 @@ from typing import Any, Final
 
 import ray
 import ray.util
-from ray._private import ray_constants, services, worker
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayError
 from ray.util.placement_group import (
     PlacementGroup,
@@ -36,18 +29,15 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
-from outpace.real.net.addresses import LOOPBACK, is_loopback
+from outpace.real.process.ray.connecting import connected, last_line, node_names
 from outpace.real.process.ray.host import Event, Host, Survey, survey_here
 from outpace.real.process.ray.launcher import RemoteHost
 from outpace.real.process.ray.placing import Group, lacking
 
 _EVENTS: Final = "events"  # a thread of its own in each actor, which waits for events
 _EVENTS_S: Final = 10.0
-_REACH_S: Final = 5.0
 _SAY_AFTER_S: Final = 3.0
-_STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here: not used
 _NODE_DIED: Final = "its node has died"  # in the words of Ray
-_AUTH_MODE: Final = "RAY_AUTH_MODE"
 _NOTHING_MISSING: Final = ""
 
 
@@ -102,7 +92,7 @@ class RayHost:
     def why_lost(self, error: BaseException) -> str:
         where = f" on node {self.node}" if self.node else ""
         if not isinstance(error, ActorDiedError):
-            return f"was lost with its host{where} ({_line(error)})"
+            return f"was lost with its host{where} ({last_line(error)})"
         whose = "node" if _NODE_DIED in str(error) else "actor"
         return f"was lost with its {whose}{where}"
 
@@ -139,7 +129,7 @@ class RayCluster:
         self._nodes: dict[str, str] = {}
         self._closing = contextlib.ExitStack()
         try:
-            self._closing.enter_context(_connected(settings, self._cpus))
+            self._closing.enter_context(connected(settings.address, self._cpus, "launcher.address"))
             self.address: str = ray.util.get_node_ip_address()
             self._namespace = f"outpace-{ray.get_runtime_context().get_job_id()}-{id(self):x}"
             self._reserve()
@@ -254,7 +244,7 @@ class RayCluster:
         """It is known on which node a host is. In another thread."""
         if node.exception() is None:
             with contextlib.suppress(RayError, RuntimeError):  # this process has disconnected
-                host.node = _names().get(node.result(), node.result())
+                host.node = node_names().get(node.result(), node.result())
                 self._nodes[host.name] = host.node
 
     def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
@@ -278,7 +268,7 @@ class RayCluster:
             ready, _ = ray.wait(
                 references, num_returns=len(references), timeout=self._settings.wait_s
             )
-            names, blind = _names(), ""
+            names, blind = node_names(), ""
             for name, (found, node) in asked.items():
                 if found not in ready or node not in ready:
                     raise ConfigError(
@@ -291,7 +281,7 @@ class RayCluster:
                     survey, node_id = ray.get([found, node], timeout=left)
                 except (RayError, GetTimeoutError) as error:
                     raise ConfigError(
-                        f"launcher: the actor of {name} could not be started: {_line(error)}"
+                        f"launcher: the actor of {name} could not be started: {last_line(error)}"
                     ) from None
                 self.host(name).node = self._nodes[name] = names.get(node_id, node_id)
                 problem = problem_of(survey, survey_here(), str(token))
@@ -342,154 +332,3 @@ def _token(folder: Path | None) -> Iterator[Path | None]:
 def _remove(group: PlacementGroup) -> None:
     with contextlib.suppress(RayError):
         remove_placement_group(group)
-
-
-def _names() -> dict[str, str]:
-    """Return the names of all nodes by their ids: different ones, as readable as possible."""
-    found = {}
-    for node in ray.nodes():
-        own, address = node["NodeName"], node["NodeManagerAddress"]
-        found[node["NodeID"]] = node["NodeManagerHostname"] if own == address else own
-    names = list(found.values())
-    return {
-        each: name if names.count(name) == 1 else f"{name}-{each[:6]}"
-        for each, name in found.items()
-    }
-
-
-def _line(error: BaseException) -> str:
-    """Return the last line of an error, which has the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
-# -- connections -------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _connected(settings: Settings, needed: float) -> Iterator[None]:
-    """Connect to the cluster of the settings for this block. Raises ConfigError.
-
-    needed: processors, if a cluster is started.
-    """
-    if ray.is_initialized():  # by the user's program, which ends it
-        yield
-        return
-    address = settings.address or os.environ.get("RAY_ADDRESS") or ""
-    if "://" in address:
-        raise ConfigError(
-            f"launcher.address: {address} is the address of a Ray client, and a run is started on "
-            "a machine of the cluster: give HOST:PORT, or use `ray job submit`"
-        )
-    with contextlib.ExitStack() as closing:
-        closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
-        if address == "local":
-            _start(needed, closing)
-        elif address in ("", "auto"):
-            try:
-                _init(address="auto")
-            except ConnectionError:
-                if address == "auto":
-                    raise ConfigError(
-                        "launcher.address: auto: no Ray cluster runs on this machine: start one "
-                        "with `ray start --head`, or give HOST:PORT"
-                    ) from None
-                _start(needed, closing)
-        else:
-            _reach(address)
-        closing.callback(ray.shutdown)
-        closing.enter_context(_silent())
-        yield
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keep Ray from printing what its nodes report: standard output is the run's.
-
-    What concerns the run is in the errors of its actors.
-    """
-    before = worker.print_to_stdstream
-    worker.print_to_stdstream = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        worker.print_to_stdstream = before
-
-
-def _start(cpus: float, closing: contextlib.ExitStack) -> None:
-    """Start a cluster on this machine, for this process alone."""
-    folder = tempfile.mkdtemp(prefix="outpace-ray-")
-    closing.callback(shutil.rmtree, folder, ignore_errors=True)
-    with _on_loopback():
-        _init(
-            address="local",
-            num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
-            include_dashboard=False,
-            object_store_memory=_STORE_BYTES,
-            _temp_dir=folder,
-            _node_ip_address=LOOPBACK,
-        )
-
-
-def _reach(address: str) -> None:
-    """Connect to the cluster at HOST:PORT. Raises ConfigError."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ConfigError(f"launcher.address: {address}: must be HOST:PORT, auto or local")
-    # Ray takes the loopback address for another one of this machine; its cluster may be there.
-    mine = host == "localhost" or is_loopback(host)
-    other = services.get_node_ip_address() if mine else host
-    own = mine and not _answers(other, int(port))
-    if not _answers(host if own else other, int(port)):
-        raise ConfigError(
-            f"launcher.address: no Ray cluster answers at {address} within {_REACH_S:g} s: look at "
-            "it with `ray status`, and give the address that `ray start --head` has printed"
-        )
-    try:
-        with _on_loopback() if own else contextlib.nullcontext():
-            _init(address=address)
-    except (ConnectionError, RuntimeError, RayError) as error:
-        raise ConfigError(
-            f"launcher.address: the cluster at {address} cannot be used: {_line(error)}"
-        ) from None
-
-
-def _answers(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError, OverflowError):
-        socket.create_connection((host, port), _REACH_S).close()
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Have Ray use the loopback address as it is, which it does by itself except on Linux."""
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-def _init(**options: Any) -> None:
-    """Call ray.init, which then prints nothing, and leaves the handler of SIGTERM as it was."""
-    is_main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM) if is_main else None
-    logger = logging.getLogger("ray")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # else it says that a new cluster has a token
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ray.init(log_to_driver=False, configure_logging=False, **options)
-        finally:
-            logger.setLevel(level)
-            if handler is not None:
-                signal.signal(signal.SIGTERM, handler)
-
-
-def _without_mode(before: str | None) -> None:
-    """Undo that Ray has set its variable for a cluster with a token."""
-    if before is None:
-        os.environ.pop(_AUTH_MODE, None)

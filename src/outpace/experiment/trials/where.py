@@ -1,0 +1,202 @@
+"""Where the runs of `compare`, `sweep` and `advise` are carried out: here, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from outpace.config.experiment import Experiment
+from outpace.config.launchers import MOST_WAIT_S, Ray
+from outpace.config.trackers import Mlflow, TensorBoard, Wandb
+from outpace.errors import ConfigError, did_you_mean
+from outpace.experiment.launching import files_of, no_ray
+from outpace.experiment.trials.elsewhere import ProcessesElsewhere
+from outpace.experiment.trials.pool import needs_all_cores, stays_here
+from outpace.real.process.ray.slot_news import Slots
+from outpace.support.notices import warn
+from outpace.support.processes.forking import preloaded
+from outpace.support.words import plural
+
+On: TypeAlias = str | Mapping[str, Any] | None
+"""None or "local": this machine. "ray", or the attributes of `OnRay` with `kind: ray`."""
+
+_TARGET: Final = "outpace.experiment.trials.process:serve"
+_SHOWN: Final = 3  # nodes that cannot take part, in an error
+
+
+@dataclass(frozen=True, slots=True)
+class OnRay:
+    """The runs are carried out on a Ray cluster.
+
+    Attributes:
+        address: HOST:PORT of the cluster; auto: one that runs on this machine; local: one is
+            started on this machine, and stopped afterwards. None: RAY_ADDRESS, else as auto, else
+            as local.
+        cpus: that each run takes up; None: 1, and if a run needs all cores, those of the node that
+            has most.
+        wait_s: seconds to wait for the first of these CPUs, and for the nodes to answer.
+        runtime_env: the environment of the processes, as Ray describes it.
+    """
+
+    address: str | None = None
+    cpus: float | None = None
+    wait_s: float = 60.0
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+
+
+def on_of(on: On, launcher: object = None) -> OnRay | None:
+    """Return what the argument `on` of `compare`, `sweep` and `advise` means; None: this machine.
+
+    Args:
+        launcher: of the configuration. If it is of the kind ray, its address, `wait_s` and
+            `runtime_env` are used where `on` does not say them.
+
+    Raises:
+        ConfigError: `on` is invalid.
+    """
+    given = dict(on) if isinstance(on, Mapping) else {"kind": "local" if on is None else on}
+    kind = given.pop("kind", "ray")
+    if kind not in ("local", "ray"):
+        raise ConfigError(f"on: unknown kind {kind!r}.{did_you_mean(kind, ['local', 'ray'])}")
+    if kind == "local":
+        if given:
+            raise ConfigError(f"on: local has no key {next(iter(given))!r}: leave it out")
+        return None
+    known = [each.name for each in dataclasses.fields(OnRay)]
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"on: unknown key {key!r}.{did_you_mean(key, known)}")
+    found = OnRay(**(_of_launcher(launcher) | given))
+    _check(found)
+    return found
+
+
+def _of_launcher(launcher: object) -> dict[str, Any]:
+    if isinstance(launcher, Ray):
+        launcher = dataclasses.asdict(launcher)
+    if not isinstance(launcher, Mapping) or launcher.get("kind") != "ray":
+        return {}
+    return {key: launcher[key] for key in ("address", "wait_s", "runtime_env") if key in launcher}
+
+
+def _check(found: OnRay) -> None:
+    """Raise ConfigError if a value is invalid."""
+    for key, most in (("cpus", 1e6), ("wait_s", MOST_WAIT_S)):
+        value = getattr(found, key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is None and key == "cpus":
+            continue
+        if not is_number or not 0 < value <= most:
+            raise ConfigError(f"on: {key} must be more than 0, at most {most:g}, not {value!r}")
+    if found.address is not None and not isinstance(found.address, str):
+        raise ConfigError(f"on: address must be HOST:PORT, auto or local, not {found.address!r}")
+    if not isinstance(found.runtime_env, Mapping):
+        raise ConfigError(f"on: runtime_env must be a mapping, not {found.runtime_env!r}")
+
+
+class RunsOnRay:
+    """A connection to a cluster for the runs of a command."""
+
+    def __init__(self, settings: OnRay, slots: Slots, say: Callable[[str], None]) -> None:
+        self._settings, self._slots, self._say = settings, slots, say
+
+    def carrier(
+        self,
+        experiments: Sequence[Experiment],
+        *,
+        processes: int | None = None,
+        have_folders: bool,
+    ) -> ProcessesElsewhere | None:
+        """Return the carrier of runs like these, when there is room for one on the cluster.
+
+        Args:
+            processes: most runs at a time; None: as many as there is room for.
+            have_folders: False if runs without a folder are among them.
+
+        Returns:
+            None if all of these runs stay on this machine, which is said.
+
+        Raises:
+            ConfigError: a node cannot take part, or there is no room in time, or the runs cannot
+                be on a cluster.
+        """
+        away = [each for each in experiments if not stays_here(each)]
+        if len(away) < len(experiments):
+            count = plural(len(experiments) - len(away), "configuration")
+            self._say(
+                f"runs of {count} stay on this machine: their task was given from Python (name its "
+                "file: task: {kind: python, target: file.py:function}), or their run times are "
+                "measured (name a law of run times, or a cluster file)"
+            )
+        if not away:
+            return None
+        for each in away:
+            _require_trackers(each, have_folders)
+        paths = sorted({path for each in away for path in files_of(each)})
+        wait_s = self._settings.wait_s
+        if problems := self._slots.survey(paths, wait_s):
+            lines = [f"on: node {node} {what}" for node, what in list(problems.items())[:_SHOWN]]
+            if len(problems) > _SHOWN:
+                lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
+            raise ConfigError("\n".join(lines))
+        carrier = ProcessesElsewhere(
+            self._slots,
+            cpus=self._settings.cpus,
+            most=processes,
+            wait_s=wait_s,
+            say=self._say,
+        )
+        try:
+            carrier.require_room(needs_all_cores(away[0]))
+        except BaseException:
+            carrier.close()
+            raise
+        return carrier
+
+
+@contextmanager
+def runs_on(
+    on: On, launcher: object = None, say: Callable[[str], None] = warn
+) -> Iterator[RunsOnRay | None]:
+    """Connect to the cluster that `on` says, for this block; None: it says this machine.
+
+    Args:
+        launcher: of the configuration, see `on_of`.
+        say: called with a line about the cluster.
+
+    Raises:
+        ConfigError: there is no Ray, or no cluster.
+    """
+    settings = on_of(on, launcher)
+    if settings is None:
+        yield None
+        return
+    try:
+        from outpace.real.process.ray.slots import RaySlots
+    except ImportError as error:
+        raise no_ray("on", error) from None
+    with RaySlots(
+        settings.address, "on.address", _TARGET, preloaded(), settings.runtime_env
+    ) as slots:
+        yield RunsOnRay(settings, slots, say)
+
+
+def _require_trackers(experiment: Experiment, have_folders: bool) -> None:
+    """Raise ConfigError if a tracker would write to the disk of a node."""
+    for place, tracker in enumerate(experiment.trackers):
+        match tracker:
+            case TensorBoard():
+                stays = tracker.folder is not None or not have_folders
+            case Mlflow():
+                uri = tracker.tracking_uri or ""
+                stays = not uri.startswith(("http://", "https://", "databricks"))
+            case Wandb():
+                stays = tracker.mode == "offline"
+        if stays:
+            raise ConfigError(
+                f"trackers[{place}]: {tracker.kind} would write to the node on which a run is: "
+                "leave it out, name a server, or leave `on` (--on) out"
+            )

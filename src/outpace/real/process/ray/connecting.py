@@ -1,0 +1,186 @@
+"""The connection of this process to a Ray cluster, and the names of its nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any, Final
+
+import ray
+from ray._private import ray_constants, services, worker
+from ray.exceptions import RayError
+
+from outpace.errors import ConfigError
+from outpace.real.net.addresses import LOOPBACK, is_loopback
+
+_REACH_S: Final = 5.0
+_STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
+_AUTH_MODE: Final = "RAY_AUTH_MODE"
+
+
+def node_names() -> dict[str, str]:
+    """Return the names of all nodes by their ids: different ones, as readable as possible."""
+    found = {}
+    for node in ray.nodes():
+        own, address = node["NodeName"], node["NodeManagerAddress"]
+        found[node["NodeID"]] = node["NodeManagerHostname"] if own == address else own
+    names = list(found.values())
+    return {
+        each: name if names.count(name) == 1 else f"{name}-{each[:6]}"
+        for each, name in found.items()
+    }
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of an error, which has the cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
+    """Connect to a cluster for this block.
+
+    Args:
+        address: HOST:PORT, auto or local; None: RAY_ADDRESS, else as auto, else as local.
+        needed: processors, if a cluster is started.
+        key: names the address in errors.
+
+    Raises:
+        ConfigError: there is no cluster, or it cannot be used.
+    """
+    if ray.is_initialized():  # by the user's program, which ends it
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or ""
+    if "://" in address:
+        raise ConfigError(
+            f"{key}: {address} is the address of a Ray client, and a run is started on "
+            "a machine of the cluster: give HOST:PORT, or use `ray job submit`"
+        )
+    with contextlib.ExitStack() as closing:
+        closing.callback(_without_mode, os.environ.get(_AUTH_MODE))
+        if address == "local":
+            _start(needed, closing, key)
+        elif address in ("", "auto"):
+            try:
+                _init(address="auto")
+            except ConnectionError:
+                if address == "auto":
+                    raise ConfigError(
+                        f"{key}: auto: no Ray cluster runs on this machine: start one "
+                        "with `ray start --head`, or give HOST:PORT"
+                    ) from None
+                _start(needed, closing, key)
+        else:
+            _reach(address, key)
+        closing.callback(ray.shutdown)
+        closing.enter_context(_silent())
+        yield
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep Ray from printing what its nodes report: standard output is the run's.
+
+    What concerns the run is in the errors of its actors.
+    """
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
+def _start(cpus: float, closing: contextlib.ExitStack, key: str) -> None:
+    """Start a cluster on this machine, for this process alone. Raises ConfigError."""
+    folder = tempfile.mkdtemp(prefix="outpace-ray-")
+    closing.callback(shutil.rmtree, folder, ignore_errors=True)
+    with _on_loopback():
+        try:
+            _init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES,
+                _temp_dir=folder,
+                _node_ip_address=LOOPBACK,
+            )
+        except Exception as error:  # Ray raises a plain one if its processes are late
+            ray.shutdown()
+            raise ConfigError(
+                f"{key}: Ray cannot be started on this machine: {last_line(error)}"
+            ) from None
+
+
+def _reach(address: str, key: str) -> None:
+    """Connect to the cluster at HOST:PORT. Raises ConfigError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"{key}: {address}: must be HOST:PORT, auto or local")
+    # Ray takes the loopback address for another one of this machine; its cluster may be there.
+    mine = host == "localhost" or is_loopback(host)
+    other = services.get_node_ip_address() if mine else host
+    own = mine and not _answers(other, int(port))
+    if not _answers(host if own else other, int(port)):
+        raise ConfigError(
+            f"{key}: no Ray cluster answers at {address} within {_REACH_S:g} s: look at "
+            "it with `ray status`, and give the address that `ray start --head` has printed"
+        )
+    try:
+        with _on_loopback() if own else contextlib.nullcontext():
+            _init(address=address)
+    except (ConnectionError, RuntimeError, RayError) as error:
+        raise ConfigError(
+            f"{key}: the cluster at {address} cannot be used: {last_line(error)}"
+        ) from None
+
+
+def _answers(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError, OverflowError):
+        socket.create_connection((host, port), _REACH_S).close()
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Have Ray use the loopback address as it is, which it does by itself except on Linux."""
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def _init(**options: Any) -> None:
+    """Call ray.init, which then prints nothing, and leaves the handler of SIGTERM as it was."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM) if is_main else None
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # else it says that a new cluster has a token
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ray.init(log_to_driver=False, configure_logging=False, **options)
+        finally:
+            logger.setLevel(level)
+            if handler is not None:
+                signal.signal(signal.SIGTERM, handler)
+
+
+def _without_mode(before: str | None) -> None:
+    """Undo that Ray has set its variable for a cluster with a token."""
+    if before is None:
+        os.environ.pop(_AUTH_MODE, None)
