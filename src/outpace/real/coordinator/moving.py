@@ -350,8 +350,9 @@ class MovingServers:
 
     def _give_up(self, division: Division) -> None:
         if self._phase is _Phase.STARTING and self._next is division:
-            late = ", ".join(sorted(self._joining))
-            self._drop(f"{late} did not join within {self._limit_s:.0f} s")
+            late, limit_s = ", ".join(sorted(self._joining)), self._limit_s
+            what = f"{late} did not join" if late else "other processes had not come back"
+            self._drop(f"{what} within {limit_s:.0f} s")
 
     def _drop(self, why: str) -> None:
         """Stay with the present servers."""

@@ -256,6 +256,7 @@ class RayCluster:
             self._waiting.remove(name)
             limit = threading.Timer(self.room_s, self._require_room, (host, group, placed))
             limit.daemon = True
+            self._closing.callback(limit.cancel)
             limit.start()
         return host
 
