@@ -77,10 +77,9 @@ def test_a_run_that_goes_on_has_the_workers_that_were_asked_for(tmp_path):
     assert not list(folder.glob("scale-*"))
 
 
-@pytest.mark.parametrize("numbers", [{}, {"workers": 2, "servers": 2}])
-def test_either_workers_or_servers_are_asked_for(tmp_path, numbers):
-    with pytest.raises(ConfigError, match="give either --workers N or --servers N"):
-        scaled(tmp_path, **numbers, limit_s=1.0)
+def test_workers_or_servers_are_asked_for(tmp_path):
+    with pytest.raises(ConfigError, match="give --workers N, --servers N, or both"):
+        scaled(tmp_path, limit_s=1.0)
 
 
 def test_a_request_that_is_not_answered_has_a_limit_and_leaves_nothing(tmp_path):

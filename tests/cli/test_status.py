@@ -140,7 +140,25 @@ def test_a_run_that_is_going_on(tmp_path, capsys):
         "generation": 0,
         "iteration": 10,
         "quiet_s": 4.0,
+        "node": None,
     }
+
+
+def test_the_nodes_of_processes_are_shown(tmp_path, capsys):
+    run = failed(tmp_path / "run")
+    killed(run)
+    status = status_of(at=time.time())
+    for process, node in zip(status.processes, ("one", "two", None), strict=True):
+        process.node = node
+    write_status(run, status)
+    with RunLock(run):
+        said = lines(capsys, run)
+    assert [line.split()[:2] for line in said[-4:]] == [
+        ["node", "iteration"],
+        ["server-0", "one"],
+        ["worker-0", "two"],
+        ["worker-1", "-"],
+    ]
 
 
 def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys):

@@ -129,6 +129,12 @@ def test_the_picture():
     ]
 
 
+def test_the_picture_of_a_run_on_several_nodes_names_them():
+    nodes = {"worker-0": "one", "worker-1": "two", "server-0": "one"}
+    lines = text_of(picture(experiment(), LATE, EARLY, nodes=nodes)).splitlines()
+    assert [line.split()[:3] for line in lines[3:]] == [["0", "(one)", "30"], ["1", "(two)", "20"]]
+
+
 def test_slow_workers_are_named_while_the_run_goes_on():
     """Worker 1 takes 0.13 s where three others take 0.1 s: with barriers 0.03 s per iteration."""
     slow = SlowWorkers(experiment(4, sync={"kind": "bsp"}))

@@ -18,7 +18,7 @@ class TwoMachines:
     """A launcher with two addresses, both of this machine, for servers and for workers."""
 
     def __init__(self, clock, on_exit, on_output) -> None:
-        self.nodes = {}
+        self.nodes, self.room_s = {}, 0.0
         self._servers, self._workers = (
             LocalLauncher(clock, on_exit, on_output, address)
             for address in ("127.0.0.2", "127.0.0.1")
@@ -36,6 +36,9 @@ class TwoMachines:
         raise AssertionError("nothing suspends this run")
 
     resume = suspend
+
+    def release(self, name) -> None:
+        raise AssertionError("nothing leaves this run")
 
     def kill(self, name) -> None:
         self._servers.kill(name)

@@ -137,7 +137,7 @@ def test_a_process_that_dies_before_it_has_joined_changes_nothing(tmp_path):
     bsp = config({"kind": "bsp"})
     summary = run(bsp, folder, watch=runs.append, log=said.append, control=stop).summary
     assert said[0] == "3 workers: worker-2 will join"
-    assert said[1] == "the number of workers stays 2: worker-2 ended before it had joined"
+    assert said[1] == "the number of workers stays 2: worker-2 was killed by SIGKILL"
     assert scaled(folder) == []
     assert summary["status"] == "complete"
     assert len(summary["iterations"]) == 2

@@ -1,4 +1,4 @@
-"""outpace scale: another number of workers or servers for a run that goes on."""
+"""outpace scale: another number of workers, of servers, or of both, for a run that goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def scale(
 
     New workers begin where the others are; the last ones leave when they have ended their
     iteration. With another number of servers the parameters are divided evenly again, and as few of
-    them as possible move. The command waits until it is done.
+    them as possible move. With both numbers, the servers come first. The command waits until it is
+    done.
     """
     from outpace.experiment.scaling import scaled
 

@@ -157,12 +157,14 @@ def _print_processes(known: Status) -> None:
     shown = known.processes
     if len(shown) > _MOST_ROWS:
         shown = sorted(shown, key=lambda each: (each.iteration is None, each.iteration))
-    rows = [["", "iteration", "nothing new for", "state"]]
+    has_nodes = any(each.node for each in known.processes)
+    rows = [["", *(["node"] if has_nodes else []), "iteration", "nothing new for", "state"]]
     for each in shown[:_MOST_ROWS]:
         iteration = "-" if each.iteration is None else f"{each.iteration:,}"
         quiet = "-" if each.quiet_s is None else _span(each.quiet_s)
         again = f", generation {each.generation}" if each.generation else ""
-        rows.append([each.name, iteration, quiet, f"{each.state}{again}"])
+        node = [each.node or "-"] if has_nodes else []
+        rows.append([each.name, *node, iteration, quiet, f"{each.state}{again}"])
     print_rows(rows)
     if (more := len(shown) - _MOST_ROWS) > 0:
         echo(f"and {more} more processes; --json has all of them")

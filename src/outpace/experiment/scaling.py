@@ -1,4 +1,4 @@
-"""Asks a run that goes on for another number of servers or workers."""
+"""Asks a run that goes on for another number of servers, of workers, or of both."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ def scaled(
 ) -> str:
     """Have a run go on with another number of servers or workers; return what was done, in words.
 
+    With both numbers, the servers come first.
+
     Args:
         run: its folder.
         limit_s: seconds to wait until it is done.
 
     Raises:
-        ConfigError: if no real run goes on in the folder, or it refuses, or not exactly one of the
-            numbers is given.
+        ConfigError: if no real run goes on in the folder, or it refuses, or no number is given.
         RunError: if it ended meanwhile, or it was not done in time.
     """
-    if (servers is None) == (workers is None):
-        raise ConfigError("outpace scale: give either --workers N or --servers N")
+    if servers is None and workers is None:
+        raise ConfigError("outpace scale: give --workers N, --servers N, or both")
     _require_real_run(run)
-    what = "servers" if workers is None else "workers"
+    given = {"servers": servers, "workers": workers}
+    what = " and of ".join(name for name, number in given.items() if number is not None)
     asked, end = Asked(run, ScaleRequest(servers, workers)), time.monotonic() + limit_s
     try:
         while (answer := asked.answer()) is None:

@@ -39,17 +39,15 @@ class RealControl(Control):
         return self._coordinator.reports.totals.summary(self._experiment.workers)
 
     def scale(self, *, servers: int | None = None, workers: int | None = None) -> str:
-        """Go on with another number of servers, or of workers; return what is done, in words.
+        """Go on with another number of servers, of workers, or of both.
+
+        Returns:
+            What is done first, in words: with both, the servers come before the workers.
 
         Raises:
-            ConfigError: if that cannot be, or not exactly one is given.
+            ConfigError: if that cannot be, or no number is given.
         """
-        if (servers is None) == (workers is None):
-            raise ConfigError("scale: give either servers or workers")
-        if servers is not None:
-            return self._coordinator.scale_servers(servers)
-        assert workers is not None
-        return self._coordinator.scale_workers(workers)
+        return self._coordinator.scale(servers, workers)
 
     def _now(self) -> Time:
         return self._coordinator.clock.now

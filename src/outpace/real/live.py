@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
@@ -80,7 +81,8 @@ async def _draw(
                 del samples[: -_WINDOW - 1]
                 named = "  ·  ".join(filter(None, (each.line() for each in slow)))
                 lines = [named, _survived(run, time_s)]
-                drawn = picture(coordinator.experiment, samples[-1], samples[0], *lines)
+                known = coordinator.experiment, samples[-1], samples[0]
+                drawn = picture(*known, *lines, nodes=run.nodes())
             live.update(drawn, refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
     except OSError:  # the terminal is gone, and the run goes on
@@ -115,13 +117,20 @@ def _survived(run: RealRun, time_s: float) -> str:
 
 
 def picture(
-    experiment: Experiment, now: Sample, before: Sample, slow: str = "", survived: str = ""
+    experiment: Experiment,
+    now: Sample,
+    before: Sample,
+    slow: str = "",
+    survived: str = "",
+    *,
+    nodes: Mapping[str, str] = {},
 ) -> RenderableType:
     """Return the picture of the run; rates are averages since `before`.
 
     Args:
         slow: The line about slow workers, servers and links; empty: there is none.
         survived: The line about checkpoints and restarts; empty: there is none.
+        nodes: Those of the processes, by name; empty: all are on this machine.
     """
     whole = Table.grid(padding=(0, 1))
     done = share_done(experiment, now)
@@ -130,7 +139,7 @@ def picture(
     lines = [Text(overview(experiment, now, before)), *([Text(f"slow: {slow}")] if slow else [])]
     if survived:
         lines.append(Text(survived))
-    return Group(whole, *lines, _table(experiment, now, before))
+    return Group(whole, *lines, _table(experiment, now, before, nodes))
 
 
 def share_done(experiment: Experiment, now: Sample) -> float | None:
@@ -201,10 +210,12 @@ def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[floa
     return [(row[0], row[0] - slowest, *row[1:]) for row in found]
 
 
-def _table(experiment: Experiment, now: Sample, before: Sample) -> Table:
+def _table(experiment: Experiment, now: Sample, before: Sample, nodes: Mapping[str, str]) -> Table:
     columns = (Column(title, justify="right") for title in _COLUMNS)
     table = Table("worker", *columns, box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     for label, row in shown(rows(experiment, now, before)):
+        if node := nodes.get(f"worker-{label}"):  # a quantile has none
+            label = f"{label} ({escape(node)})"
         table.add_row(label, *(f"{value:,.0f}" for value in row[:-1]), f"{row[-1]:,.1f}")
     return table
 

@@ -120,7 +120,7 @@ class RealRun:
         self._status = (
             None
             if status is None
-            else StatusOfRun(status, self._recovery, self._noting.generations)
+            else StatusOfRun(status, self._recovery, self._noting.generations, self.nodes)
         )
         self._requests = None if status is None else ScaleRequests(status.folder)
         self._quality = Quality(experiment, training, resume)

@@ -34,12 +34,7 @@ class ScaleRequests:
     def _do(self, coordinator: Coordinator, name: str, request: ScaleRequest) -> None:
         told = partial(self._told, name)
         try:
-            if request.workers is not None and request.servers is not None:
-                raise ConfigError("--workers, --servers: one after the other, with two commands")
-            if request.workers is not None:
-                coordinator.scale_workers(request.workers, told)
-            if request.servers is not None:
-                coordinator.scale_servers(request.servers, told)
+            coordinator.scale(request.servers, request.workers, told)
         except ConfigError as error:
             told(is_done=False, text=str(error))
 

@@ -28,6 +28,8 @@ class ProcessStatus(msgspec.Struct, kw_only=True):
         generation: 0 for the first process of this name, higher for one that has replaced it.
         iteration: how many a worker has completed; None for a server.
         quiet_s: since when it has reported nothing new; None if it never has.
+        node: on which it is; None if all processes are on the machine that leads the run, or it is
+            not known yet.
     """
 
     name: str
@@ -35,6 +37,7 @@ class ProcessStatus(msgspec.Struct, kw_only=True):
     generation: int = 0
     iteration: int | None = None
     quiet_s: float | None = None
+    node: str | None = None
 
 
 class CheckpointStatus(msgspec.Struct, kw_only=True):

@@ -24,6 +24,11 @@ def label(name: str) -> str:
     return escaped(name if len(name) <= _LABEL else f"{name[:10]}…{name[-7:]}")
 
 
+def on_node(name: str, node: str) -> str:
+    """Return the name of a process for a figure, with its node if it has one."""
+    return f"{name} ({label(node)})" if node else name
+
+
 def embedded(data: Any) -> str:
     """Return JSON that is safe inside a <script>, whatever strings the data contains."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))

@@ -190,15 +190,20 @@ class Shard:
             pending=updates.pending(),
         )
 
-    def restore(self, state: ShardState, now: Time, *, everyone: bool = True) -> None:
+    def restore(
+        self, state: ShardState, now: Time, *, everyone: bool = True, workers: int | None = None
+    ) -> None:
         """Go on from a state; only before the first message. The state is not changed.
 
         everyone: True if all workers begin again (`first_iteration`), those that had left too.
+        workers: the number that the run is to have; None: as many as the shard was made with.
         A wait for more pushes begins anew. Raises ProtocolError if the state is not of a shard with
         as many workers and parameters, or the shard has begun already.
         """
         view = self._view
         require_fits(state, view, self._updates)
+        if workers is not None:
+            self._gradients.set_workers(workers)
         view.restore(state.clock, state.watermarks, state.gone, now)
         self._updates.restore(state, now)
         self._gradients.pushes, self._gradients.furthest = state.pushes, state.furthest

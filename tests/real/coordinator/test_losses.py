@@ -191,3 +191,20 @@ def test_in_a_run_that_ends_early_a_server_that_is_away_is_not_awaited():
     assert lost.losses.awaited(["server-0", "server-1"]) == ["server-0", "server-1"]
     lost.losses.early = True
     assert lost.losses.awaited(["server-0", "server-1"]) == ["server-1"]
+
+
+def test_a_process_that_fails_before_it_has_joined_ends_no_run():
+    lost, dropped = Lost(), []
+
+    def drops(name: str, how: str) -> bool:
+        dropped.append((name, how))
+        lost.losses.goes_without(name)
+        return True
+
+    lost.losses.drops = drops
+    failed = ProcessFailed("ConfigError", "task.path: /data is not there")
+    lost.at(1.0, lost.losses.process_failed, "worker-2", failed)
+    lost.at(1.1, lost.losses.process_ended, "worker-2", "ended with exit code 1")
+    lost.run()
+    assert dropped == [("worker-2", "failed: task.path: /data is not there")]
+    assert lost.said == []

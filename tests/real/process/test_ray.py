@@ -8,17 +8,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster import nodes, processes_of, until
+from tests.support.cluster import add, nodes, processes_of, until
 from tests.support.command import refused
 
 import outpace as library
+from outpace import ConfigError, RunError
 from outpace.errors import OutpaceWarning
+from outpace.experiment.scaling import scaled
 from outpace.real.process.ray import cluster as ray_cluster
 from outpace.record import folder as files
 from outpace.record.event_log import LOG
@@ -210,6 +213,68 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_nod
     names = processes_of(cluster.folder).values
     until(lambda: not any(name.startswith("run-") for name in names()))
     until(lambda: set(Path(tempfile.gettempdir()).glob("outpace-runs-*")) <= folders)
+
+
+def test_a_node_added_in_mid_run_takes_a_server_and_a_worker_and_gets_its_room_back(
+    cluster, tmp_path, monkeypatch
+):
+    import ray
+
+    from outpace.real.process.ray.cluster import RayCluster
+
+    folder, runs, answers, places = tmp_path / "run", [], [], []
+
+    def ask(**numbers: int) -> None:
+        try:
+            answers.append(scaled(folder, **numbers, limit_s=300.0))
+        except (ConfigError, RunError) as error:
+            answers.append(str(error))
+
+    def change() -> None:
+        monkeypatch.setattr(RayCluster, "room_s", 1.0)
+        ask(workers=3)  # each node has one CPU left
+        monkeypatch.setattr(RayCluster, "room_s", 60.0)
+        node = add(cluster, "four", 4)
+        try:
+            ask(workers=3, servers=2)
+            places.append(dict(runs[0].nodes()))
+            ask(workers=2, servers=1)
+            until(lambda: ray.available_resources()["CPU"] == 9 + 4 - 6)
+        finally:
+            cluster.remove_node(node)
+
+    def control(control: Any) -> None:
+        changing = threading.Thread(target=change)
+        changing.start()
+
+        def look() -> None:
+            if changing.is_alive():
+                control.at(control._now() / 1e9 + 0.05, look)
+            else:
+                control._coordinator.end("the test has seen enough")
+
+        control.at(0.1, look)
+
+    each = {"cpu": 2}
+    ray_settings = {
+        "kind": "ray",
+        "address": cluster.address,
+        "resources": {"worker": each, "server": each},
+    }
+    config = SLOW | {"servers": 1, "stop": {"iterations": 100_000}, "launcher": ray_settings}
+    result = library.run(config, folder, control=control, watch=runs.append)
+    assert len(answers) == 3, answers
+    no_room, joined, left = answers
+    assert "workers stays 2: worker-2 found no room on the cluster within 1 s (what is" in no_room
+    assert "goes on with 2 servers" in joined
+    assert "goes on with 3 workers" in joined
+    assert places[0]["worker-2"] == places[0]["server-1"] == "four"
+    assert "goes on with 1 server:" in left
+    assert "goes on with 2 workers" in left
+    summary = result.summary
+    assert (summary["restarts"], summary["updates_lost"]) == (0, 0)
+    assert summary["nodes"]["server-1"] == "four"
+    assert summary["gradients_applied"] == sum(summary["iterations"])
 
 
 # Last: the cluster has a node fewer afterwards.

@@ -15,7 +15,13 @@ from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
 from outpace.report.figures.split import shown_workers, split_of_workers
-from outpace.report.figures.timeline import MOST, choose_lanes, first_span, span_around
+from outpace.report.figures.timeline import (
+    MOST,
+    choose_lanes,
+    first_span,
+    span_around,
+    timeline,
+)
 from outpace.report.read.events import read_events
 from outpace.report.read.medians import Medians
 from outpace.report.read.totals import read_totals
@@ -234,3 +240,14 @@ def test_a_trace_that_names_more_workers_than_there_are_is_not_used(tmp_path):
     assert read_totals(folder / files.TRACE, 2, 10.0) is not None
     with pytest.raises(Unreadable, match="absent: there is no such file"):
         read_totals(tmp_path / "absent", 2, 10.0)
+
+
+def test_workers_of_several_nodes_are_shown_with_their_nodes(tmp_path):
+    nodes = {"worker-0": "one", "worker-1": "t<o", "server-0": "one"}
+    folder = make_run(tmp_path / "run", nodes=nodes)
+    write_waiting_trace(folder)
+    run, sums = totals(folder)
+    expected = ["0 (one)", "1 (t&lt;o)"]
+    for figure in (split_of_workers([run], [sums]), timeline([run], [sums])):
+        for view in figure.views.values():
+            assert view.layout["yaxis"]["ticktext"] == expected

@@ -45,6 +45,16 @@ def waiting(tmp_path):
     return tmp_path / "run"
 
 
+def test_tracks_have_the_nodes_of_a_run_on_several(tmp_path):
+    run = make_run(tmp_path / "run", nodes={"worker-0": "one", "server-0": "two"})
+    write_waiting_trace(run)
+    write_perfetto(run, run / "out.gz")
+    drawn = read(run / "out.gz")
+    assert drawn.spans("workers/worker-0 (one)")
+    assert drawn.spans("workers/worker-1")  # nothing is known of its node
+    assert drawn.slices["servers/server-0 (two)/held pulls"]
+
+
 def test_a_wait_is_drawn_with_its_cause(waiting):
     write_perfetto(waiting, waiting / "out.gz")
     drawn = read(waiting / "out.gz")

@@ -520,6 +520,33 @@ def test_the_run_goes_on_without_a_process_that_dies_before_it_joins_or_is_late(
     assert members.arrives(1, 121 * SECOND) == 3
 
 
+def test_a_process_that_joins_may_wait_for_a_place_before_it_is_started():
+    members = Membership(1, SERVERS, RULES)
+    members.arrives(1, 0, room_s=30.0)
+    assert members.on_time(149 * SECOND) == []
+    assert members.on_time(150 * SECOND) == [NotJoined(1, "was not ready within 150 s")]
+
+
+def test_servers_may_change_when_all_servers_know_of_all_workers():
+    members = Membership(2, SERVERS, RULES)
+    assert members.is_settled
+    members.arrives(2, 0)
+    assert not members.is_settled
+    members.joins(2, 1)
+    members.confirmed("server-0", 2, 1, -1, 5, now=2)
+    members.confirmed("server-1", 2, 1, -1, 5, now=2)
+    assert not members.is_settled
+    members.began(2)
+    assert members.is_settled
+    assert members.generations == {2: 1}
+    members.serve_by(["server-1", "server-2"])
+    asked = [Replace(server, 2, 2, stays=True) for server in ("server-1", "server-2")]
+    assert members.lost(2, KILLED, 3, has_ended=True) == asked
+    assert not members.is_settled
+    members.confirmed("server-2", 2, 2, 7, 8, now=4)
+    assert members.confirmed("server-1", 2, 2, 7, 8, now=4) == [Start(2, 2, 8, 0)]
+
+
 def test_a_process_that_dies_as_it_joins_is_replaced_by_another_one():
     members = Membership(1, SERVERS, RULES)
     members.arrives(1, 0)

@@ -63,7 +63,7 @@ class ServerNode(Node):
         self.server, shard = server, None
         if server in division.parts:
             low, high = division.parts[server][0]
-            shard = self._shard(cluster.initial[low:high])
+            shard = self._shard(cluster.initial[low:high], cluster.workers)
         self.moves = Moves(server, division, shard, self._begin, self._hand, self._begun)
         cluster.kernel.spawn(parameter_server(self, moves=self.moves), self.name, daemon=True)
 
@@ -71,13 +71,13 @@ class ServerNode(Node):
     def shard(self) -> Any:
         return self.moves.shard
 
-    def _shard(self, initial: torch.Tensor) -> Shard:
+    def _shard(self, initial: torch.Tensor, workers: int) -> Shard:
         block = parameter_block(initial, self.cluster.optimizer)
-        return Shard(self.server, block, self.cluster.workers, self.cluster.policy, Silent())
+        return Shard(self.server, block, workers, self.cluster.policy, Silent())
 
-    def _begin(self, division: Division, state: ShardState) -> Shard:
-        shard = self._shard(torch.zeros(division.size(self.server)))
-        shard.restore(state, self.now, everyone=False)
+    def _begin(self, division: Division, state: ShardState, workers: int | None) -> Shard:
+        shard = self._shard(torch.zeros(division.size(self.server)), len(state.watermarks))
+        shard.restore(state, self.now, everyone=False, workers=workers)
         return shard
 
     def _hand(self, server: int, moved: Moved) -> None:
@@ -89,11 +89,10 @@ class ServerNode(Node):
 
 
 class WorkerNode(Node):
-    first_iteration = None
-
-    def __init__(self, cluster: MovingCluster, worker: int) -> None:
+    def __init__(self, cluster: MovingCluster, worker: int, first: int | None = None) -> None:
         super().__init__(cluster, worker_name(worker))
-        self.worker, self.division = worker, cluster.division
+        self.worker, self.division = worker, cluster.divisions[0]
+        self.first_iteration = first
         self.servers = [server_name(server) for server in self.division.servers]
         self.waits: list[float] = []  # seconds between two computations
 
@@ -108,7 +107,7 @@ class WorkerNode(Node):
         return 0.5
 
     def must_stop(self, iteration: int) -> bool:
-        return iteration >= self.cluster.iterations
+        return self.cluster.must_stop(self.worker, iteration)
 
     async def execute(self, parameters: Sequence[Any], iteration: int) -> list[torch.Tensor]:
         flat = torch.cat([whole(block) for block in parameters])
@@ -155,10 +154,11 @@ class MovingCluster:
         self._names = [worker_name(worker) for worker in range(workers)]
         for worker in range(workers):
             node: Any = WorkerNode(self, worker)
-            program = parameter_server_worker(
-                DividedServers(node, self.division), PartialPull(quorum_percent=100)
-            )
-            self.kernel.spawn(program, node.name)
+            self.kernel.spawn(self.program(node), node.name)
+
+    async def program(self, node: Any) -> None:
+        context = DividedServers(node, self.divisions[0], self.division)
+        await parameter_server_worker(context, PartialPull(quorum_percent=100))
 
     # -- what is computed: to be overridden ----------------------------------------------
 
@@ -170,6 +170,9 @@ class MovingCluster:
 
     def computes(self, worker: int, iteration: int, flat: torch.Tensor) -> None:
         """A worker begins an iteration with these parameters."""
+
+    def must_stop(self, worker: int, iteration: int) -> bool:
+        return iteration >= self.iterations
 
     def compute_s(self, worker: int) -> float:
         return self.pace.uniform(0.01, 0.2)
@@ -207,7 +210,8 @@ class MovingCluster:
         self.division, self._waits_for = after, set(before.parts) | servers
         self.divisions.append(after)
         for server in servers - set(before.parts):
-            ServerNode(self, server, before)  # a new process, also of one that has left
+            # A new process, also of one that has left.
+            self.joins(ServerNode(self, server, before))
         late = 0
         for server in self._waits_for:  # all servers know of it before the first worker does
             node, due = self.nodes[server_name(server)], self._soon()
@@ -220,9 +224,15 @@ class MovingCluster:
     def _soon(self) -> int:
         return self.kernel.now + nanoseconds(self.draw.uniform(0, self.latency_s))
 
+    def joins(self, server: ServerNode) -> None:
+        """A server joins, and has heard of nothing yet."""
+
     def begun(self, server: int, division: Division) -> None:
         assert division is self.division
         self._waits_for.remove(server)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if not self._waits_for and self._moves:
             at = max(nanoseconds(self._moves[0][0]), self.kernel.now)
             self.kernel.call_at(at, self._divide, None)

@@ -25,6 +25,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
 from outpace.real.coordinator.moving import Told
 from outpace.real.coordinator.parts import Parts
+from outpace.real.coordinator.scaling import scale_both
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.messages import StopRun
 from outpace.support.units import Time, nanoseconds
@@ -88,25 +89,29 @@ class Coordinator:
         """Tell the workers to stop; from now on waiting for them has a limit."""
         self._ending.stop(reason)
 
-    def scale_servers(self, servers: int, told: Told | None = None) -> str:
-        """Go on with another number of servers; return what is done, in words.
+    def scale(
+        self, servers: int | None = None, workers: int | None = None, told: Told | None = None
+    ) -> str:
+        """Go on with another number of servers, of workers, or of both; return what is done first.
 
-        told: called when the run goes on with them, or stays as it is.
+        servers, workers: None: as they are. told: called when the run goes on with them, or stays
+        as it is.
 
         Raises:
-            ConfigError: if that cannot be.
+            ConfigError: if that cannot be, or no number is given.
         """
-        moving = self._parts.moving
-        if moving is None:
-            raise ConfigError("servers: the training has not begun, or has no servers")
-        return moving.scale(servers, told)
-
-    def scale_workers(self, workers: int, told: Told | None = None) -> str:
-        """Go on with another number of workers; see `scale_servers`."""
-        scaling = self._parts.scaling
-        if scaling is None:
-            raise ConfigError("workers: the training has not begun, or has no servers")
-        return scaling.scale(workers, told)
+        moving, scaling = self._parts.moving, self._parts.scaling
+        if servers is None and workers is None:
+            raise ConfigError("scale: give a number of workers, of servers, or both")
+        if moving is None or scaling is None:
+            which = "servers" if workers is None else "workers"
+            raise ConfigError(f"{which}: the training has not begun, or has no servers")
+        if workers is None:
+            assert servers is not None
+            return moving.scale(servers, told)
+        if servers is None:
+            return scaling.scale(workers, told)
+        return scale_both(moving, scaling, servers, workers, told)
 
     def close(self) -> None:
         self._parts.close()

@@ -14,9 +14,9 @@ for a second server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -26,7 +26,7 @@ from outpace.blocks.recutting import Recut
 from outpace.engine.servers import why_servers_stay
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
-from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.recovery.losses import how_lost
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.messages import JoinRun, Ready, StopRun
@@ -39,8 +39,11 @@ from outpace.real.net.moving_messages import (
 from outpace.real.net.transport import FIRST
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.words import plural
-from outpace.sync.membership.orders import Removed, Start
 from outpace.sync.messages import WireMessage, server_name
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator.recovery.replacements import Replacements
+    from outpace.real.coordinator.scaled_workers import ScaledWorkers
 
 _LIMIT_S: Final = 60.0  # for the servers that join
 _LOOK_AGAIN_S: Final = 0.05
@@ -62,15 +65,14 @@ class _Phase(Enum):
     MOVING = auto()  # the workers go over, and the parts move
 
 
-class MovingServers(RunObserver):
-    """The divisions of a run. As an observer it is told of the workers that come back.
+class MovingServers:
+    """The divisions of a run.
 
     Args:
         servers: names of the servers; changed when they join and leave.
+        workers: names of all workers that there are or have been.
         checkpoints: those of the run; None: none are taken.
-        is_recovering: returns True while a lost worker comes back.
-        why_not_now: returns why there can be no change now, because of something else; or nothing.
-        serve_by: called with the servers of a new division, for workers that come back later.
+        replacements, scaling: of the workers, which are told of the servers of a new division.
     """
 
     def __init__(
@@ -81,18 +83,16 @@ class MovingServers(RunObserver):
         snapshots: Snapshots,
         *,
         checkpoints: CheckpointsOfServers | None,
-        is_recovering: Callable[[], bool],
-        why_not_now: Callable[[], str] = lambda: "",
-        serve_by: Callable[[list[str], Divide], None],
+        replacements: Replacements,
+        scaling: ScaledWorkers,
     ) -> None:
         self._experiment, self._kernel, self._listener = run.experiment, run.kernel, run.listener
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
         self._observer, self._log, self._go = run.observer, run.log, run.go
         self._ending = run.ending
         self._servers, self._workers, self._snapshots = servers, workers, snapshots
-        self._checkpoints, self._is_recovering = checkpoints, is_recovering
-        self._why_not_now = why_not_now
-        self._serve_by = serve_by
+        self._checkpoints = checkpoints
+        self._replacements, self._scaling = replacements, scaling
         begins_again = run.losses.begin_again_after
         run.losses.begin_again_after = lambda name: begins_again(name) or self._begins_again
         plan = run.reports.plan
@@ -106,15 +106,10 @@ class MovingServers(RunObserver):
         self._new: set[str] = set()  # servers that join
         self._highest = max(self.division.servers)
         self._began: Time = 0
+        self._limit_s = 0.0  # for the servers that join
         self._moved = self._state_bytes = 0
-        self._generations: dict[int, int] = {}  # of workers that have come back
         self._told: Told | None = None  # waits for the end of the present change
         run.reports.is_part = self._is_part
-
-    @property
-    def has_moved(self) -> bool:
-        """True if servers have joined or left, or are about to."""
-        return self.division.number > 0 or self.is_under_way
 
     @property
     def is_under_way(self) -> bool:
@@ -146,8 +141,7 @@ class MovingServers(RunObserver):
             ConfigError: if that cannot be.
         """
         present = self.division.servers
-        if why := self._why_not(servers):
-            raise ConfigError(f"servers: {why}")
+        self.require_possible(servers)
         if servers == len(present):
             said = f"the run has {plural(servers, 'server')} already"
             if told is not None:
@@ -164,7 +158,8 @@ class MovingServers(RunObserver):
         for server in joining:
             assert start is not None
             self._keys[server] = start(server)
-        limit = self._kernel.now + nanoseconds(_LIMIT_S)
+        self._limit_s = _LIMIT_S + self._processes.room_s
+        limit = self._kernel.now + nanoseconds(self._limit_s)
         self._kernel.call_at(limit, self._give_up, self._next)
         names = ", ".join(server_name(server) for server in joining)
         left = ", ".join(server_name(server) for server in present if server not in after)
@@ -172,6 +167,11 @@ class MovingServers(RunObserver):
         self._log(f"{plural(servers, 'server')}: {said}")
         self._tell_if_ready()
         return said
+
+    def require_possible(self, servers: int) -> None:
+        """Raise ConfigError if the run cannot go on with so many servers now."""
+        if why := self._why_not(servers):
+            raise ConfigError(f"servers: {why}")
 
     def _why_not(self, servers: int) -> str:
         if not 1 <= servers <= _MOST:
@@ -182,9 +182,9 @@ class MovingServers(RunObserver):
             return "no server can be started: the processes of this run are started elsewhere"
         if self._phase is not _Phase.NONE:
             return "servers are joining or leaving already; try again when they have"
-        if why := self._why_not_now():
-            return why
-        if self._ending() is not None or self._reports.left:
+        if self._scaling.is_changing:
+            return "workers are joining or leaving; try again when they have"
+        if self._is_about_to_end:
             return "the run is about to end"
         if self._losses.away:
             return f"{min(self._losses.away)} is coming back; try again when it has"
@@ -192,13 +192,13 @@ class MovingServers(RunObserver):
             return f"{servers} servers cannot share {self.division.elements} parameters"
         return ""
 
+    @property
+    def _is_about_to_end(self) -> bool:
+        return self._ending() is not None or self._scaling.has_finished
+
     def _is_part(self, server: int, elements: int) -> bool:
         parts = [each.parts[server] for each in (self.division, self._next) if server in each.parts]
         return elements in map(size_of, parts)
-
-    def recovered(self, recovered: Start | Removed) -> None:
-        if isinstance(recovered, Start):
-            self._generations[recovered.worker] = recovered.generation
 
     # -- messages ------------------------------------------------------------------------
 
@@ -240,11 +240,11 @@ class MovingServers(RunObserver):
         """All servers that join are there: tell all servers of the division."""
         if self._phase is not _Phase.STARTING or self._joining:
             return
-        if self._ending() is not None or self._reports.left:
+        if self._is_about_to_end:
             self._drop("the run is about to end")
             return
         is_first = self._checkpoints is not None and self._checkpoints.last == 0
-        if is_first or self._is_recovering() or self._losses.away:
+        if is_first or not self._replacements.is_settled or self._losses.away:
             # The first checkpoint must not be given up, and a process that begins now would not
             # hear of the division.
             later = self._kernel.now + nanoseconds(_LOOK_AGAIN_S)
@@ -252,6 +252,9 @@ class MovingServers(RunObserver):
             return
         self._phase = _Phase.TELLING
         self._servers += sorted(self._new)
+        if (workers := self._scaling.for_new_servers()) is not None:
+            for name in sorted(self._new):  # before they hear of generations of these workers
+                self._listener.send(name, workers)
         self._new = set()
         self._moved = self._state_bytes = 0
         self._snapshots.hold()
@@ -275,7 +278,7 @@ class MovingServers(RunObserver):
             [self._endpoints[server] for server in servers],
             keys,
             [generations.get(server, FIRST) for server in servers],
-            sorted(self._generations.items()),
+            sorted(self._replacements.generations.items()),
         )
 
     def _divide_if_known(self) -> None:
@@ -305,7 +308,7 @@ class MovingServers(RunObserver):
             return [each.block(values) for each in recut]
 
         self._snapshots.follow(names, ordered)
-        self._serve_by(list(self._servers), self._order())
+        self._replacements.serve_by(list(self._servers), self._order())
         if self._checkpoints is not None:
             self._checkpoints.follow(after)
             self._checkpoints.release()
@@ -327,6 +330,7 @@ class MovingServers(RunObserver):
     def _leaves(self, name: str) -> None:
         """This server has handed its part over: it ends."""
         self._listener.send(name, StopRun("its part of the parameters has moved"))
+        self._processes.release(name)
 
     # -- losses ----------------------------------------------------------------------------
 
@@ -334,13 +338,21 @@ class MovingServers(RunObserver):
         """Drop lost servers that had not joined; False if other processes are lost, too."""
         if self._phase is not _Phase.STARTING or not self._new.issuperset(lost):
             return False
-        self._drop("; ".join(map(str, lost.values())))
+        self._drop("; ".join(f"{name} {how_lost(name, error)}" for name, error in lost.items()))
+        return True
+
+    def drop(self, name: str, how: str) -> bool:
+        """Drop a server that has failed before it had joined; False if it is none."""
+        if self._phase is not _Phase.STARTING or name not in self._new:
+            return False
+        self._drop(f"{name} {how}")
         return True
 
     def _give_up(self, division: Division) -> None:
         if self._phase is _Phase.STARTING and self._next is division:
-            late = ", ".join(sorted(self._joining))
-            self._drop(f"{late} did not join within {_LIMIT_S:.0f} s")
+            late, limit_s = ", ".join(sorted(self._joining)), self._limit_s
+            what = f"{late} did not join" if late else "other processes had not come back"
+            self._drop(f"{what} within {limit_s:.0f} s")
 
     def _drop(self, why: str) -> None:
         """Stay with the present servers."""
@@ -351,4 +363,5 @@ class MovingServers(RunObserver):
         for name in self._new:
             self._losses.goes_without(name)
             self._processes.kill(name)
+            self._processes.release(name)
         self._new, self._joining = set(), set()

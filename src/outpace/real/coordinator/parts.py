@@ -69,6 +69,7 @@ class Parts:
         self.observers = Observers()
         self.moving: MovingServers | None = None  # once the training has begun
         self.scaling: ScaledWorkers | None = None  # once the training has begun
+        self._replacements: Replacements | None = None  # the same, with servers
         self.processes = Processes()
         first_gradients = SameGradients(self.workers, setting.log_warning)
         self.announced = Announcements(self.kernel)
@@ -124,6 +125,7 @@ class Parts:
             lambda lost: self._goes_on_without(lost),
             self._announce,
         )
+        self.losses.drops = self._drops
         self.losses.stood_still_s = lambda: self.clock.stood_still_s
         self.reports = Reports(
             self.listener,
@@ -221,20 +223,19 @@ class Parts:
 
     def begin_moving(self) -> None:
         """Let servers join and leave from now on."""
-        if isinstance(self.architecture, WithServers):
-            checkpoints = self.checkpoints
+        if self._replacements is not None:
+            checkpoints, scaling = self.checkpoints, self.scaling
             assert checkpoints is None or isinstance(checkpoints, CheckpointsOfServers)
+            assert scaling is not None
             self.moving = MovingServers(
                 self._run_around(),
                 self.servers,
                 self.workers,
                 self.snapshots,
                 checkpoints=checkpoints,
-                is_recovering=lambda: self.survival.is_recovering,
-                why_not_now=self._why_servers_stay,
-                serve_by=self.survival.serve_by,
+                replacements=self._replacements,
+                scaling=scaling,
             )
-            self.observers.add(self.moving)
 
     def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
         """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""
@@ -248,6 +249,13 @@ class Parts:
         if moving is not None and not moving.can_survive(lost):
             return False
         return self.survival.go_on_without(lost)
+
+    def _drops(self, name: str, how: str) -> bool:
+        """Drop a process that has failed, if it had not joined yet; False if it had."""
+        moving, scaling = self.moving, self.scaling
+        return (moving is not None and moving.drop(name, how)) or (
+            scaling is not None and scaling.drop(name, how)
+        )
 
     def _announce(self, name: str, message: WireMessage) -> None:
         if self.moving is not None and self.moving.take(name, message):
@@ -263,7 +271,7 @@ class Parts:
         if isinstance(architecture, WithServers):
             servers = [server_name(server) for server in range(experiment.servers)]
             passes_over = leaves_behind(experiment)
-            replacements = Replacements(
+            replacements = self._replacements = Replacements(
                 self._run_around(),
                 servers,
                 [SCHEDULER],
@@ -280,7 +288,10 @@ class Parts:
                 self.ending.has_all_servers = lambda: returning.is_over
             assert self.checkpoints is None or isinstance(self.checkpoints, CheckpointsOfServers)
             self.scaling = replacements.let_workers_scale(
-                self.workers, self.servers, self.checkpoints, self._why_workers_stay
+                self.workers,
+                self.servers,
+                self.checkpoints,
+                lambda: self.moving is not None and self.moving.is_changing,
             )
             return replacements
         store, checkpoints = self._store, self.checkpoints
@@ -292,18 +303,6 @@ class Parts:
         return PeerReplacements(
             self._run_around(), architecture, store, checkpoints, can_begin_again
         )
-
-    def _why_workers_stay(self) -> str:
-        """Return why workers cannot join or leave now because of the servers; or nothing."""
-        if self.moving is not None and (self.moving.has_moved or self.moving.is_changing):
-            return "servers have joined or left; start the run with as many as it needs"
-        return ""
-
-    def _why_servers_stay(self) -> str:
-        """Return why servers cannot join or leave now because of the workers; or nothing."""
-        if self.scaling is not None and (self.scaling.has_scaled or self.scaling.is_changing):
-            return "workers have joined or left; start the run with as many as it needs"
-        return ""
 
     def _run_around(self) -> RunAround:
         return RunAround(

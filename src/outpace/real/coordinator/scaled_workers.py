@@ -25,6 +25,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.moving import Told
+from outpace.real.coordinator.recovery.losses import how_lost
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.membership_messages import (
@@ -64,7 +65,7 @@ class ScaledWorkers:
         servers: names of the servers.
         checkpoints: those of the run; None: none are taken.
         replacements: carries out the orders of `members`.
-        why_not_now: returns why there can be no change now, because of something else; or nothing.
+        servers_change: returns True while servers join or leave.
 
     Attributes:
         workers: the number that was asked for last.
@@ -79,17 +80,18 @@ class ScaledWorkers:
         servers: Sequence[str],
         checkpoints: CheckpointsOfServers | None,
         replacements: Replacements,
-        why_not_now: Callable[[], str],
+        servers_change: Callable[[], bool],
     ) -> None:
         self._run, self._members, self._replacements = run, members, replacements
         self._names, self._servers, self._checkpoints = workers, servers, checkpoints
-        self._why_not_now = why_not_now
+        self._servers_change = servers_change
         self.workers, self.has_scaled = len(workers), False
         self._phase, self._next = _Phase.NONE, self.workers
         self._arriving: dict[int, str] = {}  # workers that have not joined, and their keys
         self._waiting: set[int] = set()  # those of them whose processes are there
         self._generations: dict[int, int] = {}  # of processes that have joined, or are to
-        self._keys: dict[int, str] = {}  # of workers that no server knows yet
+        self._keys: dict[int, str] = {}  # of workers that have joined, which servers must know
+        self._unknown: set[int] = set()  # those of them that no server knows yet
         self._joining: set[int] = set()  # workers that are to begin
         self._starts: dict[int, Start] = {}
         self._leaving: set[int] = set()  # workers whose processes are to end
@@ -112,8 +114,7 @@ class ScaledWorkers:
         Raises:
             ConfigError: if that cannot be.
         """
-        if why := self._why_not(workers):
-            raise ConfigError(f"workers: {why}")
+        self.require_possible(workers)
         if workers == self.workers:
             said = f"the run has {plural(workers, 'worker')} already"
             if told is not None:
@@ -124,6 +125,11 @@ class ScaledWorkers:
         if workers > self.workers:
             return self._start(range(self.workers, workers), experiment)
         return self._let_leave(range(workers, self.workers))
+
+    def require_possible(self, workers: int) -> None:
+        """Raise ConfigError if the run cannot go on with so many workers now."""
+        if why := self._why_not(workers):
+            raise ConfigError(f"workers: {why}")
 
     def _why_not(self, workers: int) -> str:
         experiment, strategy = self._run.experiment, self._run.experiment.policies.strategy
@@ -143,7 +149,9 @@ class ScaledWorkers:
             return f"the workers of {strategy.kind} take steps of their own, for as many workers"
         if self._phase is not _Phase.NONE:
             return "workers are joining or leaving already; try again when they have"
-        if self._run.ending() is not None or self._has_finished():
+        if self._servers_change():
+            return "servers are joining or leaving; try again when they have"
+        if self._run.ending() is not None or self.has_finished:
             return "the run is about to end"
         if self._replacements.is_recovering or self._run.losses.away:
             return "a process that was lost is coming back; try again when it has"
@@ -152,8 +160,6 @@ class ScaledWorkers:
         known = range(self.workers, min(workers, self._members.workers + 1))
         if not all(map(self._members.may_arrive, known)):
             return "not all servers are as they were; try again in a moment"
-        if why := self._why_not_now():
-            return why
         try:
             self._with(workers)
         except (ConfigError, ValueError) as error:
@@ -163,7 +169,8 @@ class ScaledWorkers:
     def _with(self, workers: int) -> Experiment:
         return replace(self._run.experiment, workers=workers)
 
-    def _has_finished(self) -> bool:
+    @property
+    def has_finished(self) -> bool:
         """True if a worker that takes part has come to its end."""
         return not self._run.reports.left.isdisjoint(self._names[: self.workers])
 
@@ -174,7 +181,7 @@ class ScaledWorkers:
         assert start is not None
         self._phase = _Phase.ARRIVING
         for worker in numbers:
-            generation = self._members.arrives(worker, now)
+            generation = self._members.arrives(worker, now, self._run.processes.room_s)
             self._run.losses.joins(worker_name(worker))
             self._generations[worker] = generation
             self._arriving[worker] = start(worker, generation, experiment)
@@ -207,7 +214,7 @@ class ScaledWorkers:
 
     def _let_join(self) -> None:
         """All processes are there: tell the servers of them."""
-        if self._run.ending() is not None or self._has_finished():
+        if self._run.ending() is not None or self.has_finished:
             self._drop("the run is about to end")
             return
         self._phase, self.has_scaled = _Phase.JOINING, True
@@ -220,6 +227,7 @@ class ScaledWorkers:
             if worker == len(self._names):
                 self._names.append(name)
                 self._keys[worker] = joining[worker]
+                self._unknown.add(worker)
             self._run.losses.finished.discard(name)
             self._run.reports.joins(worker, name)
             self._replacements.knows(worker)
@@ -228,10 +236,17 @@ class ScaledWorkers:
             self._replacements.do(self._members.joins(worker, self._run.kernel.now))
 
     def _tell_servers(self) -> None:
-        new = [NewWorker(worker, key) for worker, key in sorted(self._keys.items())]
-        self._keys = {}
+        new = [NewWorker(worker, self._keys[worker]) for worker in sorted(self._unknown)]
+        self._unknown.clear()
         for name in self._servers:
             self._run.listener.send(name, RunHasWorkers(self._next, new))
+
+    def for_new_servers(self) -> RunHasWorkers | None:
+        """Return what servers that join must know; None if the workers are those of the start."""
+        if not self.has_scaled:
+            return None
+        new = [NewWorker(worker, key) for worker, key in sorted(self._keys.items())]
+        return RunHasWorkers(self.workers, new)
 
     def starts(self, order: Start) -> bool:
         """A worker may begin; False if its process is still to be started."""
@@ -310,6 +325,7 @@ class ScaledWorkers:
 
     def _has_left(self, worker: int) -> None:
         self._leaving.discard(worker)
+        self._run.processes.release(worker_name(worker))
         if self._leaving:
             return
         self._tell_servers()
@@ -317,24 +333,25 @@ class ScaledWorkers:
 
     # -- the end, and losses -------------------------------------------------------------
 
-    def process_ended(self, name: str) -> bool:
-        """The process of this name has ended: return True if that is no loss."""
-        if self.is_arriving(name):
-            worker = next(each for each in self._arriving if worker_name(each) == name)
-            self._lose(worker, "ended before it had joined")
-            return True
+    def process_ended(self, name: str) -> None:
+        """The process of this name has ended."""
         leaving = [each for each in self._leaving if worker_name(each) == name]
         if leaving:
             self._has_left(leaving[0])
-        return False
 
     def can_drop(self, lost: Mapping[str, RunError]) -> bool:
         """Drop lost workers that had not joined; False if other processes are lost, too."""
         if not self._arriving or not all(map(self.is_arriving, lost)):
             return False
-        worker = next(each for each in self._arriving if worker_name(each) in lost)
-        self._lose(worker, "is lost")
-        return True
+        name = min(lost)
+        return self.drop(name, how_lost(name, lost[name]))
+
+    def drop(self, name: str, how: str) -> bool:
+        """Drop a worker that has failed before it had joined; False if it is none."""
+        found = [worker for worker in self._arriving if worker_name(worker) == name]
+        for worker in found:
+            self._lose(worker, how)
+        return bool(found)
 
     def _lose(self, worker: int, how: str) -> None:
         now = self._run.kernel.now
@@ -351,6 +368,7 @@ class ScaledWorkers:
         name = worker_name(worker)
         self._run.losses.goes_without(name)
         self._run.processes.kill(name)
+        self._run.processes.release(name)
 
     def _drop(self, why: str) -> None:
         """Stay with the present workers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from outpace.engine.status import StatusFile
@@ -23,12 +23,18 @@ class StatusOfRun:
     Args:
         recovery: the counts of the run, which change while it goes on.
         generations: of processes that were started again, by name; changes, too.
+        nodes: returns the nodes of the processes by name, as far as they are known.
     """
 
     def __init__(
-        self, file: StatusFile, recovery: Recovery, generations: Mapping[str, int]
+        self,
+        file: StatusFile,
+        recovery: Recovery,
+        generations: Mapping[str, int],
+        nodes: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._file, self._recovery, self._generations = file, recovery, generations
+        self._nodes = nodes
         self._changed: dict[str, tuple[int, float]] = {}  # name: its last report, and when
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -62,6 +68,7 @@ class StatusOfRun:
         reports, losses = coordinator.reports, coordinator.losses
         iterations, now_s = reports.totals.iterations, seconds(coordinator.kernel.now)
         names = [*coordinator.servers, *coordinator.workers]
+        nodes = self._nodes()
         numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
         found = []
         for name in names:
@@ -85,6 +92,7 @@ class StatusOfRun:
                     generation=self._generations.get(name, 0),
                     iteration=None if worker is None else iterations.get(worker, 0),
                     quiet_s=self._quiet_s(name, coordinator, now_s),
+                    node=nodes.get(name),
                 )
             )
         return found

@@ -48,8 +48,8 @@ class ServerMoves:
     """Announces new divisions to the server's program, and carries the pieces.
 
     Args:
-        begin: makes a shard from its state, for this division, and puts it in the place of the
-            present one.
+        begin: makes a shard from its state, for this division and number of workers, and puts it in
+            the place of the present one; see `Moves`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ServerMoves:
         division: Division,
         shard: Shard | None,
         dtype: str,
-        begin: Callable[[Division, ShardState], Shard],
+        begin: Callable[[Division, ShardState, int | None], Shard],
     ) -> None:
         self._around, self._dtype = around, dtype
         self.moves = Moves(around.index, division, shard, begin, self._hand, self._begun)

@@ -254,8 +254,8 @@ class Server(Member):
         program = server_program(self._experiment, self._checkpoints.cuts, moves)
         self.kernel.spawn(program(self), f"{self.name}'s shard", daemon=True)
 
-    def _begin(self, division: Division, state: ShardState) -> TimedShard:
-        """Go on with the parameters of another part."""
+    def _begin(self, division: Division, state: ShardState, workers: int | None) -> TimedShard:
+        """Go on with the parameters of another part. workers: see `Moves`."""
         assert self._moves is not None
         part, layers = division.parts[self.index], self._plan.layers
         self._block = self._moves.block(division.size(self.index))
@@ -268,7 +268,7 @@ class Server(Member):
         policy = self._followed.policy
         shard = TimedShard(self.index, block, len(state.watermarks), policy, self.recorder)
         shard.times = self._times
-        shard.restore(state, self.clock.now, everyone=False)
+        shard.restore(state, self.clock.now, everyone=False, workers=workers)
         self.shard, self._is_ready = shard, True
         return shard
 

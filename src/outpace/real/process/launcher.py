@@ -59,6 +59,10 @@ class Launcher(Protocol):
     def nodes(self) -> Mapping[str, str]:
         """Names of the nodes on which the roles were started; empty if all are on this machine."""
 
+    @property
+    def room_s(self) -> float:
+        """How long a role that joins a run may wait for a place, before its process is started."""
+
     def start(self, role: Role) -> None:
         """Start a process for this role."""
 
@@ -67,6 +71,12 @@ class Launcher(Protocol):
 
     def kill(self, name: str) -> None:
         """End this process at once; no effect if it has ended."""
+
+    def release(self, name: str) -> None:
+        """Give back the place of this role when its process has ended, or is lost.
+
+        It has another place when it is started again.
+        """
 
     def suspend(self) -> None:
         """Stop all processes where they stand, until `resume`."""

@@ -46,6 +46,10 @@ class LocalLauncher:
         return {}
 
     @property
+    def room_s(self) -> float:
+        return 0.0
+
+    @property
     def pids(self) -> dict[str, int]:
         """Process ids of the processes that run, by name."""
         return {name: p.pid for name, p in self._running.items() if p.pid is not None}
@@ -71,6 +75,9 @@ class LocalLauncher:
         process = self._running.get(name)
         if process is not None:
             process.kill()
+
+    def release(self, name: str) -> None:
+        """Do nothing: a role of this machine has no place of its own."""
 
     def suspend(self) -> None:
         self._signal(signal.SIGSTOP)

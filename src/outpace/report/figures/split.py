@@ -22,7 +22,7 @@ from outpace.report.figures.figure import (
 )
 from outpace.report.read.runs import Run, clock
 from outpace.report.read.totals import Floats, TraceTotals
-from outpace.report.words import escaped, label, seconds
+from outpace.report.words import escaped, label, on_node, seconds
 
 _MOST: Final = 32  # workers shown
 
@@ -71,11 +71,11 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
         layout: Plot = {
             # All runs share one scale, so that switching between them shows the differences.
             "xaxis": axis(f"{clock(runs)} in finished iterations (s)", range=[0, longest * 1.02]),
-            "yaxis": lanes([str(worker) for worker in chosen], "worker"),
+            "yaxis": lanes(lane_labels(run, chosen), "worker"),
             "barmode": "stack",
             "bargap": 0.25,
         }
-        traces = _stacked(spans, [f"worker {worker}" for worker in chosen])
+        traces = _stacked(spans, [f"worker {label}" for label in lane_labels(run, chosen)])
         views[run.name,] = FigureView(traces, layout, note)
     return Figure(
         "figure-workers",
@@ -86,6 +86,11 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
         tall=True,
         instead=NO_TRACE,
     )
+
+
+def lane_labels(run: Run, workers: Sequence[int]) -> list[str]:
+    """Return the numbers of workers, with their nodes if the run has some."""
+    return [on_node(str(worker), run.node(f"worker-{worker}")) for worker in workers]
 
 
 def shown_workers(sums: TraceTotals) -> tuple[list[int], str]:

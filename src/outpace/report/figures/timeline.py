@@ -17,6 +17,7 @@ from outpace.record.reading import Unreadable
 from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
 from outpace.report.figures.picture import SLOW_PERIOD, Absence, Picture
 from outpace.report.figures.slow import SLOW
+from outpace.report.figures.split import lane_labels
 from outpace.report.read.events import Events, read_events
 from outpace.report.read.interruptions import Interruption, interruptions
 from outpace.report.read.runs import Run, clock, scheduler_of
@@ -79,7 +80,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figur
                 notes.append(_SHADED)
                 if sums.cut_offs:
                     notes.append("A computation that was cut off is shaded only if it was so long.")
-            layout = _layout(spans[name], shown, clock([run]))
+            layout = _layout(spans[name], lane_labels(run, shown), clock([run]))
             views[run.name, name] = FigureView(traces, layout, " ".join(notes))
     return Figure(
         "figure-timeline",
@@ -115,12 +116,12 @@ def _concerned(events: Events, longest: LongestWait) -> list[int]:
     return [longest.worker, *waits["released_by"][chosen].tolist()]
 
 
-def _layout(span: tuple[int, int], shown: Sequence[int], clock: str) -> Plot:
+def _layout(span: tuple[int, int], labels: Sequence[str], clock: str) -> Plot:
     low, high = (time * 1e-9 for time in span)
     pad = 0.01 * (high - low)
     return {
         "xaxis": axis(f"{clock} (s)", range=[low - pad, high]),
-        "yaxis": lanes([str(worker) for worker in shown], "worker", margin=0.6),
+        "yaxis": lanes(labels, "worker", margin=0.6),
         "barmode": "overlay",
         "hovermode": "closest",
         "uniformtext": {"mode": "hide", "minsize": 9},

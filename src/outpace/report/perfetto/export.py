@@ -5,7 +5,7 @@ that answered last. Under "servers" each server has tracks: the pulls that it he
 that it received, the staleness of the gradients that it applied, and its clock. An arrow leads
 from a mark on the worker whose push released another worker to the end of that worker's wait.
 If a scheduler closed the iterations, it has a track with the number of gradients that counted in
-each iteration.
+each iteration. Names of tracks have the node of the process, if the run was on several.
 
 Packets are written as rows are read, so memory does not grow with the run.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -25,7 +25,7 @@ from outpace.record.folder import TRACE
 from outpace.record.reading import Columns, batches, chosen_rows, columns_of, reading
 from outpace.record.trace import EVENTS, NONE, SCHEMA
 from outpace.report.perfetto.packets import Packets
-from outpace.report.read.runs import read_summary_of, scheduler_of
+from outpace.report.read.runs import node_in, read_summary_of, scheduler_of
 from outpace.support.replacing import replace_file
 
 Row: TypeAlias = dict[str, Any]
@@ -42,17 +42,17 @@ def write_perfetto(run: Path, out: Path) -> None:
         ConfigError: if `run` is not the folder of a run, its trace cannot be read, or `out`
             cannot be written.
     """
-    scheduler = scheduler_of(read_summary_of(run))
+    summary = read_summary_of(run)
     try:
-        replace_file(out, lambda partial: _write(run / TRACE, partial, scheduler))
+        replace_file(out, lambda partial: _write(run / TRACE, partial, summary))
     except OSError as error:
         raise ConfigError(f"cannot write {out}: {error.strerror or error}") from error
 
 
-def _write(trace: Path, path: Path, scheduler: int | None) -> None:
+def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
     # Gzip records no name and no time, so that equal traces give equal files.
     with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-        drawing = _Drawing(Packets(packed), scheduler)
+        drawing = _Drawing(Packets(packed), summary)
         draw = {
             "iteration": drawing.iteration,
             "push": drawing.push,
@@ -111,10 +111,13 @@ class _Drawing:
 
     In a real run, rows of different workers and servers are not in time order, so an iteration
     is drawn only when the pull that it waited for is known.
+
+    summary: of the run; its nodes are in the names of the tracks.
     """
 
-    def __init__(self, packets: Packets, scheduler: int | None) -> None:
-        self._packets, self._scheduler = packets, scheduler
+    def __init__(self, packets: Packets, summary: Mapping[str, Any]) -> None:
+        self._packets, self._summary = packets, summary
+        self._scheduler = scheduler_of(summary)
         self._workers = packets.track(0, "workers", 0, process=_WORKERS)
         self._servers = packets.track(0, "servers", 0, process=_SERVERS)
         self._flows = 0
@@ -268,10 +271,15 @@ class _Drawing:
             self._draw(row["worker"])
 
     def _worker(self, worker: int) -> int:
-        return self._packets.track(self._workers, f"worker-{worker}", worker, thread=_WORKERS)
+        name = self._with_node(f"worker-{worker}")
+        return self._packets.track(self._workers, name, worker, thread=_WORKERS)
 
     def _server(self, shard: int) -> int:
-        return self._packets.track(self._servers, self._name(shard), shard)
+        return self._packets.track(self._servers, self._with_node(self._name(shard)), shard)
+
+    def _with_node(self, name: str) -> str:
+        node = node_in(self._summary, name)
+        return f"{name} ({node})" if node else name
 
     def _name(self, shard: int) -> str:
         return "scheduler" if shard == self._scheduler else f"server-{shard}"

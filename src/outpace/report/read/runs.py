@@ -33,6 +33,12 @@ def scheduler_of(summary: Mapping[str, Any]) -> int | None:
     return shard if isinstance(shard, int) else None
 
 
+def node_in(summary: Mapping[str, Any], name: str) -> str:
+    """Return the node of a process by the summary of its run; empty if it does not say so."""
+    nodes = summary.get("nodes")
+    return str(nodes.get(name, "")) if isinstance(nodes, Mapping) else ""
+
+
 @dataclass(frozen=True)
 class Run:
     """The summary, configuration and metrics of one folder; `trace` is only a path.
@@ -119,6 +125,10 @@ class Run:
     def real(self) -> bool:
         """True if the run was on real processes."""
         return "wall_time_s" in self.summary
+
+    def node(self, name: str) -> str:
+        """Return the node of a process, such as `worker-3`; empty if the run has no nodes."""
+        return node_in(self.summary, name)
 
     @property
     def time_s(self) -> float | None:

@@ -92,8 +92,21 @@ class Membership:
         return self._restarts or any(other.phase not in AWAY for other in others)
 
     def serve_by(self, servers: Sequence[str]) -> None:
-        """These servers take the workers' gradients from now on; none is lost, no worker either."""
+        """These servers take the workers' gradients from now on; while all are settled."""
         self._servers = tuple(servers)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if all servers know of all workers as they are, and none joins or comes back."""
+        settled = (Phase.HERE, *OUT)
+        return self.has_all_servers and all(
+            known.phase in settled and not known.unconfirmed for known in self._workers
+        )
+
+    @property
+    def generations(self) -> dict[int, int]:
+        """The generations of the workers, of those that are not of the first one."""
+        return {known.number: known.generation for known in self._workers if known.generation}
 
     @property
     def has_all_servers(self) -> bool:
@@ -163,8 +176,11 @@ class Membership:
         known.deaths.append(now)
         return orders
 
-    def arrives(self, worker: int, now: Time) -> int:
+    def arrives(self, worker: int, now: Time, room_s: float = 0.0) -> int:
         """A process is about to be started that is to join as a new worker, or one that has left.
+
+        Args:
+            room_s: seconds that it may wait for a place, before it is started.
 
         Returns:
             The generation of the process.
@@ -179,7 +195,8 @@ class Membership:
         known = self._workers[worker]
         self._generation += 1
         known.generation, known.phase, known.retires = self._generation, Phase.ARRIVING, False
-        known.how, known.deadline = "was to join", now + nanoseconds(self._rules.start_s)
+        known.arrives_s = room_s + self._rules.start_s
+        known.how, known.deadline = "was to join", now + nanoseconds(known.arrives_s)
         return known.generation
 
     def joins(self, worker: int, now: Time) -> list[Order]:
@@ -350,8 +367,8 @@ class Membership:
         for known in self._workers:
             if known.deadline is not None and known.deadline <= now:
                 if known.phase is Phase.ARRIVING:
-                    limit_s = self._rules.start_s
-                    return self._not_joined(known, f"was not ready within {limit_s:.0f} s")
+                    how = f"was not ready within {known.arrives_s:.0f} s"
+                    return self._not_joined(known, how)
                 known.deadline = None
                 return [EndRun(self._too_late(known))]
         return []

@@ -48,6 +48,7 @@ class Worker:
     deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
     retires: bool = False  # True if it was told to leave, so that no process takes its place
     waits: bool = False  # True if the process that joins as this worker runs already
+    arrives_s: float = 0.0  # for the process that is to join as this worker
     how: str = ""  # its process was lost
     pushed: int = -1  # last iteration of one that takes no more part, as far as it is known
     # Iterations that some server lacks: disjoint ranges of the first and the one after the last.

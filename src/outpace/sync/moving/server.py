@@ -30,6 +30,7 @@ from outpace.sync.messages import (
     Push,
     Rejoin,
     Resume,
+    SetWorkers,
 )
 from outpace.sync.moving.states import Piece, joined, piece_of
 from outpace.sync.shard import Shard
@@ -43,10 +44,12 @@ class Moves:
     Attributes:
         shard: of the present division; None while the server has not all pieces of its part.
         division: that the shard belongs to, or will.
+        workers: the number that the run is to have; None: as many as at the start.
 
     Args:
         division: the present one; the server may have no part in it.
-        begin: makes a shard of this division from its state.
+        begin: makes a shard of this division from its state, and of the number of workers that the
+            run is to have; None: as many as the state has.
         hand: sends a piece to another server.
         begun: called with a division that this server has a shard of, or has left.
     """
@@ -56,12 +59,13 @@ class Moves:
         server: int,
         division: Division,
         shard: Shard | None,
-        begin: Callable[[Division, ShardState], Shard],
+        begin: Callable[[Division, ShardState, int | None], Shard],
         hand: Callable[[int, Moved], None],
         begun: Callable[[Division], None],
     ) -> None:
         self.server, self.division, self.shard = server, division, shard
         self._begin, self._hand, self._begun = begin, hand, begun
+        self.workers: int | None = None
         self._next: Division | None = None  # while the shard is of the division before
         self._over: set[int] = set()  # workers that have gone over to the next division
         self._kept: deque[Message] = deque()  # that belong to a shard that has not begun
@@ -88,6 +92,9 @@ class Moves:
 
         Returns False if the present shard is to take it. Raises ProtocolError, without any change.
         """
+        if isinstance(message, SetWorkers):
+            self.workers = message.workers
+            return self.shard is None  # else it knows by itself
         if isinstance(message, Divided):
             self._announce(message.division)
         elif isinstance(message, Moved):
@@ -176,7 +183,8 @@ class Moves:
             self.server
         ):
             return
-        state = joined(self.server, self._pieces)
+        state = joined(self.server, self._pieces, is_scaled=self.workers is not None)
         self._pieces = []
-        self.shard, self._is_complete = self._begin(self.division, state), True
+        self.shard = self._begin(self.division, state, self.workers)
+        self._is_complete = True
         self._begun(self.division)

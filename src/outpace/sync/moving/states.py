@@ -46,15 +46,17 @@ def piece_of(state: ShardState, part: Ranges, wanted: Sequence[Range]) -> ShardS
     )
 
 
-def joined(shard: int, pieces: Sequence[Piece]) -> ShardState:
+def joined(shard: int, pieces: Sequence[Piece], *, is_scaled: bool = False) -> ShardState:
     """Return the state of this shard, whose part consists of the ranges of all pieces.
 
+    is_scaled: the number of workers has changed. Each shard counts pushes as if there had always
+    been as many as now, from the moment at which it has heard of it, so these counts may differ.
     Raises ProtocolError if the pieces are of shards that have not taken the same pushes.
     """
     states = [state for _, state in pieces]
     first = states[0]
     for state in states[1:]:
-        _require_same(first, state)
+        _require_same(first, state, is_scaled=is_scaled)
     # Each tensor is cut at the ranges of its piece; these are then put in ascending order.
     order = sorted((piece, number) for number, (ranges, _) in enumerate(pieces) for piece in ranges)
     places = [
@@ -73,6 +75,7 @@ def joined(shard: int, pieces: Sequence[Piece]) -> ShardState:
         first,
         shard=shard,
         version=max(state.version for state in states),
+        pushes=max(state.pushes for state in states),
         furthest=max(state.furthest for state in states),
         parameters=join([state.parameters for state in states]),
         optimizer={
@@ -119,9 +122,9 @@ def _is_per_element(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.ndim > 0
 
 
-def _require_same(one: ShardState, other: ShardState) -> None:
+def _require_same(one: ShardState, other: ShardState, *, is_scaled: bool) -> None:
     """Raise ProtocolError unless two shards have taken the same pushes."""
-    for name in ("clock", "watermarks", "gone", "pushes", "mixed"):
+    for name in ("clock", "watermarks", "gone", "mixed", *(() if is_scaled else ("pushes",))):
         mine, theirs = getattr(one, name), getattr(other, name)
         if mine != theirs:
             raise ProtocolError(

@@ -26,6 +26,7 @@ from outpace.sync.messages import WireMessage
 _LAST_WORDS_S: Final = 0.5  # for messages that a process sent before it died
 _LONGEST_LAST_WORDS_S: Final = 10.0  # while messages are unread
 _LOOK_AGAIN_S: Final = 0.02
+_BEFORE: Final = " before it was done"
 _ENDED, _SILENT, _REPORTED = range(3)  # how a loss is known, the most direct way first
 
 
@@ -64,6 +65,9 @@ class Losses:
         self.stood_still_s: Callable[[], float] = lambda: 0.0
         # True if the launcher is about to report the end of this process.
         self.is_ending: Callable[[str], bool] = lambda name: False
+        # Called with a process that has failed, and how: True if it had not joined the run yet, and
+        # the run goes on as it is.
+        self.drops: Callable[[str, str], bool] = lambda name, how: False
         # True if all processes begin again after the loss of this one.
         self.begin_again_after: Callable[[str], bool] = lambda name: name in self._servers
         # Called when a process has ended: True if another one takes its place, so it is no loss.
@@ -93,6 +97,8 @@ class Losses:
 
     def process_failed(self, name: str, failed: ProcessFailed) -> None:
         """Raise the error that a process reports, unless it is the loss of a server."""
+        if name in self._without or self.drops(name, f"failed: {failed.text}"):
+            return
         self._failed.add(name)
         if failed.lost in self.away and not self.early:
             text = f"{failed.lost} is lost, and {name} has ended before it was back"
@@ -120,7 +126,7 @@ class Losses:
         self._ended.add(name)
         if has_exited(how):
             self._exited.add(name)
-        self._lose(name, _ENDED, f"{how} before it was done")
+        self._lose(name, _ENDED, how + _BEFORE)
 
     def has_ended(self, name: str) -> bool:
         """True if the launcher has said that this lost process has ended."""
@@ -234,6 +240,11 @@ class Losses:
             or not ended.isdisjoint(self._listener.peers)
             or any(self.is_ending(name) for name in lost if name not in ended)
         )
+
+
+def how_lost(name: str, error: RunError) -> str:
+    """Return how a process was lost that had not joined, out of the error with its name."""
+    return str(error).removeprefix(f"{name} ").removesuffix(_BEFORE)
 
 
 def _error(name: str, failed: ProcessFailed) -> OutpaceError:

@@ -108,16 +108,26 @@ class Replacements:
         """True while a lost worker comes back."""
         return any(map(self._members.is_coming_back, self._numbers.values()))
 
+    @property
+    def is_settled(self) -> bool:
+        """True if no worker joins or comes back, and all servers know of those that have left."""
+        return self._members.is_settled
+
+    @property
+    def generations(self) -> Mapping[int, int]:
+        """The generations of the workers whose processes are not the first ones."""
+        return self._members.generations
+
     def let_workers_scale(
         self,
         workers: list[str],
         servers: list[str],
         checkpoints: CheckpointsOfServers | None,
-        why_not_now: Callable[[], str],
+        servers_change: Callable[[], bool],
     ) -> ScaledWorkers:
         """Have workers join and leave; see `ScaledWorkers`."""
         self.scaling = ScaledWorkers(
-            self._run, self._members, workers, servers, checkpoints, self, why_not_now
+            self._run, self._members, workers, servers, checkpoints, self, servers_change
         )
         return self.scaling
 
@@ -148,6 +158,7 @@ class Replacements:
         name = worker_name(worker)
         self._first[worker], self._uncounted[worker] = first, first - done
         self._listener.send(name, self._late_plan())
+        self._tell_division(name)
 
     def serve_by(self, servers: Sequence[str], divided: Divide) -> None:
         """Servers have joined or left, and workers that come back go on with these.
@@ -213,8 +224,8 @@ class Replacements:
     def _was_replaced(self, name: str) -> bool:
         """The process of this name has ended: return True if another one takes its place."""
         worker = self._numbers.get(name)
-        if self.scaling is not None and self.scaling.process_ended(name):
-            return True
+        if self.scaling is not None:
+            self.scaling.process_ended(name)
         if worker is None:
             return self.returning is not None and self.returning.process_ended(name)
         if not self._members.is_coming_back(worker):
@@ -248,8 +259,7 @@ class Replacements:
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
-            if self._divided is not None:
-                self._listener.send(name, self._divided)
+            self._tell_division(name)
             self._kept.send(kept, {worker: self._members.done(worker)})
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
@@ -273,6 +283,11 @@ class Replacements:
         return msgspec.structs.replace(
             plan, first=list(self._first), late=True, data=list(self._data), division=number
         )
+
+    def _tell_division(self, name: str) -> None:
+        """After the plan: tell a worker of the present servers, if some have joined or left."""
+        if self._divided is not None:
+            self._listener.send(name, self._divided)
 
     def _may_join(self, name: str) -> bool:
         worker = self._numbers.get(name)

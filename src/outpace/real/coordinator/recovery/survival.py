@@ -19,7 +19,6 @@ from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.messages import TrainingDone
-from outpace.real.net.moving_messages import Divide
 from outpace.real.net.sparse_log import Log
 from outpace.sync.membership.orders import Removed
 from outpace.sync.messages import WireMessage
@@ -63,16 +62,6 @@ class Survival:
     def begin(self, replacements: Replacements | None) -> None:
         """The training begins. replacements: None if no worker can come back alone."""
         self._has_begun, self._replacements = True, replacements
-
-    @property
-    def is_recovering(self) -> bool:
-        """True while a lost worker comes back."""
-        return self._replacements is not None and self._replacements.is_recovering
-
-    def serve_by(self, servers: Sequence[str], divided: Divide) -> None:
-        """Servers have joined or left; see `Replacements`."""
-        if self._replacements is not None:
-            self._replacements.serve_by(servers, divided)
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a process that comes back."""

@@ -13,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import ray
 import ray.util
@@ -59,6 +60,7 @@ class RayHost:
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
         self.node = ""  # its name, once it is known
+        self.given_up = ""  # why it was ended before it had a place
         self._actor, self._stops = actor, 0
 
     def survey(self, paths: Sequence[str]) -> tuple[Any, Any]:
@@ -90,6 +92,8 @@ class RayHost:
             ray.kill(self._actor)
 
     def why_lost(self, error: BaseException) -> str:
+        if self.given_up:
+            return self.given_up
         where = f" on node {self.node}" if self.node else ""
         if not isinstance(error, ActorDiedError):
             return f"was lost with its host{where} ({last_line(error)})"
@@ -100,6 +104,9 @@ class RayHost:
 def _future(reference: Any) -> Future[Any]:
     found: Future[Any] = reference.future()
     return found
+
+
+_Bundle: TypeAlias = tuple[PlacementGroup, int]
 
 
 class RayCluster:
@@ -123,7 +130,11 @@ class RayCluster:
         self._settings, self._groups, self._log = settings, groups, log
         self._modules = list(modules)
         self._by_role = {name: group for group in groups for name in group.names}
-        self._bundles: dict[str, tuple[PlacementGroup, int]] = {}
+        self._bundles: dict[str, _Bundle] = {}
+        self._late: set[str] = set()  # roles that have joined since the start
+        self._waiting: set[str] = set()  # those of them that have had no host
+        self._of_start: list[PlacementGroup] = []
+        self._free: dict[str, list[_Bundle]] = {}  # of these groups, by kind of role
         self._hosts: dict[str, RayHost] = {}
         self._made: dict[str, int] = {}  # actors of each role so far
         self._nodes: dict[str, str] = {}
@@ -154,6 +165,10 @@ class RayCluster:
         return self._nodes
 
     @property
+    def room_s(self) -> float:
+        return self._settings.wait_s
+
+    @property
     def _cpus(self) -> float:
         return sum(len(group.names) * group.each.cpu for group in self._groups)
 
@@ -161,7 +176,7 @@ class RayCluster:
 
     def _reserve(self) -> None:
         """Make the placement groups, and wait for them. Raises ConfigError."""
-        made = []
+        made = self._of_start
         for group in self._groups:
             strategy = group.placement.upper().replace("-", "_")
             bundles = [group.bundle] * len(group.names)
@@ -227,6 +242,12 @@ class RayCluster:
         actor = kind.options(**options).remote(name, os.getcwd(), self._modules)
         host = RayHost(name, actor)
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
+        if name in self._waiting:
+            self._waiting.remove(name)
+            limit = threading.Timer(self.room_s, self._require_room, (host, group, placed))
+            limit.daemon = True
+            self._closing.callback(limit.cancel)
+            limit.start()
         return host
 
     def _place(self, name: str) -> tuple[Group, PlacementGroup, int]:
@@ -235,10 +256,48 @@ class RayCluster:
         if group is None:
             group = next(each for each in self._groups if name.startswith(each.kind))
             self._by_role[name] = group
-            found = placement_group([group.bundle])
-            self._closing.callback(_remove, found)
-            self._bundles[name] = found, 0
+            self._late.add(name)
+            if free := self._free.get(group.kind):
+                self._bundles[name] = free.pop()
+            else:
+                found = placement_group([group.bundle])
+                self._closing.callback(_remove, found)
+                self._bundles[name] = found, 0
+                self._waiting.add(name)
         return group, *self._bundles[name]
+
+    def _require_room(self, host: RayHost, group: Group, placed: PlacementGroup) -> None:
+        """End a host that has joined late and still has no place. In another thread."""
+        with contextlib.suppress(RayError, RuntimeError):  # this process has disconnected
+            if placement_group_table(placed).get("state") != "PENDING":
+                return
+            nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+            one = replace(group, names=[host.name], placement="pack")
+            lack = lacking([one], nodes, ray.available_resources(), who=host.name)
+            limit_s = self.room_s
+            host.given_up = f"found no room on the cluster within {limit_s:g} s ({lack})"
+            host.end()
+
+    def release(self, name: str) -> None:
+        """End the host of a role that has left the run, and give back its bundle.
+
+        Ray takes back whole placement groups only. A bundle of one of the start is kept for the
+        next role of its kind.
+        """
+        if (host := self._hosts.pop(name, None)) is not None:
+            host.end()
+        self._late.discard(name)
+        group, bundle = self._by_role.pop(name, None), self._bundles.pop(name, None)
+        if group is None or bundle is None:
+            return
+        if bundle[0] in self._of_start:
+            self._free.setdefault(group.kind, []).append(bundle)
+        else:
+            _remove(bundle[0])
+
+    def release_late(self) -> None:
+        for name in sorted(self._late):
+            self.release(name)
 
     def _is_on(self, host: RayHost, node: Future[str]) -> None:
         """It is known on which node a host is. In another thread."""

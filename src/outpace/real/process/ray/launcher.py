@@ -56,8 +56,18 @@ class Hosts(Protocol):
     def host(self, name: str) -> RemoteHost:
         """Return a host for this role: the one it has, or a new one if that is lost."""
 
+    @property
+    def room_s(self) -> float:
+        """How long a role that joins waits for a place; then its host is lost."""
+
     def lost(self, host: RemoteHost) -> None:
         """This host does not answer, or has ended."""
+
+    def release(self, name: str) -> None:
+        """This role has left the run: end its host, if it has one, and give back its place."""
+
+    def release_late(self) -> None:
+        """The same for all roles that have joined since the start."""
 
 
 _Arrived: TypeAlias = tuple[RemoteHost, "Future[list[Event]]"]
@@ -77,6 +87,7 @@ class HostsLauncher:
         self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
         self._running: dict[str, RemoteHost] = {}
         self._asked: dict[str, Future[list[Event]]] = {}  # what comes next, by role
+        self._leaving: set[str] = set()  # roles that give back their places when they have ended
         self._arrived = deque[_Arrived]()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
@@ -89,7 +100,12 @@ class HostsLauncher:
     def nodes(self) -> Mapping[str, str]:
         return self._hosts.nodes
 
+    @property
+    def room_s(self) -> float:
+        return self._hosts.room_s
+
     def start(self, role: Role) -> None:
+        self._leaving.discard(role.name)
         before = self._running.pop(role.name, None)
         if before is not None:  # its process should have ended, and that was not told
             self._give_up(before)
@@ -109,6 +125,12 @@ class HostsLauncher:
             after = threading.Timer(_ANSWER_S, lambda: None if answer.done() else host.end())
             after.daemon = True
             after.start()
+
+    def release(self, name: str) -> None:
+        if name in self._running:
+            self._leaving.add(name)
+        else:
+            self._hosts.release(name)
 
     def suspend(self) -> None:
         wait([host.suspend() for host in self._running.values()], _ANSWER_S)
@@ -139,6 +161,7 @@ class HostsLauncher:
                 self._give_up(host)
         self._running.clear()
         self._asked.clear()
+        self._hosts.release_late()
 
     # ----------------------------------------------------------------------------------
 
@@ -180,6 +203,9 @@ class HostsLauncher:
             self._ask(host)
             return
         del self._running[host.name], self._asked[host.name]
+        if host.name in self._leaving:
+            self._leaving.remove(host.name)
+            self._hosts.release(host.name)
         self._on_exit(host.name, how)
 
     def _tell_output(self, host: RemoteHost, events: Sequence[Event]) -> None:

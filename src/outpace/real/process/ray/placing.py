@@ -43,12 +43,14 @@ def lacking(
     groups: Sequence[Group],
     nodes: Mapping[str, Mapping[str, float]],
     free: Mapping[str, float],
+    who: str = "the run",
 ) -> str:
     """Return in words what a cluster lacks for these groups, as far as that can be told.
 
     Args:
         nodes: all resources of each node, by its name.
         free: the resources that nothing uses, of all nodes together.
+        who: needs them, in words.
     """
     most = {name: max((n.get(name, 0) for n in nodes.values()), default=0) for name in _NAMES}
     for group in groups:
@@ -75,7 +77,7 @@ def lacking(
         there = sum(node.get(name, 0) for node in nodes.values())
         if needed > free.get(name, 0):
             return (
-                f"the run needs {needed:g} {name}, and {free.get(name, 0):g} of the cluster's "
+                f"{who} needs {needed:g} {name}, and {free.get(name, 0):g} of the cluster's "
                 f"{there:g} are free"
             )
     return "what is free is divided among the nodes, so that some role fits on none of them"
