@@ -158,7 +158,8 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     """Estimate the laws of the cluster of these runs.
 
     Args:
-        without_server: A server whose messages are left out, since it differs from the others.
+        without_server: A server whose messages are left out, since it differs from the others,
+            which are taken as alike.
 
     Raises:
         ConfigError: with one line, as `read_runs`; or if too few iterations are left.
@@ -190,7 +191,8 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     if with_servers:
         if network is not None:
             contention = _contention(network, with_servers[0], fit.warm_up, notes)
-        service, times = fit_service(with_servers, fit.warm_up, notes)
+        alike = without_server is not None
+        service, times = fit_service(with_servers, fit.warm_up, notes, alike=alike)
         size = service_size_of(with_servers[0])
     return Calibration(
         runs,
