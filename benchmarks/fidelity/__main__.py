@@ -9,6 +9,7 @@ c: several hosts, which are network namespaces of this machine; 4 workers, 2 ser
    has a slow connection; needs root.
 d: the same, but all connections are alike, and one server needs longer for each update.
 e: both servers share a host, and so do two workers each.
+f: the hosts of c are nodes of a Ray cluster.
 
 Each strategy is predicted without any knowledge of the network, and with a cluster file that was
 calibrated on one run with BSP. Every real run is written to runs/fidelity. The machine should be
@@ -29,7 +30,8 @@ from pathlib import Path
 import torch
 from benchmarks.fidelity import judging, setups, showing
 from benchmarks.fidelity.hosts import launcher
-from benchmarks.fidelity.measuring import Plan, measure
+from benchmarks.fidelity.hosts.on_ray import ray_on
+from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome, read
 from benchmarks.fidelity.setups import Plain, Setup
 from benchmarks.fidelity.task import STEP_S
@@ -46,7 +48,7 @@ RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parent.parent / "README.md"
 BEGIN = "<!-- python -m benchmarks.fidelity --record -->"
 END = "<!-- end of what was recorded -->"
-PARTS = ("a", "b", "c", "d", "e")
+PARTS = ("a", "b", "c", "d", "e", "f")
 SIZES_MB = (1.0, 25.0)
 
 
@@ -151,7 +153,7 @@ def _outcomes(
             except ConfigError as error:
                 say(f"left out: {error}")
                 continue
-            run = partial(_run_on, hosts, setup.hosts)
+            run = _running_on(hosts, setup.hosts, stack)
             yield from measure(setup, names, plan, run, say)
 
 
@@ -167,17 +169,21 @@ def _setups(options: argparse.Namespace) -> Iterator[Setup]:
         yield setups.slow_server(options.quick)
     if "e" in parts:
         yield setups.shared_hosts(options.quick)
+    if "f" in parts:
+        yield setups.on_ray(options.quick)
 
 
 def _run(experiment: Plain, out: Path) -> Result:
     return outpace.run(experiment, out)
 
 
-def _run_on(hosts: launcher.Hosts, places: setups.Places, experiment: Plain, out: Path) -> Result:
-    """Run on hosts. Those of servers are left empty by a run without any."""
+def _running_on(hosts: launcher.Hosts, places: setups.Places, stack: ExitStack) -> RunReal:
+    """Return what runs an experiment on hosts. Those of servers are left empty without servers."""
     variables = {role: {STEP_S: str(step_s)} for role, step_s in places.step_s.items()}
+    if places.on_ray:
+        return stack.enter_context(ray_on(hosts, places.of_roles, variables)).run
     make = hosts.launcher(places.of_roles, variables)
-    return outpace.run(experiment, out, launcher=make, address=hosts.address)
+    return partial(outpace.run, launcher=make, address=hosts.address)
 
 
 def _conclude(outcomes: Sequence[Outcome], console: Console, *, record: bool = False) -> int:

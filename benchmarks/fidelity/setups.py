@@ -55,11 +55,14 @@ class Places:
         links: the connection of each host.
         of_roles: the number of the host of each role.
         step_s: how long each step of the optimizer sleeps on a server, by the server's name.
+        on_ray: True if each host is a node of a Ray cluster, which starts the roles. The last host
+            is then that of the command.
     """
 
     links: Sequence[Link]
     of_roles: Mapping[str, int]
     step_s: Mapping[str, float]
+    on_ray: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,15 @@ def shared_hosts(quick: bool) -> Setup:
         hosts=places,
         only=RELAXED,
     )
+
+
+def on_ray(quick: bool) -> Setup:
+    """Part (f): the hosts of (c) are nodes of a Ray cluster, on which `--launcher ray` runs."""
+    setup = hosts(quick)
+    assert setup.hosts is not None
+    links = [*setup.hosts.links, LINK]  # the last one of the command
+    places = replace(setup.hosts, links=links, on_ray=True)
+    return replace(setup, part="f", name="Ray", hosts=places, only=RELAXED)
 
 
 def _on_hosts(quick: bool) -> Plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.fidelity.hosts import relay
 from benchmarks.fidelity.hosts.launcher import Hosts
 
 from outpace.errors import RunError
@@ -25,8 +27,9 @@ from outpace.experiment.results import Result
 
 _PORT: Final = 6379
 _STORE_BYTES: Final = 80 << 20  # Ray's object store of a node, which is not used
-_START_S: Final = 120.0
+_START_S: Final = 240.0
 _LOOK_S: Final = 0.5
+_STARTED: Final = "Ray runtime started"
 _LOCATION: Final = "RAY_TMPDIR"
 
 
@@ -42,6 +45,7 @@ class RayOnHosts:
     of_roles: Mapping[str, int]
     variables: Mapping[str, Mapping[str, str]]
     folder: str
+    token: str
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -49,16 +53,13 @@ class RayOnHosts:
         return f"{list(self.hosts.namespaces)[-1]}:{_PORT}"
 
     def start(self) -> None:
-        """Start all nodes, and wait for them. Raises RunError."""
+        """Start all nodes, one after the other. Raises RunError."""
         last = len(self.hosts.namespaces) - 1
-        first = ["--head", f"--port={_PORT}", "--include-dashboard=false"]
-        self._node(last, first, {})
-        self._await(1)
+        self._node(last, ["--head", f"--port={_PORT}", "--include-dashboard=false"], {})
         for host in sorted(set(self.of_roles.values())):
             roles = [role for role, place in self.of_roles.items() if place == host]
             variables = {k: v for role in roles for k, v in self.variables.get(role, {}).items()}
             self._node(host, [f"--address={self.address}"], variables)
-        self._await(1 + len(set(self.of_roles.values())))
 
     def _node(self, host: int, options: list[str], variables: Mapping[str, str]) -> None:
         kinds = Counter(role.partition("-")[0] for role, at in self.of_roles.items() if at == host)
@@ -68,7 +69,8 @@ class RayOnHosts:
             *(f"--num-cpus={kinds['worker']}", f"--num-gpus={kinds['server']}"),
             f"--object-store-memory={_STORE_BYTES}",
         ]
-        with (Path(self.folder) / f"node-{host}.txt").open("wb") as output:
+        said = Path(self.folder) / f"node-{host}.txt"
+        with said.open("wb") as output:
             process = subprocess.Popen(
                 self._on(host, [sys.executable, "-m", "ray.scripts.scripts", *command[1:]]),
                 env=self._environment | dict(variables),
@@ -77,26 +79,12 @@ class RayOnHosts:
                 stderr=output,
             )
         self._started.append(process)
-
-    def _await(self, nodes: int) -> None:
-        """Wait until the cluster has so many nodes. Raises RunError."""
-        look = (
-            "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, "
-            "configure_logging=False); print(sum(node['Alive'] for node in ray.nodes()))"
-        )
-        command = self._on(-1, [sys.executable, "-c", look, self.address])
         deadline = time.monotonic() + _START_S
-        found = ""
-        while time.monotonic() < deadline:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                asked = subprocess.run(
-                    command, env=self._environment, capture_output=True, text=True, timeout=_START_S
-                )
-                found = asked.stdout.strip() or asked.stderr.strip()
-                if found == str(nodes):
-                    return
+        while _STARTED not in (text := said.read_text("utf-8", "replace")):
+            if process.poll() is not None or time.monotonic() > deadline:
+                lines = text.strip().splitlines() or ["it said nothing"]
+                raise RunError(f"no node of Ray could be started at {address}: {lines[-1]}")
             time.sleep(_LOOK_S)
-        raise RunError(f"Ray: no cluster with {nodes} nodes in {_START_S:g} s: {found[-300:]}")
 
     def run(self, experiment: Mapping[str, Any], out: Path) -> Result:
         """Run the command on the first node, as a user does. Raises RunError."""
@@ -109,13 +97,29 @@ class RayOnHosts:
         file = out.with_suffix(".yaml")
         file.write_text(json.dumps({**experiment, "launcher": launcher}), "utf-8")
         command = [sys.executable, "-m", "outpace", "run", str(file), "--out", str(out)]
-        asked = subprocess.run(
-            self._on(-1, command), env=self._environment, capture_output=True, text=True
-        )
-        if asked.returncode:
-            lines = asked.stderr.strip().splitlines() or ["it said nothing"]
-            raise RunError(f"{' '.join(command[1:])}: exit code {asked.returncode}: {lines[-1]}")
+        said = out.with_suffix(".txt")
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                self._on(-1, command), env=self._environment, stdout=output, stderr=output
+            )
+            try:
+                while process.poll() is None:
+                    if self.hosts.real_time:
+                        self._roles_go_first()
+                    time.sleep(_LOOK_S)
+            finally:
+                process.kill()
+        if process.returncode:
+            lines = said.read_text("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+            raise RunError(f"{' '.join(command[1:])}: exit code {process.returncode}: {lines[-1]}")
         return Result.read(out)
+
+    def _roles_go_first(self) -> None:
+        for process in self._left():
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{process}/comm").read_text().strip()
+                if name in self.of_roles and os.sched_getscheduler(process) != os.SCHED_RR:
+                    relay.go_first(process)
 
     def stop(self) -> None:
         """End all processes of the cluster, those that Ray has started included."""
@@ -149,7 +153,12 @@ class RayOnHosts:
     @property
     def _environment(self) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-        return kept | {_LOCATION: self.folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        return kept | {
+            _LOCATION: self.folder,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token,
+        }
 
 
 @contextmanager
@@ -169,7 +178,7 @@ def ray_on(
         folder = tempfile.mkdtemp(prefix="ray-")
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         os.mkdir(os.path.join(folder, "ray"))
-        cluster = RayOnHosts(hosts, of_roles, variables, folder)
+        cluster = RayOnHosts(hosts, of_roles, variables, folder, secrets.token_hex(32))
         stack.callback(cluster.stop)
         cluster.start()
         yield cluster

@@ -58,12 +58,13 @@ def enter(namespace: int) -> None:
         _raise("setns")
 
 
-def go_first() -> None:
-    """Let this process, and those that it starts, go before all others that are not of this kind.
+def go_first(process: int = 0) -> None:
+    """Let a process, by default this one, go before all others that are not of this kind.
 
-    Raises OSError if that is not permitted.
+    So do the processes that it starts. Raises OSError if that is not permitted.
     """
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
+    for task in os.listdir(f"/proc/{process or 'self'}/task"):
+        os.sched_setscheduler(int(task), os.SCHED_RR, os.sched_param(_PRIORITY))
 
 
 def mac(number: int) -> bytes:
