@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import date
 from functools import partial
@@ -29,7 +30,7 @@ from pathlib import Path
 
 import torch
 from benchmarks.fidelity import judging, setups, showing
-from benchmarks.fidelity.hosts import launcher
+from benchmarks.fidelity.hosts import launcher, relay
 from benchmarks.fidelity.hosts.on_ray import ray_on
 from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome, read
@@ -183,7 +184,17 @@ def _running_on(hosts: launcher.Hosts, places: setups.Places, stack: ExitStack) 
     if places.on_ray:
         return stack.enter_context(ray_on(hosts, places.of_roles, variables)).run
     make = hosts.launcher(places.of_roles, variables)
-    return partial(outpace.run, launcher=make, address=hosts.address)
+
+    run = partial(outpace.run, launcher=make, address=hosts.address)
+    return partial(_going_first, run) if hosts.real_time else run
+
+
+def _going_first(run: Callable[..., Result], experiment: Plain, out: Path) -> Result:
+    """Let this process go before others once all processes of the run are there, until its end."""
+    try:
+        return run(experiment, out, watch=lambda _: relay.go_first())
+    finally:
+        relay.go_as_others()
 
 
 def _conclude(outcomes: Sequence[Outcome], console: Console, *, record: bool = False) -> int:
@@ -229,4 +240,5 @@ def _file_name(words: str) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # hosts and cluster are removed
     sys.exit(main())

@@ -30,6 +30,7 @@ _STORE_BYTES: Final = 80 << 20  # Ray's object store of a node, which is not use
 _START_S: Final = 240.0
 _LOOK_S: Final = 0.5
 _STARTED: Final = "Ray runtime started"
+_ENTER: Final = "nsenter"
 _LOCATION: Final = "RAY_TMPDIR"
 
 
@@ -104,8 +105,8 @@ class RayOnHosts:
             )
             try:
                 while process.poll() is None:
-                    if self.hosts.real_time:
-                        self._roles_go_first()
+                    if self.hosts.real_time and self._roles_go_first():
+                        relay.go_first(process.pid)
                     time.sleep(_LOOK_S)
             finally:
                 process.kill()
@@ -114,12 +115,17 @@ class RayOnHosts:
             raise RunError(f"{' '.join(command[1:])}: exit code {process.returncode}: {lines[-1]}")
         return Result.read(out)
 
-    def _roles_go_first(self) -> None:
+    def _roles_go_first(self) -> bool:
+        """Let the roles that are there go before other processes; True if there are any."""
+        found = False
         for process in self._left():
             with contextlib.suppress(OSError):
                 name = Path(f"/proc/{process}/comm").read_text().strip()
-                if name in self.of_roles and os.sched_getscheduler(process) != os.SCHED_RR:
-                    relay.go_first(process)
+                if name in self.of_roles:
+                    found = True
+                    if os.sched_getscheduler(process) != os.SCHED_RR:
+                        relay.go_first(process)
+        return found
 
     def stop(self) -> None:
         """End all processes of the cluster, those that Ray has started included."""
@@ -148,7 +154,7 @@ class RayOnHosts:
 
     def _on(self, host: int, command: list[str]) -> list[str]:
         namespace = list(self.hosts.namespaces.values())[host]
-        return ["nsenter", f"--net={namespace}", *command]
+        return [_ENTER, f"--net={namespace}", *command]
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -174,6 +180,8 @@ def ray_on(
     Raises:
         RunError: if it does not start.
     """
+    if shutil.which(_ENTER) is None:
+        raise RunError(f"there is no command {_ENTER} (package util-linux)")
     with ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="ray-")
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -14,6 +14,7 @@ namespaces is printed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import heapq
@@ -63,8 +64,18 @@ def go_first(process: int = 0) -> None:
 
     So do the processes that it starts. Raises OSError if that is not permitted.
     """
+    _schedule(process, os.SCHED_RR, _PRIORITY)
+
+
+def go_as_others() -> None:
+    """Undo `go_first` of this process."""
+    _schedule(0, os.SCHED_OTHER, 0)
+
+
+def _schedule(process: int, policy: int, priority: int) -> None:
     for task in os.listdir(f"/proc/{process or 'self'}/task"):
-        os.sched_setscheduler(int(task), os.SCHED_RR, os.sched_param(_PRIORITY))
+        with contextlib.suppress(ProcessLookupError):  # a thread that has ended
+            os.sched_setscheduler(int(task), policy, os.sched_param(priority))
 
 
 def mac(number: int) -> bytes:
