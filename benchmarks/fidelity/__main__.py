@@ -151,10 +151,10 @@ def _outcomes(
                 hosts = stack.enter_context(
                     launcher.hosts(setup.hosts.links, real_time=options.real_time)
                 )
+                run = _running_on(hosts, setup.hosts, stack)
             except ConfigError as error:
                 say(f"left out: {error}")
                 continue
-            run = _running_on(hosts, setup.hosts, stack)
             yield from measure(setup, names, plan, run, say)
 
 

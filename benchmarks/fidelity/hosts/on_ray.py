@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import secrets
@@ -22,7 +23,7 @@ from typing import Any, Final
 from benchmarks.fidelity.hosts import relay
 from benchmarks.fidelity.hosts.launcher import Hosts
 
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 from outpace.experiment.results import Result
 
 _PORT: Final = 6379
@@ -93,6 +94,7 @@ class RayOnHosts:
             "kind": "ray",
             "address": self.address,
             "resources": {"worker": {"cpu": 1}, "server": {"cpu": 0, "gpu": 1}},
+            "wait_s": _START_S,
         }
         out.parent.mkdir(parents=True, exist_ok=True)
         file = out.with_suffix(".yaml")
@@ -178,10 +180,13 @@ def ray_on(
         variables: Environment variables of roles, which all roles of a host get.
 
     Raises:
+        ConfigError: if this machine lacks what is needed.
         RunError: if it does not start.
     """
     if shutil.which(_ENTER) is None:
-        raise RunError(f"there is no command {_ENTER} (package util-linux)")
+        raise ConfigError(f"there is no command {_ENTER} (package util-linux)")
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("Ray is not installed: pip install 'outpace[cluster]'")
     with ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="ray-")
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
