@@ -5,7 +5,11 @@
 
 a: computation is a sleep drawn from a law, 8 workers, 2 servers, 1 and 25 MB of parameters.
 b: real computation, 2 workers.
-c: several hosts, which are network namespaces of this machine; 4 workers, 2 servers; needs root.
+c: several hosts, which are network namespaces of this machine; 4 workers, 2 servers, one of which
+   has a slow connection; needs root.
+d: the same, but all connections are alike, and one server needs longer for each update.
+e: both servers share a host, and so do two workers each.
+f: the hosts of c are nodes of a Ray cluster.
 
 Each strategy is predicted without any knowledge of the network, and with a cluster file that was
 calibrated on one run with BSP. Every real run is written to runs/fidelity. The machine should be
@@ -16,8 +20,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import date
 from functools import partial
@@ -25,10 +30,12 @@ from pathlib import Path
 
 import torch
 from benchmarks.fidelity import judging, setups, showing
-from benchmarks.fidelity.hosts import launcher
-from benchmarks.fidelity.measuring import Plan, measure
+from benchmarks.fidelity.hosts import launcher, relay
+from benchmarks.fidelity.hosts.on_ray import ray_on
+from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome, read
 from benchmarks.fidelity.setups import Plain, Setup
+from benchmarks.fidelity.task import STEP_S
 from benchmarks.papers.results import origin
 from rich.console import Console
 
@@ -42,7 +49,7 @@ RESULTS = Path(__file__).parent / "results"
 README = Path(__file__).parent.parent / "README.md"
 BEGIN = "<!-- python -m benchmarks.fidelity --record -->"
 END = "<!-- end of what was recorded -->"
-PARTS = ("a", "b", "c")
+PARTS = ("a", "b", "c", "d", "e", "f")
 SIZES_MB = (1.0, 25.0)
 
 
@@ -53,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", nargs="*", help="a, b, c; default: all")
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; default: all")
     parser.add_argument("--mb", type=float, nargs="+", default=list(SIZES_MB), help="sizes in a")
     parser.add_argument(
         "--strategies", nargs="+", default=[], metavar="NAME", help="parts of names"
@@ -77,6 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--calibrate-anew",
         action="store_true",
         help="with --real: repeat the run that is calibrated on, for instance with --calibrate-on",
+    )
+    parser.add_argument(
+        "--real-time",
+        action="store_true",
+        help="on a busy machine: hosts go before all other processes",
     )
     parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes there")
@@ -131,16 +143,18 @@ def _outcomes(
         anew = options.calibrate_anew
         plan = Plan(seeds, draws, not options.no_calibration, options.cluster, place, earlier, anew)
         say = partial(print, f"{setup.part}, {setup.name}:", file=sys.stderr, flush=True)
-        if setup.part != "c" or (earlier and not anew):
+        if setup.hosts is None or (earlier and not anew):
             yield from measure(setup, names, plan, _run, say)
             continue
         with ExitStack() as stack:
             try:
-                hosts = stack.enter_context(launcher.hosts(setups.links(setup)))
+                hosts = stack.enter_context(
+                    launcher.hosts(setup.hosts.links, real_time=options.real_time)
+                )
+                run = _running_on(hosts, setup.hosts, stack)
             except ConfigError as error:
                 say(f"left out: {error}")
                 continue
-            run = partial(_run_on, hosts, setup.base["servers"])
             yield from measure(setup, names, plan, run, say)
 
 
@@ -152,16 +166,35 @@ def _setups(options: argparse.Namespace) -> Iterator[Setup]:
         yield setups.computing(options.quick)
     if "c" in parts:
         yield setups.hosts(options.quick)
+    if "d" in parts:
+        yield setups.slow_server(options.quick)
+    if "e" in parts:
+        yield setups.shared_hosts(options.quick)
+    if "f" in parts:
+        yield setups.on_ray(options.quick)
 
 
 def _run(experiment: Plain, out: Path) -> Result:
     return outpace.run(experiment, out)
 
 
-def _run_on(hosts: launcher.Hosts, servers: int, experiment: Plain, out: Path) -> Result:
-    """Run on hosts, the first of which are for servers: left empty by a run without any."""
-    first = 0 if setups.has_servers(experiment) else servers
-    return outpace.run(experiment, out, launcher=hosts.launcher(first), address=hosts.address)
+def _running_on(hosts: launcher.Hosts, places: setups.Places, stack: ExitStack) -> RunReal:
+    """Return what runs an experiment on hosts. Those of servers are left empty without servers."""
+    variables = {role: {STEP_S: str(step_s)} for role, step_s in places.step_s.items()}
+    if places.on_ray:
+        return stack.enter_context(ray_on(hosts, places.of_roles, variables)).run
+    make = hosts.launcher(places.of_roles, variables)
+
+    run = partial(outpace.run, launcher=make, address=hosts.address)
+    return partial(_going_first, run) if hosts.real_time else run
+
+
+def _going_first(run: Callable[..., Result], experiment: Plain, out: Path) -> Result:
+    """Let this process go before others once all processes of the run are there, until its end."""
+    try:
+        return run(experiment, out, watch=lambda _: relay.go_first())
+    finally:
+        relay.go_as_others()
 
 
 def _conclude(outcomes: Sequence[Outcome], console: Console, *, record: bool = False) -> int:
@@ -207,4 +240,5 @@ def _file_name(words: str) -> str:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # hosts and cluster are removed
     sys.exit(main())

@@ -110,7 +110,7 @@ def _outcomes(
 
         if setup.known_law:
             yield outcome(NONE, SAME, _predicted(setup, experiment))
-        if setup.network is not None:
+        if setup.known is not None:
             yield outcome(DESCRIBED, SAME, _predicted(setup, setup.described(experiment)))
         if cluster is not None:
             if setup.known_law:

@@ -19,6 +19,10 @@ FACTORS: Final = (1.0, 0.9, 1.2, 0.85, 1.1, 0.95, 1.0, 0.8)  # of the workers' r
 LINK: Final = Link(rate=40e6, delay_s=0.0005)
 SLOW_LINK: Final = Link(rate=15e6, delay_s=0.003)
 TASK: Final = Path(__file__).with_name("task.py")
+OPTIMIZER: Final = f"{TASK}:make_optimizer"
+RELAXED: Final = (BSP, "SSP lazy", "SSP soft", "ASP", "partial push and pull")
+SLOW_STEP_S: Final = 0.03  # for which each update of the slow server sleeps
+NO_FACTOR: Final = 0.001  # of a server whose updates take next to no time
 
 
 def strategies(workers: int) -> dict[str, Plain]:
@@ -44,6 +48,24 @@ def strategies(workers: int) -> dict[str, Plain]:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Hosts, and where the roles run.
+
+    Attributes:
+        links: the connection of each host.
+        of_roles: the number of the host of each role.
+        step_s: how long each step of the optimizer sleeps on a server, by the server's name.
+        on_ray: True if each host is a node of a Ray cluster, which starts the roles. The last host
+            is then that of the command.
+    """
+
+    links: Sequence[Link]
+    of_roles: Mapping[str, int]
+    step_s: Mapping[str, float]
+    on_ray: bool = False
+
+
+@dataclass(frozen=True)
 class Setup:
     """One size of one part.
 
@@ -54,7 +76,9 @@ class Setup:
         loss: the training loss that is looked for.
         known_law: True if the real run draws its computation times from the law in `base`, so that
             a prediction with the same seed draws the same times.
-        network: what the network was set to, where it was.
+        known: keys of what network and servers were set to, where they were.
+        hosts: where the roles run, in parts with several hosts.
+        only: names of the strategies; empty: all.
     """
 
     part: str
@@ -63,7 +87,9 @@ class Setup:
     calibration: Mapping[str, Any]
     loss: float
     known_law: bool
-    network: Mapping[str, Any] | None = None
+    known: Mapping[str, Any] | None = None
+    hosts: Places | None = None
+    only: tuple[str, ...] = ()
 
     def experiment(self, strategy: str, seed: int, **changes: Any) -> Plain:
         """Return the experiment of a strategy as plain data."""
@@ -71,11 +97,12 @@ class Setup:
         return {**self.base, **of_strategy, "seed": seed, **changes}
 
     def described(self, experiment: Plain) -> Plain:
-        """Return the experiment with what the network was set to."""
-        network = dict(self.network or {})
+        """Return the experiment with what network and servers were set to."""
+        known = dict(self.known or {})
         if not has_servers(experiment):
-            network.pop("nodes", None)  # these are servers
-        return {**experiment, "network": network}
+            network = {key: value for key, value in known["network"].items() if key != "nodes"}
+            known = {"network": network}
+        return {**experiment, **known}
 
 
 def has_servers(experiment: Plain) -> bool:
@@ -116,34 +143,90 @@ def computing(quick: bool) -> Setup:
 
 def hosts(quick: bool) -> Setup:
     """Part (c): every role has a network namespace; 4 workers, 2 servers, one of them slow."""
-    iterations, mean_s = (4, 0.05) if quick else (80, 0.2)
-    base = {
-        **_training(1.0, iterations, mean_s),
-        "workers": 2 if quick else 4,
-        "servers": 2,
-        "compute": _law(mean_s, 2 if quick else 4),
+    base = _on_hosts(quick)
+    slow = {
+        "server-1": {
+            "latency_s": LINK.delay_s + SLOW_LINK.delay_s,
+            "bandwidth_bytes_per_s": SLOW_LINK.rate,
+        }
     }
-    network = {
+    known = {"network": {**_network(), "nodes": slow}}
+    places = _one_each(base, [LINK, SLOW_LINK], {})
+    calibration = _calibration(quick)
+    return Setup("c", "hosts", base, calibration, 1.5, known_law=True, known=known, hosts=places)
+
+
+def slow_server(quick: bool) -> Setup:
+    """Part (d): as (c), but links are alike, and server 1 needs longer for each update."""
+    base = {**_on_hosts(quick), "optimizer": {"kind": "python", "target": OPTIMIZER}}
+    mean_s = SLOW_STEP_S / 2
+    factors = [NO_FACTOR, 2 - NO_FACTOR]
+    known = {
+        "network": _network(),
+        "update_time": {"kind": "constant", "mean_s": mean_s, "factors": factors},
+    }
+    places = _one_each(base, [LINK, LINK], {"server-1": SLOW_STEP_S})
+    return Setup(
+        *("d", "slow server", base, _calibration(quick), 1.5),
+        known_law=True,
+        known=known,
+        hosts=places,
+        only=RELAXED,
+    )
+
+
+def shared_hosts(quick: bool) -> Setup:
+    """Part (e): both servers on one host, as `outpace serve` starts them; two workers on others."""
+    base = _on_hosts(quick)
+    of_roles = {"server-0": 0, "server-1": 0}
+    of_roles |= {f"worker-{number}": 1 + number // 2 for number in range(base["workers"])}
+    places = Places([LINK] * (1 + max(of_roles.values())), of_roles, {})
+    return Setup(
+        *("e", "shared hosts", base, _calibration(quick), 1.5),
+        known_law=True,
+        known={"network": _network()},
+        hosts=places,
+        only=RELAXED,
+    )
+
+
+def on_ray(quick: bool) -> Setup:
+    """Part (f): the hosts of (c) are nodes of a Ray cluster, on which `--launcher ray` runs."""
+    setup = hosts(quick)
+    assert setup.hosts is not None
+    links = [*setup.hosts.links, LINK]  # the last one of the command
+    places = replace(setup.hosts, links=links, on_ray=True)
+    return replace(setup, part="f", name="Ray", hosts=places, only=RELAXED)
+
+
+def _on_hosts(quick: bool) -> Plain:
+    iterations, mean_s = (4, 0.05) if quick else (80, 0.2)
+    workers = 2 if quick else 4
+    return {
+        **_training(1.0, iterations, mean_s),
+        "workers": workers,
+        "servers": 2,
+        "compute": _law(mean_s, workers),
+    }
+
+
+def _network() -> Plain:
+    """Return what the network is set to between hosts with a `LINK` each."""
+    return {
         "latency_s": 2 * LINK.delay_s,
         "bandwidth_bytes_per_s": LINK.rate,
         "contention": "fair",  # as connections share a link
-        "nodes": {
-            "server-1": {
-                "latency_s": LINK.delay_s + SLOW_LINK.delay_s,
-                "bandwidth_bytes_per_s": SLOW_LINK.rate,
-            }
-        },
         # Gloo: data follow the receiver's message that it is ready.
         "all_reduce": {"latency_s": 2 * 2 * LINK.delay_s},
     }
-    return Setup("c", "hosts", base, _calibration(quick), 1.5, known_law=True, network=network)
 
 
-def links(setup: Setup) -> list[Link]:
-    """Return the connection of each host of part (c): servers first, as roles are started."""
-    servers, workers = setup.base["servers"], setup.base["workers"]
-    slow = [SLOW_LINK] * (servers > 1)
-    return [*[LINK] * (servers - len(slow)), *slow, *[LINK] * workers]
+def _one_each(base: Plain, of_servers: Sequence[Link], step_s: Mapping[str, float]) -> Places:
+    """Return places with a host for each role. Servers' hosts stay empty without servers."""
+    servers = [f"server-{number}" for number in range(base["servers"])]
+    workers = [f"worker-{number}" for number in range(base["workers"])]
+    of_roles = {role: host for host, role in enumerate([*servers, *workers])}
+    return Places([*of_servers, *[LINK] * len(workers)], of_roles, step_s)
 
 
 def calibrated_on(setup: Setup, workers: int, time_s: float) -> Setup:
@@ -163,10 +246,11 @@ def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[s
         ValueError: if a name fits none.
     """
     named = named or (QUICK if quick else [""])
-    known = list(strategies(setup.base["workers"]))
-    unknown = [name for name in named if not any(name.lower() in each.lower() for each in known)]
+    every = list(strategies(setup.base["workers"]))
+    unknown = [name for name in named if not any(name.lower() in each.lower() for each in every)]
     if unknown:
-        raise ValueError(f"no strategy {', '.join(unknown)}; known: {', '.join(known)}")
+        raise ValueError(f"no strategy {', '.join(unknown)}; known: {', '.join(every)}")
+    known = setup.only or every
     found = [each for each in known if any(name.lower() in each.lower() for name in named)]
     return found if BSP in found else [BSP, *found]
 

@@ -13,6 +13,7 @@ from outpace.cluster.calibration.factors import shrunk_factors
 from outpace.cluster.calibration.network import Transits, fit_network, transits_of
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording, fit_run_times, warm_up_of
+from outpace.cluster.calibration.server_factors import server_factors
 from outpace.cluster.calibration.service import service_times
 from outpace.cluster.laws import (
     Constant,
@@ -291,6 +292,19 @@ def test_a_push_costs_what_the_server_needs_for_it_and_no_wait():
     assert found.answer == pytest.approx(np.ones(100))
     both = service_times(requests(rows), np.ones(len(rows), np.bool_), on_advance=False)
     assert both.push.mean() == pytest.approx(4.5)
+
+
+def test_servers_get_factors_only_where_they_clearly_differ():
+    error = np.full(3, 0.1)
+    assert server_factors(np.array([1.0, 1.0, 4.0]), error) == (0.5, 0.5, 2.0)
+    # 1.6 s apart, and four errors of the difference of two are 0.57 s: with three times the
+    # errors it may be chance. A fifth more is no difference, however well it is known.
+    assert server_factors(np.array([1.0, 1.0, 2.6]), 3 * error) == ()
+    assert server_factors(np.array([1.0, 1.0, 1.2]), 0 * error) == ()
+    assert server_factors(np.array([1.0, 1.0, np.nan]), error) == ()
+    # A server whose updates take no time that can be told has a factor above 0.
+    slow, fast = server_factors(np.array([1.0, -0.001]), error[:2])
+    assert (slow, fast) == pytest.approx((2.0, 0.001), rel=0.01)
 
 
 def test_clocks_that_differ_are_brought_together():

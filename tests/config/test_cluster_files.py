@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -129,6 +130,16 @@ def test_servers_that_differ_cannot_be_more_than_the_file_describes(here):
     text = CLUSTER.replace("worker-2", "server-1")
     (here / "cluster.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"describes 2 servers whose links differ.* has 3"):
+        read(here, servers=3)
+
+
+def test_servers_whose_work_differs_keep_their_factors(here):
+    law = "push_time: {kind: constant, mean_s: 0.001, factors: [0.5, 1.5]}"
+    (here / "cluster.yaml").write_text(re.sub("push_time: .*", law, CLUSTER))
+    assert read(here).push_time.factors == (0.5, 1.5)
+    assert read(here, servers=1).push_time.factors == (0.5,)
+    words = r"2 servers whose work takes different times \(push_time\), and the run has 3"
+    with pytest.raises(ConfigError, match=words):
         read(here, servers=3)
 
 

@@ -13,6 +13,7 @@ from tests.support.command import outpace, refused
 from tests.support.recorded_as_real import as_real, as_real_without_servers
 
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating import calibrate
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
@@ -71,6 +72,75 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
     said = capsys.readouterr().out
     assert "lognormal, mean" in said
     assert "place 4 of 4" in said
+
+
+SLOW_SERVER = {
+    **RUN,
+    "push_time": {"kind": "constant", "mean_s": PUSH_S, "factors": [0.5, 1.5]},
+    "update_time": {"kind": "constant", "mean_s": 0.01, "factors": [0.2, 1.8]},
+}
+
+
+@pytest.fixture(scope="module")
+def slow_server(tmp_path_factory):
+    """The keys of a cluster file from a run whose server 1 needs longer for pushes and updates."""
+    here = tmp_path_factory.mktemp("slow-server")
+    simulate(SLOW_SERVER, here / "run")
+    as_real(
+        here / "run",
+        latency_s=lambda _: LATENCY_S,
+        bandwidth=lambda _: BANDWIDTH,
+        push_s=lambda m: (0.001, 0.003)[m],
+        pull_s=PULL_S,
+        update_s=lambda m: (0.002, 0.018)[m],
+    )
+    assert outpace("calibrate", str(here / "run"), "-o", str(here / "cluster.yaml")) == 0
+    return read_yaml(here / "cluster.yaml")
+
+
+def test_a_server_whose_work_takes_longer_has_factors_of_its_own(slow_server, capsys):
+    assert slow_server["push_time"]["mean_s"] == pytest.approx(0.002, rel=0.01)
+    assert slow_server["push_time"]["factors"] == pytest.approx([0.5, 1.5], rel=0.01)
+    assert slow_server["update_time"]["mean_s"] == pytest.approx(0.01, rel=0.01)
+    assert slow_server["update_time"]["factors"] == pytest.approx([0.2, 1.8], rel=0.01)
+    assert "factors" not in slow_server["pull_time"]
+    (said,) = [note for note in slow_server["calibrated"]["notes"] if "servers differ" in note]
+    assert said.startswith("servers differ in push_time and update_time")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sync": {"kind": "ssp", "staleness": 2}},
+        {
+            "sync": {"kind": "partial-push", "quorum": 3, "timeout_s": 0.01},
+            "pull": {"quorum_percent": 50},
+        },
+    ],
+    ids=["ssp", "partial push and pull"],
+)
+def test_a_slow_server_found_under_bsp_predicts_other_strategies(slow_server, changes):
+    """With the mean of both servers SSP was 10 % too short, and partial push 6 % too long."""
+    expected = simulate({**SLOW_SERVER, **changes}).summary["virtual_time_s"]
+    service = {key: slow_server[key] for key in ("push_time", "pull_time", "update_time")}
+    predicted = simulate({**SLOW_SERVER, **service, **changes}).summary["virtual_time_s"]
+    assert predicted == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_said"),
+    [
+        ({"server-0": "a", "server-1": "b", "worker-0": "c", "worker-1": "d"}, False),
+        ({"server-0": "a", "server-1": "a", "worker-0": "a", "worker-1": "a"}, False),
+        ({"server-0": "a", "server-1": "a", "worker-0": "b", "worker-1": "c"}, True),
+    ],
+    ids=["one each", "all on one", "two on one of three"],
+)
+def test_a_connection_that_processes_have_shared_is_said(runs, tmp_path, nodes, is_said):
+    shutil.copytree(runs / "real", tmp_path / "run")
+    path = tmp_path / "run" / files.SUMMARY
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": nodes}))
+    assert any("shared a node" in note for note in calibrate([tmp_path / "run"]).notes) == is_said
 
 
 def test_untimed_spans_before_a_step_are_one_evaluation(runs, tmp_path):

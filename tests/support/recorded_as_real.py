@@ -19,7 +19,13 @@ SIZES = (1_000, 30_000, 250_000, 2_000_000)
 
 
 def as_real(
-    folder: Path, *, latency_s: OfServer, bandwidth: OfServer, push_s: float, pull_s: float
+    folder: Path,
+    *,
+    latency_s: OfServer,
+    bandwidth: OfServer,
+    push_s: float | OfServer,
+    pull_s: float,
+    update_s: OfServer = lambda _: 0.0,
 ) -> None:
     """Write timing.parquet for a simulated run with network.log and constant service times.
 
@@ -28,7 +34,8 @@ def as_real(
 
     Args:
         latency_s, bandwidth: Of a server's probe.
-        push_s, pull_s: The run's push_time and pull_time.
+        push_s, pull_s, update_s: The run's push_time, pull_time and update_time, of a server. With
+            an update, all workers push every iteration.
     """
     config = files.read_config(folder)
     rows = [
@@ -37,7 +44,11 @@ def as_real(
         for server in range(config["servers"])
         for number in range(2 * len(SIZES))
     ]
-    rows += _requests(folder, round(push_s * 1e9), round(pull_s * 1e9))
+    of_server = push_s if callable(push_s) else lambda _: push_s
+    rows += _requests(
+        folder, lambda m: round(of_server(m) * 1e9), round(pull_s * 1e9),
+        lambda m: round(update_s(m) * 1e9),
+    )  # fmt: skip
     _write(folder, rows, Sampling.of_run(config["workers"], config["servers"]))
 
 
@@ -130,7 +141,9 @@ def _row(what, worker, server, iteration, size, answer, sent, received, served, 
     }
 
 
-def _requests(folder: Path, push_ns: int, pull_ns: int) -> list[dict[str, Any]]:
+def _requests(
+    folder: Path, push_ns: Callable[[int], int], pull_ns: int, update_ns: Callable[[int], int]
+) -> list[dict[str, Any]]:
     messages = pq.read_table(folder / files.MESSAGES).to_pylist()
     trace = pq.read_table(folder / files.TRACE).to_pylist()
     settled, released = (
@@ -151,17 +164,23 @@ def _requests(folder: Path, push_ns: int, pull_ns: int) -> list[dict[str, Any]]:
             continue
         key = int(worker.partition("-")[2]), int(server.partition("-")[2])
         found.setdefault(key, {"push": [], "reply": []})[message["kind"]].append(message)
+    last: dict[tuple[int, int], int] = {}  # when the last push of an iteration was settled
+    for (_, server, n), time in settled.items():
+        last[server, n] = max(time, last.get((server, n), 0))
     rows = []
     for (worker, server), each in found.items():
         for n, (push, reply) in enumerate(zip(each["push"], each["reply"], strict=True)):
             done = settled[worker, server, n]
+            # In virtual time an update comes after the push that causes it, for real within it.
+            update = update_ns(server) if done == last[server, n] else 0
+            done += update
             row = _row(
                 "push", worker, server, n, push["size_bytes"], reply["size_bytes"],
                 push["requested_ns"], push["delivered_ns"], done - push["delivered_ns"],
                 reply["requested_ns"] - pull_ns - done, pull_ns,
                 reply["delivered_ns"] - reply["requested_ns"],
             )  # fmt: skip
-            row["begun_ns"] = done - push_ns + AHEAD_NS
-            row["released_ns"] = released[worker, server, n] + AHEAD_NS
+            row["begun_ns"] = done - update - push_ns(server) + AHEAD_NS
+            row["released_ns"] = released[worker, server, n] + update + AHEAD_NS
             rows.append(row)
     return rows

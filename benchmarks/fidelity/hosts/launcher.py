@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
@@ -41,19 +40,25 @@ class Hosts:
     Attributes:
         address: of this machine, at which the hosts reach it.
         namespaces: the file of each host's network namespace, by the host's address.
+        real_time: True if what runs on hosts goes before all other processes of this machine.
     """
 
     address: str
     namespaces: dict[str, str]
+    real_time: bool
 
-    def launcher(self, first: int = 0) -> MakeLauncher:
-        """Return what starts roles on the hosts from number `first` on."""
-        namespaces = dict(list(self.namespaces.items())[first:])
-        return partial(HostsLauncher, namespaces=namespaces)
+    def launcher(
+        self, places: Mapping[str, int], variables: Mapping[str, Mapping[str, str]]
+    ) -> MakeLauncher:
+        """Return what starts roles on these hosts.
+
+        places: the number of the host of each role. variables: environment variables of roles.
+        """
+        return partial(HostsLauncher, hosts=self, places=places, variables=variables)
 
 
 class HostsLauncher(LocalLauncher):
-    """Starts the n-th role on the n-th host."""
+    """Starts each role on its host."""
 
     def __init__(
         self,
@@ -61,27 +66,40 @@ class HostsLauncher(LocalLauncher):
         on_exit: OnExit,
         on_output: OnOutput | None = None,
         *,
-        namespaces: dict[str, str],
+        hosts: Hosts,
+        places: Mapping[str, int],
+        variables: Mapping[str, Mapping[str, str]],
     ) -> None:
         super().__init__(clock, on_exit, on_output)
-        self._namespaces = namespaces
-        self._free = itertools.cycle(namespaces)
-        self._hosts: dict[str, str] = {}  # addresses, by role
+        self._namespaces, self._real_time = hosts.namespaces, hosts.real_time
+        addresses = list(hosts.namespaces)
+        self._addresses = {role: addresses[place] for role, place in places.items()}
+        self._variables = variables
+        self._started: dict[str, str] = {}  # addresses, by role
 
     @property
     def nodes(self) -> Mapping[str, str]:
-        return self._hosts
+        return self._started
 
     def start(self, role: Role) -> None:
-        if role.name not in self._hosts:
-            self._hosts[role.name] = next(self._free)
-        address = self._hosts[role.name]
-        arguments = self._namespaces[address], role.target, role.at(address).arguments
-        super().start(Role(role.name, _on_host, arguments))
+        address = self._started[role.name] = self._addresses[role.name]
+        arguments = role.target, role.at(address).arguments
+        variables = dict(self._variables.get(role.name, {}))
+        on_host = self._namespaces[address], variables, self._real_time, *arguments
+        super().start(Role(role.name, _on_host, on_host))
 
 
-def _on_host(namespace: str, target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _on_host(
+    namespace: str,
+    variables: Mapping[str, str],
+    real_time: bool,
+    target: Callable[..., None],
+    arguments: tuple[Any, ...],
+) -> None:
     """Run a role on its host. Threads that it starts are on that host, too."""
+    os.environ |= variables
+    if real_time:
+        relay.go_first()
     file = os.open(namespace, os.O_RDONLY)
     relay.enter(file)
     os.close(file)
@@ -103,8 +121,12 @@ def _missing() -> str | None:
 
 
 @contextlib.contextmanager
-def hosts(links: Sequence[Link]) -> Iterator[Hosts]:
+def hosts(links: Sequence[Link], *, real_time: bool = False) -> Iterator[Hosts]:
     """Make a host for each link; they are gone when the block ends, or this process.
+
+    Args:
+        real_time: The relay and what runs on hosts go before all other processes, as if each host
+            had processors of its own. They must use little of them.
 
     Raises:
         ConfigError: if this machine lacks what is needed, or does not permit it.
@@ -117,6 +139,7 @@ def hosts(links: Sequence[Link]) -> Iterator[Hosts]:
         "prefix": prefix,
         "name": f"op{number}",
         "hosts": [[link.rate, link.delay_s] for link in links],
+        "real_time": real_time,
     }
     command = [sys.executable, relay.__file__, json.dumps(asked)]
     with subprocess.Popen(
@@ -133,6 +156,6 @@ def hosts(links: Sequence[Link]) -> Iterator[Hosts]:
                 f"{prefix}.{place + 2}": f"/proc/{process.pid}/fd/{file}"
                 for place, file in enumerate(json.loads(line))
             }
-            yield Hosts(f"{prefix}.1", namespaces)
+            yield Hosts(f"{prefix}.1", namespaces, real_time)
         finally:
             process.kill()

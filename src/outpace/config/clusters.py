@@ -89,12 +89,29 @@ class ClusterFile:
         for key in ("compute", "evaluation_time"):
             if isinstance(keys.get(key), Mapping) and known:
                 keys[key] = _of_workers(keys[key], machines, known)
+        for key in SERVICE_TIMES:
+            if isinstance(keys.get(key), Mapping) and self.servers and servers:
+                keys[key] = self._of_servers(key, servers)
         if isinstance(network, Mapping) and known:
             network = keys["network"] = _of_nodes(network, self, machines, servers)
         if isinstance(network, Mapping) and not servers:  # delays are of messages with servers
             keys["network"] = {key: value for key, value in network.items() if key != "delays"}
         _say_what_was_drawn(self, known, workers, servers)
         return keys
+
+    def _of_servers(self, key: str, servers: int) -> dict[str, Any]:
+        """Return the law of a service time with one factor for each server of the run.
+
+        Raises:
+            ConfigError: if the file tells its servers apart, and the run has more.
+        """
+        law = dict(self.keys[key])
+        factors = law.get("factors")
+        if not isinstance(factors, list) or len(factors) != self.servers:
+            return law  # if its number is wrong, this is reported when the run is read
+        if servers > len(factors):
+            raise ConfigError(_too_many(self, f"work takes different times ({key})", servers))
+        return {**law, "factors": factors[:servers]}
 
 
 def _machines(known: int | None, workers: int, seed: int) -> list[int]:
@@ -143,10 +160,7 @@ def _of_nodes(
         alike[server_name(server)] = [server_name(server)] if server < servers else []
     named = [*map(str, nodes), *(end for pair in pairs for end in pair["between"])]
     if servers > described > 0 and any(name.startswith("server-") for name in named):
-        raise ConfigError(
-            f"{cluster.path}: it describes {described} servers whose links differ, and the run has "
-            f"{servers}: calibrate on a run with {servers}, or set servers={described}"
-        )
+        raise ConfigError(_too_many(cluster, "links differ", servers))
 
     def present(name: Any) -> list[Any]:
         """Return the nodes of this run to which what is said about a node applies."""
@@ -163,6 +177,13 @@ def _of_nodes(
             for other in present(pair["between"][1])
         ]
     return network
+
+
+def _too_many(cluster: ClusterFile, how: str, servers: int) -> str:
+    return (
+        f"{cluster.path}: it describes {cluster.servers} servers whose {how}, and the run has "
+        f"{servers}: calibrate on a run with {servers}, or set servers={cluster.servers}"
+    )
 
 
 def _is_pair(pair: Any) -> bool:

@@ -8,6 +8,7 @@ decoding, and no wait for other work or for the policy.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.requests import Ints, Requests
 
 _SHORTEST: Final = 1e-7  # s; a service time of 0 has no likelihood
 _ERRORS: Final = 4  # standard errors by which pushes with an update must take longer
@@ -32,12 +33,44 @@ class ServiceTimes:
             other pushes; 0 if the two cannot be told apart.
         judge_s: To judge a pull.
         answer: To read the parameters and give the answer to the socket.
+        push_server, answer_server: The place of the server of each of them, from 0 to M - 1.
+        updates: Mean of an update of each server, and its standard error, shape (M, 2); NaN where
+            it is not known.
     """
 
     push: Floats
     update_s: float
     judge_s: float
     answer: Floats
+    push_server: Ints
+    answer_server: Ints
+    updates: Floats
+
+    @staticmethod
+    def joined(parts: Sequence[ServiceTimes]) -> ServiceTimes:
+        """Return the times of one or several runs of the same servers."""
+        weights = [len(times.push) for times in parts]
+        means, errors = np.stack([times.updates for times in parts]).transpose(2, 0, 1)
+        error = np.sqrt((errors**2).sum(axis=0)) / len(parts)
+        return ServiceTimes(
+            np.concatenate([times.push for times in parts]),
+            float(np.average([times.update_s for times in parts], weights=weights)),
+            float(np.average([times.judge_s for times in parts], weights=weights)),
+            np.concatenate([times.answer for times in parts]),
+            np.concatenate([times.push_server for times in parts]),
+            np.concatenate([times.answer_server for times in parts]),
+            np.stack([means.mean(axis=0), error], axis=1),
+        )
+
+    @property
+    def pushes(self) -> list[Floats]:
+        """The times of the pushes of each server."""
+        return [self.push[self.push_server == server] for server in range(len(self.updates))]
+
+    @property
+    def answers(self) -> list[Floats]:
+        """The times of the answers of each server."""
+        return [self.answer[self.answer_server == server] for server in range(len(self.updates))]
 
 
 def service_times(
@@ -51,24 +84,48 @@ def service_times(
             one push of an iteration, the last, has the time of the update.
     """
     push, judge = np.full((2, len(requests)), np.nan)
-    for server in np.unique(requests.server):
-        mine = requests.server == server
+    servers, place = np.unique(requests.server, return_inverse=True)
+    place = place.ravel()
+    for server in range(len(servers)):
+        mine = place == server
         push[mine], judge[mine] = _one_after_another(requests.where(mine))
     known = ~np.isnan(push) & is_push
     last = known & _last_of_iteration(requests, is_push)
-    answered = _positive(requests.answered_end - requests.answer_begun)
+    answered = requests.answered_end - requests.answer_begun
     # The pull behind the last push of an iteration is the one that is not held.
     judged = _positive(judge[last])
     judge_s = float(np.median(judged)) if len(judged) else _SHORTEST
     workers = len(np.unique(requests.worker))
-    pushes, update_s = _positive(push[known]), 0.0
+    pushes, update_s = known, 0.0
+    updates = np.full((len(servers), 2), np.nan)
     if on_advance and workers > 1 and last.any() and (known & ~last).any():
-        others, ones = _positive(push[known & ~last]), _positive(push[last])
-        more = float(ones.mean() - others.mean())
-        error = math.hypot(*(part.std() / math.sqrt(len(part)) for part in (others, ones)))
-        if more > max(_ERRORS * error, _WORTH * others.mean()):
-            pushes, update_s = others, more
-    return ServiceTimes(pushes, update_s, judge_s, answered)
+        more, error = _longer(push, known, last)
+        if more > max(_ERRORS * error, _WORTH * _positive(push[known & ~last]).mean()):
+            pushes, update_s = known & ~last, more
+            updates[:] = [
+                _longer(push, known & (place == server), last) for server in range(len(servers))
+            ]
+    return ServiceTimes(
+        _positive(push[pushes]),
+        update_s,
+        judge_s,
+        _positive(answered),
+        place[pushes],
+        place[~np.isnan(answered)],
+        updates,
+    )
+
+
+def _longer(push: Floats, known: NDArray[np.bool_], last: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return how much longer the last pushes of iterations take, and its standard error.
+
+    NaN if there are no others to compare them with.
+    """
+    others, ones = _positive(push[known & ~last]), _positive(push[known & last])
+    if not (len(others) and len(ones)):
+        return math.nan, math.nan
+    error = math.hypot(*(part.std() / math.sqrt(len(part)) for part in (others, ones)))
+    return float(ones.mean() - others.mean()), error
 
 
 def _one_after_another(requests: Requests) -> tuple[Floats, Floats]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -158,7 +158,8 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     """Estimate the laws of the cluster of these runs.
 
     Args:
-        without_server: A server whose messages are left out, since it differs from the others.
+        without_server: A server whose messages are left out, since it differs from the others,
+            which are taken as alike.
 
     Raises:
         ConfigError: with one line, as `read_runs`; or if too few iterations are left.
@@ -183,6 +184,12 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
         notes.append(busy)
     if any(_is_stretched(run) for run in runs):
         notes.append("the run stretched its steps by a law: the run times are those of the law")
+    if _share_connections(runs[0].nodes):
+        notes.append(
+            "several processes shared a node, and so its connection, and in the file each has one "
+            "of its own: strategies whose messages meet less often than in this run may be "
+            "predicted too long"
+        )
     network = _network(runs, notes)
     with_servers = [run for run in runs if run.servers]
     contention = size = times = None
@@ -190,7 +197,8 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     if with_servers:
         if network is not None:
             contention = _contention(network, with_servers[0], fit.warm_up, notes)
-        service, times = fit_service(with_servers, fit.warm_up, notes)
+        alike = without_server is not None
+        service, times = fit_service(with_servers, fit.warm_up, notes, alike=alike)
         size = service_size_of(with_servers[0])
     return Calibration(
         runs,
@@ -249,6 +257,11 @@ def _all_reduces(runs: Sequence[RunData], notes: list[str]) -> AllReduceFit | No
             "network.all_reduce is that of the training"
         )
     return found
+
+
+def _share_connections(nodes: Mapping[str, str]) -> bool:
+    """True if messages between nodes met on the connection of a node with several processes."""
+    return 1 < len(set(nodes.values())) < len(nodes)
 
 
 def _is_stretched(run: RunData) -> bool:

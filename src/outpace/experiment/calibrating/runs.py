@@ -40,6 +40,7 @@ class RunData:
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
         all_reduces: Those of a real run without servers.
+        nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown.
     """
 
     folder: Path
@@ -50,6 +51,7 @@ class RunData:
     measured: Measured | None
     evaluations: Floats
     all_reduces: AllReduceTimes | None
+    nodes: Mapping[str, str]
 
     @property
     def workers(self) -> int:
@@ -193,7 +195,10 @@ def _read(folder: Path) -> RunData:
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
     mean = float(np.nanmean(overhead))
-    return RunData(folder, config, is_real, recording, mean, measured, evaluations, all_reduces)
+    nodes = summary.get("nodes") or {}
+    return RunData(
+        folder, config, is_real, recording, mean, measured, evaluations, all_reduces, nodes
+    )
 
 
 def _kind(config: Mapping[str, Any]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
-from outpace.cluster.calibration.independent import service_law
-from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.independent import Floats, service_law
+from outpace.cluster.calibration.requests import Ints, Requests
+from outpace.cluster.calibration.server_factors import mean_and_error, server_factors
 from outpace.cluster.calibration.service import ServiceTimes, service_times
 from outpace.cluster.laws import Constant, ServiceLaw
 from outpace.cluster.service_size import ServiceSize
@@ -16,16 +18,19 @@ from outpace.config.keys import SERVICE_TIMES
 from outpace.experiment.calibrating.runs import RunData
 from outpace.sync import POLICIES, Apply
 
+_SAME_SIZE: Final = 1.01  # of the largest server, over the smallest
+
 
 def fit_service(
-    runs: Sequence[RunData], warm_up: int, notes: list[str]
+    runs: Sequence[RunData], warm_up: int, notes: list[str], *, alike: bool = False
 ) -> tuple[dict[str, ServiceLaw], ServiceTimes | None]:
     """Return the laws of the service times by their keys, and the times that they were fitted to.
 
     Args:
         runs: With servers.
         warm_up: Number of first iterations that are left out.
-        notes: Gets a sentence if pushes and updates cannot be told apart.
+        notes: Gets a sentence if pushes and updates cannot be told apart, or if servers differ.
+        alike: True to take all servers as alike.
     """
     told_apart = [run for run in runs if _is_on_advance(run)]  # pushes and updates
     runs = told_apart or runs
@@ -33,31 +38,59 @@ def fit_service(
     parts = [part for part in requests if part is not None]
     if not parts:
         return _copied(runs[0]), None
-    each = [
-        service_times(part, is_push, on_advance=_is_on_advance(run))
-        for run, (part, is_push) in zip(runs, parts, strict=True)
-    ]
-    weights = [len(times.push) for times in each]
-    found = ServiceTimes(
-        np.concatenate([times.push for times in each]),
-        float(np.average([times.update_s for times in each], weights=weights)),
-        float(np.average([times.judge_s for times in each], weights=weights)),
-        np.concatenate([times.answer for times in each]),
+    found = ServiceTimes.joined(
+        [
+            service_times(part, is_push, on_advance=_is_on_advance(run))
+            for run, (part, is_push) in zip(runs, parts, strict=True)
+        ]
     )
+    factors = {} if alike or not _are_alike_in_size(parts[0][0]) else _factors(found)
     laws: dict[str, ServiceLaw] = {}
     if len(found.push):
-        laws["push_time"] = service_law(found.push)
+        laws["push_time"] = _law(found.push, found.push_server, factors.get("push_time"))
     if len(found.answer):
-        laws["pull_time"] = service_law(found.answer)
+        laws["pull_time"] = _law(found.answer, found.answer_server, factors.get("pull_time"))
         laws["judge_time"] = Constant(mean_s=found.judge_s)
     if found.update_s:
-        laws["update_time"] = Constant(mean_s=found.update_s)
+        laws["update_time"] = Constant(
+            mean_s=found.update_s, factors=factors.get("update_time", ())
+        )
     elif not told_apart:
         notes.append(
             "the servers made an update of every push, so push_time includes it: for strategies "
             "that make one update per iteration calibrate on such a run, for instance of bsp"
         )
+    if factors:
+        notes.append(
+            f"servers differ in {' and '.join(factors)}, where each has a factor of its own: the "
+            "file describes these servers one by one"
+        )
     return laws, found
+
+
+def _are_alike_in_size(requests: Requests) -> bool:
+    """False if servers have different numbers of bytes, which `service_size` is for."""
+    of_servers = [requests.sent_bytes[requests.server == m] for m in np.unique(requests.server)]
+    sizes = [float(np.median(each)) for each in of_servers]
+    return max(sizes, default=0.0) <= _SAME_SIZE * min(sizes, default=0.0)
+
+
+def _factors(times: ServiceTimes) -> dict[str, tuple[float, ...]]:
+    """Return the factors of the servers by the keys in which they clearly differ."""
+    levels = {
+        "push_time": mean_and_error(times.pushes),
+        "pull_time": mean_and_error(times.answers),
+        "update_time": (times.updates[:, 0], times.updates[:, 1]),
+    }
+    found = {key: server_factors(*each) for key, each in levels.items()}
+    return {key: factors for key, factors in found.items() if factors}
+
+
+def _law(seconds: Floats, server: Ints, factors: tuple[float, ...] | None) -> ServiceLaw:
+    """Return the law of service times; `server` is the place of the server of each."""
+    if not factors:
+        return service_law(seconds)
+    return replace(service_law(seconds / np.array(factors)[server]), factors=factors)
 
 
 def service_size_of(run: RunData) -> ServiceSize | None:

@@ -42,7 +42,7 @@ def law_rows(found: Calibration) -> list[tuple[str, str]]:
         rows.append(("network", _network(law, found.network) + _from(found, True)))
     if law is not None and law.all_reduce is not None:
         rows.append(("all_reduce", _all_reduce(law.all_reduce, found)))
-    rows += [(key, law_words(law)) for key, law in found.service.items()]
+    rows += [(key, law_words(law, "servers")) for key, law in found.service.items()]
     if found.service and (size := found.service_size) is not None:
         message, update = (
             duration(1e6 * each) for each in (size.message_s_per_byte, size.update_s_per_byte)
@@ -84,8 +84,8 @@ def _error_words(errors: Errors | None, of: str) -> str:
     return f"; standard error of the {of} {100 * errors.mean_s:.2g} %{of_factors}"
 
 
-def law_words(law: Law | ServiceLaw) -> str:
-    """Return a law and its parameters in words."""
+def law_words(law: Law | ServiceLaw, nodes: str = "workers") -> str:
+    """Return a law and its parameters in words; nodes: whose factors it has."""
     parts = [str(law.kind)]
     if isinstance(law, ShiftedExponential):
         parts.append(f"{duration(law.shift_s)} plus {duration(law.mean_s)} on average")
@@ -101,7 +101,7 @@ def law_words(law: Law | ServiceLaw) -> str:
         )
     if law.factors:
         low, high = min(law.factors), max(law.factors)
-        parts.append(f"factors of the workers {low:.3g} to {high:.3g}")
+        parts.append(f"factors of the {nodes} {low:.3g} to {high:.3g}")
     return ", ".join(parts)
 
 
