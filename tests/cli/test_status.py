@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 
 import pytest
@@ -53,11 +55,11 @@ def killed(out):
     files.write_summary(out, {**summary, "status": "partial", "error": files.KILLED})
 
 
-def status_of(*, at, command="run"):
+def status_of(*, at, command="run", process=None):
     return Status(
         command=command,
-        process=123,
-        host="here",
+        process=process or os.getpid(),
+        host=socket.gethostname(),
         since=at - 90,
         at=at,
         phase="training",
@@ -149,6 +151,18 @@ def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys):
     write_status(run, status_of(at=time.time() - 60))
     with RunLock(run):
         assert lines(capsys, run)[0].endswith("; it has written no status for 1 min 0 s")
+
+
+def test_a_run_that_is_being_resumed_is_not_what_a_killed_process_said_of_it(tmp_path, capsys):
+    run = failed(tmp_path / "run")
+    killed(run)
+    write_status(run, status_of(at=time.time() - 60, process=os.getppid()))
+    with RunLock(run):
+        (said,) = lines(capsys, run)
+        found = json.loads("\n".join(lines(capsys, run, "--json")))
+    assert said.startswith(f"{run}: starting, process {os.getpid()} on ")
+    assert "no status" not in said
+    assert (found["state"], found["status"], found["late_s"]) == ("running", None, None)
 
 
 def test_a_run_that_was_killed(tmp_path, capsys):

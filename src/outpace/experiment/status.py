@@ -29,7 +29,8 @@ class RunState(NamedTuple):
         state: killed means that it ended without a word.
         holder: the process that leads the run, in words, while it is running.
         error: why it has ended, if it failed or was interrupted.
-        status: the last one that was written, of a run that is running or was killed.
+        status: the last one that was written, of a run that is running or was killed. None if the
+            process that leads the run has written none yet.
         late_s: seconds since the status should have been written; None if it is fresh, or the run
             is not running.
         stopped: the process that leads the run was stopped by a signal, such as Ctrl-Z.
@@ -75,6 +76,8 @@ def run_state(folder: Path) -> RunState:
     summary = files.read_summary(folder) if is_there else {}
     state = _state(held, summary)
     status = read_status(folder) if state in ("running", "killed") else None
+    if held is not None and status is not None and not _is_of(status, held):
+        status = None  # of a process that was killed, and from which this one goes on
     checkpoint = _newest(folder)
     return RunState(
         folder=folder,
@@ -108,6 +111,12 @@ def _state(held: str | None, summary: dict[str, Any]) -> State:
     if status == "failed":
         return "failed"
     return "killed" if summary.get("error") in (None, files.KILLED) else "interrupted"
+
+
+def _is_of(status: Status, held: str) -> bool:
+    """True unless the process that holds the lock is known to be another one."""
+    is_known = held.startswith("process ")
+    return not is_known or held.startswith(f"process {status.process} on {status.host} ")
 
 
 def _late_s(status: Status | None) -> float | None:
