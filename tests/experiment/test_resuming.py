@@ -261,6 +261,23 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     assert "no checkpoint: the run was made without `checkpoint`" in problem("without")
 
 
+def test_the_same_command_again_without_resume_is_refused_and_leaves_the_run_as_it_is(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run = interrupted(tmp_path / "run")
+    (tmp_path / "config.yaml").write_text(json.dumps(CONFIG))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert run / "trace" / "000001.parquet" in before
+    for name in ("simulate", "run"):
+        message = refused(capsys, name, "config.yaml", "checkpoint.every_s=1", "--out", "run")
+        assert message.endswith(
+            "run exists and is not an empty folder; choose another --out; to go on with the run "
+            "that is there: --resume run\n"
+        )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.slow
 def test_a_simulation_that_was_killed_goes_on(tmp_path):
     run = tmp_path / "run"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import torch
@@ -18,10 +17,8 @@ from outpace.record.checkpoints.dividing import lost, state_of_slice
 from outpace.record.checkpoints.index import Damaged, read_index
 from outpace.record.checkpoints.shards import read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
-from outpace.record.folder import METRICS, read_table
+from outpace.record.folder import CHECKPOINTS, METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
-
-CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
 
 def name_of(number: int) -> str:
