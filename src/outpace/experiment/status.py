@@ -16,6 +16,7 @@ from outpace.record.checkpoints import Checkpoint, Checkpoints
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.checkpoints.lock import holder
 from outpace.record.status import Status, read_status
+from outpace.support.processes.standing import is_stopped
 
 State: TypeAlias = Literal["running", "complete", "failed", "interrupted", "killed"]
 _LATE_S: Final = 5.0  # a status is written every second
@@ -129,13 +130,7 @@ def _late_s(status: Status | None) -> float | None:
 def _is_stopped(held: str) -> bool:
     """True if the process that holds the lock is known to be stopped by a signal."""
     found = re.match(r"process (\d+) on ", held)
-    if found is None:
-        return False
-    try:
-        stat = Path(f"/proc/{found[1]}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False  # on another machine
-    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+    return found is not None and is_stopped(int(found[1]))
 
 
 def _newest(folder: Path) -> Checkpoint | None:

@@ -79,7 +79,8 @@ async def _draw(
                 samples.append(Sample(time_s, totals, dict(metrics.last)))
                 del samples[: -_WINDOW - 1]
                 named = "  ·  ".join(filter(None, (each.line() for each in slow)))
-                lines = [named, _survived(run, time_s)]
+                survived = "  ·  ".join(filter(None, (_survived(run, time_s), _waits(run))))
+                lines = [named, survived]
                 drawn = picture(coordinator.experiment, samples[-1], samples[0], *lines)
             live.update(drawn, refresh=True)
             await coordinator.kernel.sleep(EVERY_S)
@@ -114,6 +115,10 @@ def _survived(run: RealRun, time_s: float) -> str:
     return "  ·  ".join(parts)
 
 
+def _waits(run: RealRun) -> str:
+    return f"waits for {run.waits_for}" if run.waits_for else ""
+
+
 def picture(
     experiment: Experiment, now: Sample, before: Sample, slow: str = "", survived: str = ""
 ) -> RenderableType:
@@ -121,7 +126,8 @@ def picture(
 
     Args:
         slow: The line about slow workers, servers and links; empty: there is none.
-        survived: The line about checkpoints and restarts; empty: there is none.
+        survived: The line about checkpoints, restarts and what the run waits for; empty: there is
+            none.
     """
     whole = Table.grid(padding=(0, 1))
     done = share_done(experiment, now)
