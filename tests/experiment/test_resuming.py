@@ -219,12 +219,16 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     assert "not the folder of a run: it has no config.yaml" in problem("empty")
     for inside in ("run/checkpoints", "run/checkpoints/000001"):
         assert f"{inside} is a part of the run in run: give that folder" in problem(inside)
-    for of, made in (("compare", "all/BSP/config.yaml"), ("sweep", "many/study.journal")):
+    for of, made in (("compare", "all/BSP/seed-0/config.yaml"), ("sweep", "many/study.journal")):
         (tmp_path / made).parent.mkdir(parents=True)
         (tmp_path / made).touch()
         folder = made.partition("/")[0]
         told = f"{folder} is of outpace {of}: use outpace {of} CONFIG --out {folder} --resume"
         assert told in problem(folder)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "config.yaml").touch()
+    told = "give the folder of one run, such as runs/one, or use outpace compare CONFIG --out runs "
+    assert told in problem("runs")
     assert "takes the configuration from DIR: leave my.yaml out" in problem("run", "my.yaml")
     assert "leave --out out" in problem("run", "--out", "other")
     assert "sync.kind cannot change (bsp in run, asp given)" in problem("run", "sync.kind=asp")

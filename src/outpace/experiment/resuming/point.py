@@ -145,10 +145,16 @@ def _not_of_a_run(folder: Path) -> str:
     where = shlex.quote(str(folder))
     if (folder / files.JOURNAL).exists():
         return f"{folder} is of outpace sweep: use outpace sweep CONFIG --out {where} --resume"
-    runs = [*folder.glob(f"*/{files.CONFIG}"), *folder.glob(f"*/seed-*/{files.CONFIG}")]
-    if (folder / files.COMPARISON).exists() or (runs and not (folder / files.ADVICE).exists()):
-        return f"{folder} is of outpace compare: use outpace compare CONFIG --out {where} --resume"
-    return f"{folder} is not the folder of a run: it has no {files.CONFIG}"
+    is_no_run = f"{folder} is not the folder of a run: it has no {files.CONFIG}"
+    if (folder / files.ADVICE).exists():
+        return is_no_run
+    compare = f"use outpace compare CONFIG --out {where} --resume"
+    if (folder / files.COMPARISON).exists() or any(folder.glob(f"*/seed-*/{files.CONFIG}")):
+        return f"{folder} is of outpace compare: {compare}"
+    if runs := sorted(folder.glob(f"*/{files.CONFIG}")):
+        one = runs[0].parent
+        return f"{is_no_run}; give the folder of one run, such as {one}, or {compare}"
+    return is_no_run
 
 
 def _require_resumable(folder: Path, command: str) -> None:
