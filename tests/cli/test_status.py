@@ -76,7 +76,7 @@ def status_of(*, at, command="run", process=None):
             ProcessStatus(name="worker-1", state="training", iteration=10, quiet_s=4.0),
         ],
         checkpoints=CheckpointStatus(
-            every={"every_updates": 5}, number=2, time_s=70.0, written=at - 10
+            every={"every_updates": 5}, number=2, time_s=70.0, written=at - 7
         ),
         restarts=1,
         updates_lost=3,
@@ -113,10 +113,21 @@ def test_a_run_without_checkpoints_cannot_be_resumed(tmp_path, capsys):
     assert not (run / LOG).exists()
 
 
-def test_a_run_that_is_going_on(tmp_path, capsys):
+def test_a_run_whose_checkpoints_are_damaged_is_not_said_to_have_none(tmp_path, capsys):
+    run = failed(tmp_path / "run")
+    for index in run.glob("checkpoints/*/index.json"):
+        index.write_text("{}")
+    assert lines(capsys, run)[-1].startswith("resume: not possible, all checkpoints are damaged")
+    said = refused(capsys, "simulate", "--resume", str(run))
+    assert "checkpoints/000003/index.json is damaged: its entry 'index' is missing" in said
+
+
+def test_a_run_that_is_going_on(tmp_path, capsys, monkeypatch):
     run = failed(tmp_path / "run")
     killed(run)
-    write_status(run, status_of(at=time.time()))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    write_status(run, status_of(at=now))
     with RunLock(run):
         said = lines(capsys, run)
         found = json.loads("\n".join(lines(capsys, run, "--json")))
@@ -145,10 +156,12 @@ def test_a_run_that_is_going_on(tmp_path, capsys):
     }
 
 
-def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys):
+def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys, monkeypatch):
     run = failed(tmp_path / "run")
     killed(run)
-    write_status(run, status_of(at=time.time() - 60))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    write_status(run, status_of(at=now - 60))
     with RunLock(run):
         assert lines(capsys, run)[0].endswith("; it has written no status for 1 min 0 s")
 

@@ -35,7 +35,8 @@ class RunState(NamedTuple):
         late_s: seconds since the status should have been written; None if it is fresh, or the run
             is not running.
         stopped: the process that leads the run was stopped by a signal, such as Ctrl-Z.
-        checkpoint: name of the newest checkpoint; None if there is none.
+        has_checkpoints: there are checkpoints, which may be damaged.
+        checkpoint: name of the newest checkpoint that can be read; None if there is none.
         checkpoint_s: the time of the run at that checkpoint.
         resume: the command with which the run goes on; None if it cannot, or is running.
         summary: the content of summary.json, unless the run is running. Of a run that was killed
@@ -49,6 +50,7 @@ class RunState(NamedTuple):
     status: Status | None
     late_s: float | None
     stopped: bool
+    has_checkpoints: bool
     checkpoint: str | None
     checkpoint_s: float | None
     resume: str | None
@@ -88,6 +90,7 @@ def run_state(folder: Path) -> RunState:
         status=status,
         late_s=_late_s(status) if state == "running" else None,
         stopped=held is not None and _is_stopped(held),
+        has_checkpoints=bool(Checkpoints(folder).numbers()),
         checkpoint=None if checkpoint is None else checkpoint.name,
         checkpoint_s=None if checkpoint is None else checkpoint.index.now / 1e9,
         resume=_resume(folder, state, summary, checkpoint, status),
