@@ -55,6 +55,9 @@ class StatusOfRun:
         self, coordinator: Coordinator, phase: Phase | None = None, waits_for: str = ""
     ) -> None:
         processes = self._processes(coordinator)
+        if phase == "restarting":
+            for process in processes:
+                process.state = "returning"
         time_s = 0.0
         if coordinator.started:
             time_s = seconds(coordinator.clock.now)
