@@ -37,7 +37,7 @@ def test_a_killed_starter_leaves_no_socket_file(tmp_path: Path):
     assert not list(tmp_path.glob("pymp-*"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 def test_a_socket_file_at_which_no_process_listens_is_removed_and_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

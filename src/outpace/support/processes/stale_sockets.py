@@ -9,24 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Final
-
-_SOCKETS: Final = Path("/proc/net/unix")  # lines end with a path
 
 
 @cache
 def remove_stale_sockets() -> None:
     """Remove socket files of this user's fork servers that have ended. Once; Linux only."""
+    if sys.platform != "linux":
+        return
     with contextlib.suppress(OSError):
-        found = Path(tempfile.gettempdir()).glob("pymp-*/listener-*")  # as multiprocessing names it
-        bound = _SOCKETS.read_text().splitlines()
-        for path in found:
+        # The names are those that multiprocessing gives.
+        for path in Path(tempfile.gettempdir()).glob("pymp-*/listener-*"):
             with contextlib.suppress(OSError):  # another process has removed it
-                is_bound = any(line.endswith(f" {path}") for line in bound)
-                if not is_bound and _is_mine(path) and _is_refused(path):
+                if _is_mine(path) and _is_dead(path):
                     path.unlink()
                     path.parent.rmdir()
 
@@ -35,11 +33,17 @@ def _is_mine(path: Path) -> bool:
     return path.is_socket() and path.stat().st_uid == os.getuid()
 
 
-def _is_refused(path: Path) -> bool:
-    """True if no process listens, in a container with the same temporary folder for example."""
-    with socket.socket(socket.AF_UNIX) as caller:
+def _is_dead(path: Path) -> bool:
+    """True if no process has this socket, in a container with the same folder for example.
+
+    A process that has it is not disturbed: the kernel refuses the call because the kinds of the
+    sockets differ. A call of the same kind would be accepted, and its end would end a fork server.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller:
         try:
             caller.connect(str(path))
         except ConnectionRefusedError:
             return True
+        except OSError:
+            return False
     return False
