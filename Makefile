@@ -49,6 +49,7 @@ soak: $(READY)
 	done
 	$(BIN)/python -m tests.fuzz.guided -runs=$(INPUTS) -max_len=256 -artifact_prefix=/tmp/
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
+	$(BIN)/python -m tests.kills.storm
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile

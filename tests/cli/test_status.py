@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 
 import pytest
@@ -53,11 +55,11 @@ def killed(out):
     files.write_summary(out, {**summary, "status": "partial", "error": files.KILLED})
 
 
-def status_of(*, at, command="run"):
+def status_of(*, at, command="run", process=None):
     return Status(
         command=command,
-        process=123,
-        host="here",
+        process=process or os.getpid(),
+        host=socket.gethostname(),
         since=at - 90,
         at=at,
         phase="training",
@@ -74,7 +76,7 @@ def status_of(*, at, command="run"):
             ProcessStatus(name="worker-1", state="training", iteration=10, quiet_s=4.0),
         ],
         checkpoints=CheckpointStatus(
-            every={"every_updates": 5}, number=2, time_s=70.0, written=at - 10
+            every={"every_updates": 5}, number=2, time_s=70.0, written=at - 7
         ),
         restarts=1,
         updates_lost=3,
@@ -111,10 +113,21 @@ def test_a_run_without_checkpoints_cannot_be_resumed(tmp_path, capsys):
     assert not (run / LOG).exists()
 
 
-def test_a_run_that_is_going_on(tmp_path, capsys):
+def test_a_run_whose_checkpoints_are_damaged_is_not_said_to_have_none(tmp_path, capsys):
+    run = failed(tmp_path / "run")
+    for index in run.glob("checkpoints/*/index.json"):
+        index.write_text("{}")
+    assert lines(capsys, run)[-1].startswith("resume: not possible, all checkpoints are damaged")
+    said = refused(capsys, "simulate", "--resume", str(run))
+    assert "checkpoints/000003/index.json is damaged: its entry 'index' is missing" in said
+
+
+def test_a_run_that_is_going_on(tmp_path, capsys, monkeypatch):
     run = failed(tmp_path / "run")
     killed(run)
-    write_status(run, status_of(at=time.time()))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    write_status(run, status_of(at=now))
     with RunLock(run):
         said = lines(capsys, run)
         found = json.loads("\n".join(lines(capsys, run, "--json")))
@@ -161,12 +174,26 @@ def test_the_nodes_of_processes_are_shown(tmp_path, capsys):
     ]
 
 
-def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys):
+def test_a_run_that_does_not_write_its_status_any_more(tmp_path, capsys, monkeypatch):
     run = failed(tmp_path / "run")
     killed(run)
-    write_status(run, status_of(at=time.time() - 60))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    write_status(run, status_of(at=now - 60))
     with RunLock(run):
         assert lines(capsys, run)[0].endswith("; it has written no status for 1 min 0 s")
+
+
+def test_a_run_that_is_being_resumed_is_not_what_a_killed_process_said_of_it(tmp_path, capsys):
+    run = failed(tmp_path / "run")
+    killed(run)
+    write_status(run, status_of(at=time.time() - 60, process=os.getppid()))
+    with RunLock(run):
+        (said,) = lines(capsys, run)
+        found = json.loads("\n".join(lines(capsys, run, "--json")))
+    assert said.startswith(f"{run}: starting, process {os.getpid()} on ")
+    assert "no status" not in said
+    assert (found["state"], found["status"], found["late_s"]) == ("running", None, None)
 
 
 def test_a_run_that_was_killed(tmp_path, capsys):

@@ -219,12 +219,16 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     assert "not the folder of a run: it has no config.yaml" in problem("empty")
     for inside in ("run/checkpoints", "run/checkpoints/000001"):
         assert f"{inside} is a part of the run in run: give that folder" in problem(inside)
-    for of, made in (("compare", "all/BSP/config.yaml"), ("sweep", "many/study.journal")):
+    for of, made in (("compare", "all/BSP/seed-0/config.yaml"), ("sweep", "many/study.journal")):
         (tmp_path / made).parent.mkdir(parents=True)
         (tmp_path / made).touch()
         folder = made.partition("/")[0]
         told = f"{folder} is of outpace {of}: use outpace {of} CONFIG --out {folder} --resume"
         assert told in problem(folder)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "config.yaml").touch()
+    told = "give the folder of one run, such as runs/one, or use outpace compare CONFIG --out runs "
+    assert told in problem("runs")
     assert "takes the configuration from DIR: leave my.yaml out" in problem("run", "my.yaml")
     assert "leave --out out" in problem("run", "--out", "other")
     assert "sync.kind cannot change (bsp in run, asp given)" in problem("run", "sync.kind=asp")
@@ -259,6 +263,23 @@ def test_what_cannot_be_resumed(tmp_path, capsys, monkeypatch):
     partial = {**files.read_summary(tmp_path / "without"), "status": "partial"}
     files.write_summary(tmp_path / "without", partial)
     assert "no checkpoint: the run was made without `checkpoint`" in problem("without")
+
+
+def test_the_same_command_again_without_resume_is_refused_and_leaves_the_run_as_it_is(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    run = interrupted(tmp_path / "run")
+    (tmp_path / "config.yaml").write_text(json.dumps(CONFIG))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert run / "trace" / "000001.parquet" in before
+    for name in ("simulate", "run"):
+        message = refused(capsys, name, "config.yaml", "checkpoint.every_s=1", "--out", "run")
+        assert message.endswith(
+            "run exists and is not an empty folder; choose another --out; to go on with the run "
+            "that is there: --resume run\n"
+        )
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.slow

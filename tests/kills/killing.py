@@ -64,7 +64,7 @@ def attack(
     try:
         command.start()
         for role, number in failures:
-            if not _is_ready(command, family) or (role == "server" and not family.servers):
+            if not is_ready(command, family) or (role == "server" and not family.servers):
                 continue
             said(f"{name}: {number} of a {role}")
             made[role] += 1
@@ -77,14 +77,14 @@ def attack(
         if command.exit_code != 0:
             raise Broken(f"the command ended with {command.exit_code}: {command.said}")
         check(command.out, family, iterations, made)
-        _check_nothing_left(command)
+        check_nothing_left(command)
     finally:
         command.end()
     tally.runs += 1
     shutil.rmtree(folder)
 
 
-def _is_ready(command: Command, family: Family) -> bool:
+def is_ready(command: Command, family: Family) -> bool:
     """Wait until all processes train and a checkpoint is there; False if the run ended before."""
 
     def ready() -> bool:
@@ -129,7 +129,7 @@ def _fail(
         if command.summary()["status"] != "partial":
             raise Broken(f"the summary of a killed run says {command.summary()['status']}")
         command.start()
-        return time.monotonic() - begun if _is_ready(command, family) else None
+        return time.monotonic() - begun if is_ready(command, family) else None
     target = draw.choice([each for each in before if each.startswith(role)])
     os.kill(before[target], SIGNALS[number])
 
@@ -144,7 +144,7 @@ def _fail(
         )
 
     command.wait_until(f"a successor of {target}", again, ends=True)
-    if command.exit_code is None and not _is_ready(command, family):
+    if command.exit_code is None and not is_ready(command, family):
         return None
     found = time.monotonic() - begun
     if number == "STOP" and is_alive(before[target]):
@@ -161,7 +161,7 @@ def _pause(command: Command) -> None:
         time.sleep(0.05)
 
 
-def _check_nothing_left(command: Command) -> None:
+def check_nothing_left(command: Command) -> None:
     command.wait_until(
         "the end of all processes",
         lambda: not any(is_alive(pid) for pid in command.known),

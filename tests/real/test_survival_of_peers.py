@@ -178,8 +178,8 @@ def test_after_the_death_of_workers_no_gradient_is_lost_or_counts_twice(kind, tm
         assert found.allclose(expected.parameters[name], rtol=0, atol=1e-5)
 
 
-# The entry of a sample is its gradient. worker-1 is killed twice; the others are slow from their
-# iteration 20 on until it computes again, so that they do not end before that.
+# The entry of a sample is its gradient. worker-1 is killed or stopped `deaths` times; the others
+# are slow from their iteration 20 on until it computes again, so that they do not end before that.
 LEDGER = """\
 import multiprocessing, os, pathlib, signal, time
 import torch
@@ -203,10 +203,10 @@ def make_task():
         if multiprocessing.current_process().name != "worker-1":
             if calls > 20 and not (folder / "back").exists():
                 time.sleep(0.3)
-        elif deaths < 2 and calls == 20 - deaths:
+        elif deaths < {deaths} and calls == 20 - deaths:
             (folder / f"died-{{deaths}}").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif deaths == 2:
+            os.kill(os.getpid(), signal.{signal})
+        elif deaths == {deaths}:
             (folder / "back").touch()
         return output.sum()
 
@@ -215,14 +215,11 @@ def make_task():
 """
 
 
-@linux
-@pytest.mark.parametrize("kind", ["hpsgd", "gossip"])
-def test_a_worker_that_is_killed_comes_back_alone_and_no_gradient_is_lost_or_counts_twice(
-    kind, tmp_path
-):
-    task = tmp_path / "task.py"
-    task.write_text(LEDGER.format(folder=str(tmp_path)))
-    config = {
+def ledger(folder: Path, kind: str, **what: Any) -> dict[str, Any]:
+    """Return the configuration of a run with this task; what: fills it in."""
+    task = folder / "task.py"
+    task.write_text(LEDGER.format(folder=str(folder), **what))
+    return {
         **RUN,
         "task": {"kind": "python", "target": f"{task}:make_task"},
         "batch_size": 1,
@@ -230,7 +227,15 @@ def test_a_worker_that_is_killed_comes_back_alone_and_no_gradient_is_lost_or_cou
         "optimizer": {"kind": "sgd", "lr": 3.0},
         "stop": {"iterations": 100},
     }
+
+
+@linux
+@pytest.mark.parametrize("kind", ["hpsgd", "gossip"])
+def test_a_worker_that_is_killed_comes_back_alone_and_no_gradient_is_lost_or_counts_twice(
+    kind, tmp_path
+):
     said: list[str] = []
+    config = ledger(tmp_path, kind, deaths=2, signal="SIGKILL")
     result = run(config, tmp_path / "run", log=said.append)
     words = "worker-1 was killed by SIGKILL before it was done; it is restarted (generation {}) "
     assert said == [f"{words.format(n)}while the others go on" for n in (1, 2)]
@@ -253,6 +258,22 @@ def test_a_worker_that_is_killed_comes_back_alone_and_no_gradient_is_lost_or_cou
     logged = [json.loads(line) for line in (tmp_path / "run" / LOG).read_text().splitlines()]
     back = [each["fields"]["first"] for each in logged if each["event"] == "rejoined"]
     assert back == [first, second]
+
+
+@pytest.mark.slow
+@linux
+@pytest.mark.parametrize("kind", ["hpsgd", "gossip"])
+def test_a_worker_that_stands_still_for_the_lease_comes_back_alone(kind, tmp_path):
+    said: list[str] = []
+    config = ledger(tmp_path, kind, deaths=1, signal="SIGSTOP")
+    result = run(config, tmp_path / "run", log=said.append, lease_s=2.0)
+    assert said == [
+        "worker-1 is lost: its connection closed, or was silent for 2 s; it is restarted "
+        "(generation 1) while the others go on"
+    ]
+    (entries,) = result.parameters.values()
+    assert entries.tolist() == pytest.approx([-1.0] * 300)  # each gradient is there, and once
+    assert result.summary["restarts"] == 1
 
 
 @linux

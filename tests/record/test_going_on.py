@@ -45,7 +45,8 @@ def test_a_trace_that_goes_on_has_the_digest_and_the_rows_of_one_that_was_not_in
     first(trace_batch := next(first.batches()))  # a segment that is never completed
     assert trace_batch.num_rows == 1
 
-    second = SegmentedSink(path, kept=kept)
+    second = SegmentedSink(path)
+    second.go_back(kept)
     trace = Trace(second)
     trace.take_up(second.batches())
     assert record(trace, second, ROWS[3:]) == (*kept, "trace/000003.parquet")
@@ -60,7 +61,8 @@ def test_rows_of_the_time_after_a_checkpoint_are_removed(tmp_path):
     sink = SegmentedSink(tmp_path / "trace.parquet")
     trace = Trace(sink)
     kept = record(trace, sink, ROWS)
-    sink = SegmentedSink(tmp_path / "trace.parquet", kept=kept)
+    sink = SegmentedSink(tmp_path / "trace.parquet")
+    sink.go_back(kept)
     sink.drop_after(90)
     sink.close()
     assert sink.table()["end_ns"].to_pylist() == [90, 60, None]
@@ -125,7 +127,8 @@ def test_small_segments_become_one_and_stay_while_a_checkpoint_names_them(tmp_pa
     assert joined == ("trace/000065.parquet",)
     assert files() == [*range(1, 66)]
 
-    sink = SegmentedSink(tmp_path / "trace.parquet", kept=before)  # the last one was damaged
+    sink = SegmentedSink(tmp_path / "trace.parquet")
+    sink.go_back(before)  # the last one was damaged
     assert files() == [*range(1, 64)]
     assert sum(batch.num_rows for batch in sink.batches()) == 63
     assert not sink.has_spare
@@ -135,7 +138,8 @@ def test_small_segments_become_one_and_stay_while_a_checkpoint_names_them(tmp_pa
         after = record(trace, sink, [(ITERATION, 0, NONE, end, end, 100 + end, end)])
     assert after[:-1] == before
     assert sink.has_spare
-    sink = SegmentedSink(tmp_path / "trace.parquet", kept=after)
+    sink = SegmentedSink(tmp_path / "trace.parquet")
+    sink.go_back(after)
     sink.tidy({"trace/000070.parquet"})
     assert files() == [*range(1, 64), 70, 128]
     sink.tidy(())

@@ -62,7 +62,10 @@ def _lines(found: RunState) -> Iterator[str]:
         yield f"checkpoint: {found.checkpoint}, at {found.checkpoint_s:.1f} s of the run"
         yield f"resume: {found.resume}"
     elif found.state != "complete":
-        yield "resume: not possible, there is no checkpoint (see `checkpoint` in the configuration)"
+        why = "there is no checkpoint (see `checkpoint` in the configuration)"
+        if found.has_checkpoints:
+            why = "all checkpoints are damaged, or of a newer version of Outpace"
+        yield f"resume: not possible, {why}"
 
 
 def _headline(found: RunState) -> str:
@@ -91,7 +94,7 @@ def _progress(known: Status, *, is_running: bool) -> Iterator[str]:
     if known.waits_for:
         yield f"waits for: {known.waits_for}"
     if is_running:
-        yield f"checkpoints: {_checkpoints(known.checkpoints)}"
+        yield f"checkpoints: {_checkpoints(known, known.checkpoints)}"
     if known.checkpoints is not None and known.checkpoints.failure is not None:
         yield f"not written: {known.checkpoints.failure}"
     survived = _survived(known.restarts, known.updates_lost, known.resumed_from)
@@ -125,7 +128,7 @@ def _best(summary: dict[str, Any]) -> str:
     return f"best: {', '.join(parts)}" if parts else ""
 
 
-def _checkpoints(known: CheckpointStatus | None) -> str:
+def _checkpoints(status: Status, known: CheckpointStatus | None) -> str:
     if known is None:
         return "none are taken"
     every = f"every {known.every['every_s']:g} s" if "every_s" in known.every else ""
@@ -137,7 +140,11 @@ def _checkpoints(known: CheckpointStatus | None) -> str:
     if known.time_s is not None:
         parts.append(f"at {known.time_s:.1f} s")
     if known.written is not None:
-        parts.append(f"{_span(time.time() - known.written)} old")
+        age_s = time.time() - known.written
+        if known.time_s is not None and status.command != "simulate":
+            # Since it was taken. What is done meanwhile is not in it.
+            age_s = time.time() - status.at + status.time_s - known.time_s
+        parts.append(f"{_span(age_s)} old")
     else:
         parts.append("from before the run was resumed")
     return f"{', '.join(parts)} ({every})"

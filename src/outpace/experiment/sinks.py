@@ -48,8 +48,4 @@ def _sink(
         return MemorySink(schema)
     if experiment.checkpoint is None and resumed is None:
         return ParquetSink(out / name, schema, what)
-    kept = () if resumed is None else resumed.point.checkpoint.index.segments
-    folder = Path(name).stem
-    return SegmentedSink(
-        out / name, schema, what, [each for each in kept if Path(each).parent.name == folder]
-    )
+    return SegmentedSink(out / name, schema, what)

@@ -16,6 +16,7 @@ from outpace.record.checkpoints import Checkpoint, Checkpoints
 from outpace.record.checkpoints.index import Damaged
 from outpace.record.checkpoints.lock import holder
 from outpace.record.status import Status, read_status
+from outpace.support.processes.standing import is_stopped
 
 State: TypeAlias = Literal["running", "complete", "failed", "interrupted", "killed"]
 _LATE_S: Final = 5.0  # a status is written every second
@@ -29,11 +30,13 @@ class RunState(NamedTuple):
         state: killed means that it ended without a word.
         holder: the process that leads the run, in words, while it is running.
         error: why it has ended, if it failed or was interrupted.
-        status: the last one that was written, of a run that is running or was killed.
+        status: the last one that was written, of a run that is running or was killed. None if the
+            process that leads the run has written none yet.
         late_s: seconds since the status should have been written; None if it is fresh, or the run
             is not running.
         stopped: the process that leads the run was stopped by a signal, such as Ctrl-Z.
-        checkpoint: name of the newest checkpoint; None if there is none.
+        has_checkpoints: there are checkpoints, which may be damaged.
+        checkpoint: name of the newest checkpoint that can be read; None if there is none.
         checkpoint_s: the time of the run at that checkpoint.
         resume: the command with which the run goes on; None if it cannot, or is running.
         summary: the content of summary.json, unless the run is running. Of a run that was killed
@@ -47,6 +50,7 @@ class RunState(NamedTuple):
     status: Status | None
     late_s: float | None
     stopped: bool
+    has_checkpoints: bool
     checkpoint: str | None
     checkpoint_s: float | None
     resume: str | None
@@ -75,6 +79,8 @@ def run_state(folder: Path) -> RunState:
     summary = files.read_summary(folder) if is_there else {}
     state = _state(held, summary)
     status = read_status(folder) if state in ("running", "killed") else None
+    if held is not None and status is not None and not _is_of(status, held):
+        status = None  # of a process that was killed, and from which this one goes on
     checkpoint = _newest(folder)
     return RunState(
         folder=folder,
@@ -84,6 +90,7 @@ def run_state(folder: Path) -> RunState:
         status=status,
         late_s=_late_s(status) if state == "running" else None,
         stopped=held is not None and _is_stopped(held),
+        has_checkpoints=bool(Checkpoints(folder).numbers()),
         checkpoint=None if checkpoint is None else checkpoint.name,
         checkpoint_s=None if checkpoint is None else checkpoint.index.now / 1e9,
         resume=_resume(folder, state, summary, checkpoint, status),
@@ -110,6 +117,12 @@ def _state(held: str | None, summary: dict[str, Any]) -> State:
     return "killed" if summary.get("error") in (None, files.KILLED) else "interrupted"
 
 
+def _is_of(status: Status, held: str) -> bool:
+    """True unless the process that holds the lock is known to be another one."""
+    is_known = held.startswith("process ")
+    return not is_known or held.startswith(f"process {status.process} on {status.host} ")
+
+
 def _late_s(status: Status | None) -> float | None:
     if status is None:
         return None
@@ -120,13 +133,7 @@ def _late_s(status: Status | None) -> float | None:
 def _is_stopped(held: str) -> bool:
     """True if the process that holds the lock is known to be stopped by a signal."""
     found = re.match(r"process (\d+) on ", held)
-    if found is None:
-        return False
-    try:
-        stat = Path(f"/proc/{found[1]}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False  # on another machine
-    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+    return found is not None and is_stopped(int(found[1]))
 
 
 def _newest(folder: Path) -> Checkpoint | None:

@@ -80,7 +80,8 @@ async def _draw(
                 samples.append(Sample(time_s, totals, dict(metrics.last)))
                 del samples[: -_WINDOW - 1]
                 named = "  ·  ".join(filter(None, (each.line() for each in slow)))
-                lines = [named, _survived(run, time_s)]
+                survived = "  ·  ".join(filter(None, (_survived(run, time_s), _waits(run))))
+                lines = [named, survived]
                 known = coordinator.experiment, samples[-1], samples[0]
                 drawn = picture(*known, *lines, nodes=run.nodes())
             live.update(drawn, refresh=True)
@@ -116,6 +117,10 @@ def _survived(run: RealRun, time_s: float) -> str:
     return "  ·  ".join(parts)
 
 
+def _waits(run: RealRun) -> str:
+    return f"waits for {run.waits_for}" if run.waits_for else ""
+
+
 def picture(
     experiment: Experiment,
     now: Sample,
@@ -129,7 +134,8 @@ def picture(
 
     Args:
         slow: The line about slow workers, servers and links; empty: there is none.
-        survived: The line about checkpoints and restarts; empty: there is none.
+        survived: The line about checkpoints, restarts and what the run waits for; empty: there is
+            none.
         nodes: Those of the processes, by name; empty: all are on this machine.
     """
     whole = Table.grid(padding=(0, 1))

@@ -210,6 +210,11 @@ class RealRun:
         used = script_used(first.used) if first is not None and first.used else None
         return None if used is None else with_batch_size(used, reports.batch_size)
 
+    @property
+    def waits_for(self) -> str:
+        """What the run waits for, in words; empty if nothing is known."""
+        return "" if self._status is None else self._status.waits_for
+
     def recovery(self) -> Recovery:
         return self._recovery
 

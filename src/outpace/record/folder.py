@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +56,7 @@ MODEL: Final = "model.safetensors"
 RUN_TIME_MODEL: Final = "run-times.safetensors"
 REPORT: Final = "report.html"
 EXPLANATION: Final = "explain.json"
+CHECKPOINTS: Final = "checkpoints"
 COMPARISON: Final = "comparison.json"
 SWEEP: Final = "sweep.json"
 BEST: Final = "best.yaml"  # the configuration of a sweep's best candidate
@@ -70,7 +72,11 @@ def require_new(path: Path, but: str = "") -> None:
     """Raise ConfigError unless the folder is empty, but for this entry, or does not exist."""
     try:
         if path.exists() and (not path.is_dir() or any(p.name != but for p in path.iterdir())):
-            raise ConfigError(f"{path} exists and is not an empty folder; choose another --out")
+            there = "; to go on with the run that is there: --resume {}"
+            hint = there.format(shlex.quote(str(path))) if (path / CHECKPOINTS).is_dir() else ""
+            raise ConfigError(
+                f"{path} exists and is not an empty folder; choose another --out{hint}"
+            )
     except OSError as error:
         raise ConfigError(f"cannot read the folder {path}: {error.strerror}") from error
 

@@ -47,13 +47,11 @@ class SegmentedSink:
     A file of the Parquet format can be read only when it is complete. `cut` completes the present
     segment, so that a checkpoint can name it. Of many small segments it makes one; checkpoints that
     were written before name the small ones, which stay until `tidy`. Errors are those of
-    `ParquetSink`.
+    `ParquetSink`. No file is touched before the first row, or `go_back`.
 
     Args:
         path: the file with all rows, in the folder of the run.
         what: names the rows in an error.
-        kept: the segments of the checkpoint from which the run goes on, as `cut` returned them.
-            Later ones are removed.
     """
 
     def __init__(
@@ -61,7 +59,6 @@ class SegmentedSink:
         path: Path,
         schema: pa.Schema = SCHEMA,
         what: str = "the trace of the run",
-        kept: Sequence[str] = (),
     ) -> None:
         self._path, self._schema, self._what = path, schema, what
         self._folder = path.with_suffix("")
@@ -69,7 +66,6 @@ class SegmentedSink:
         self._small = 0  # number of segments at the end that have few rows
         self._spare: list[Path] = []  # that older checkpoints may name
         self._segment: ParquetSink | None = None
-        self.go_back(kept)
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         if self._segment is None:
@@ -80,7 +76,8 @@ class SegmentedSink:
     def go_back(self, kept: Sequence[str]) -> None:
         """Remove all segments after these, and go on after them. Raises OSError.
 
-        kept: as in an index, which may name segments of other records too.
+        kept: those of the checkpoint from which the run goes on, as in its index, which may name
+            segments of other records too.
         """
         self.cut()
         self._names = [name for name in kept if Path(name).parent.name == self._folder.name]

@@ -24,7 +24,7 @@ class ProcessStatus(msgspec.Struct, kw_only=True):
 
     Attributes:
         state: missing (it has not joined yet), joined, training, left (it takes no more part in the
-            training), finished, lost, or returning (a server that was lost and comes back alone).
+            training), finished, lost, or returning (it was lost, or ended, and is started again).
         generation: 0 for the first process of this name, higher for one that has replaced it.
         iteration: how many a worker has completed; None for a server.
         quiet_s: since when it has reported nothing new; None if it never has.

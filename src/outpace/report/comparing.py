@@ -19,6 +19,13 @@ _NOTABLE: Final = 1.05  # a smaller ratio is not worth a sentence
 def comparison(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
     """Return sentences about the complete runs, the most important first; some are empty."""
     ended = [run for run in runs if run.complete]
+    first, *others = [said for said in _without_failures(runs, ended, target) if said] or [""]
+    return [first, _failures(ended), *others]
+
+
+def _without_failures(
+    runs: Sequence[Run], ended: Sequence[Run], target: ReportTarget | None
+) -> list[str]:
     rest = [_cut_offs(ended), _waiting(ended), _throughput(ended)]
     if runs[0].seeds:
         told = told_apart(runs, target)
@@ -30,6 +37,24 @@ def comparison(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
         return [*quality, *rest]
     derived = target is not None and not target.given
     return [*rest[::-1], *([] if derived and not any(rest) else quality[::-1])]
+
+
+def _failures(runs: Sequence[Run]) -> str:
+    """Say under which strategies simulated failures cost the most and the least."""
+    cost = {
+        run.name: max(0.0, 1 - goodput)
+        for run in runs
+        if (goodput := run.number("faults", "goodput")) is not None
+    }
+    if len(cost) < 2:
+        return ""
+    least, most = min(cost, key=cost.__getitem__), max(cost, key=cost.__getitem__)
+    if percent(cost[least]) == percent(cost[most]):
+        return f"Failures cost each run {percent(cost[most])} of its gradients per second."
+    return (
+        f"Failures cost {most} {percent(cost[most])} of its gradients per second, and {least} "
+        f"{percent(cost[least])}."
+    )
 
 
 def _reference(best: Run, runs: Sequence[Run]) -> Run:

@@ -14,8 +14,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint, Checkpoints
 from outpace.record.checkpoints.index import INDEX, Damaged
-from outpace.record.checkpoints.reading import CHECKPOINTS
-from outpace.record.folder import CONFIG, read_config
+from outpace.record.folder import CHECKPOINTS, CONFIG, read_config
 from outpace.tasks import Script
 
 

@@ -20,7 +20,6 @@ from outpace.experiment.resuming.command import Began, resume_command
 from outpace.experiment.sources import TaskLike, as_experiment
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
-from outpace.record.checkpoints.reading import CHECKPOINTS
 from outpace.record.segments import SegmentedSink
 from outpace.record.status import read_status
 from outpace.record.trace import Trace
@@ -73,6 +72,7 @@ class Resumption(NamedTuple):
         segmented = [sink for sink in sinks if isinstance(sink, SegmentedSink)]
         try:
             for sink in segmented:
+                sink.go_back(self.point.checkpoint.index.segments)
                 sink.drop_after(self.point.now)
             for sink in segmented[:1]:
                 trace.take_up(sink.batches())
@@ -139,16 +139,22 @@ def _not_of_a_run(folder: Path) -> str:
     """Return the error for a folder without a configuration, which may hold several runs."""
     if not folder.is_dir():
         return f"{folder}: there is no such folder"
-    run = folder.parent.parent if folder.parent.name == CHECKPOINTS else folder.parent
-    if CHECKPOINTS in (folder.name, folder.parent.name) and (run / files.CONFIG).exists():
+    run = folder.parent.parent if folder.parent.name == files.CHECKPOINTS else folder.parent
+    if files.CHECKPOINTS in (folder.name, folder.parent.name) and (run / files.CONFIG).exists():
         return f"{folder} is a part of the run in {run}: give that folder"
     where = shlex.quote(str(folder))
     if (folder / files.JOURNAL).exists():
         return f"{folder} is of outpace sweep: use outpace sweep CONFIG --out {where} --resume"
-    runs = [*folder.glob(f"*/{files.CONFIG}"), *folder.glob(f"*/seed-*/{files.CONFIG}")]
-    if (folder / files.COMPARISON).exists() or (runs and not (folder / files.ADVICE).exists()):
-        return f"{folder} is of outpace compare: use outpace compare CONFIG --out {where} --resume"
-    return f"{folder} is not the folder of a run: it has no {files.CONFIG}"
+    is_no_run = f"{folder} is not the folder of a run: it has no {files.CONFIG}"
+    if (folder / files.ADVICE).exists():
+        return is_no_run
+    compare = f"use outpace compare CONFIG --out {where} --resume"
+    if (folder / files.COMPARISON).exists() or any(folder.glob(f"*/seed-*/{files.CONFIG}")):
+        return f"{folder} is of outpace compare: {compare}"
+    if runs := sorted(folder.glob(f"*/{files.CONFIG}")):
+        one = runs[0].parent
+        return f"{is_no_run}; give the folder of one run, such as {one}, or {compare}"
+    return is_no_run
 
 
 def _require_resumable(folder: Path, command: str) -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 from outpace.engine.status import StatusFile
 from outpace.record.recovery import Recovery
 from outpace.record.status import EVERY_S, Phase, ProcessStatus
+from outpace.support.processes.standing import is_stopped
 from outpace.support.units import seconds
 
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
 
 _QUIET_S: Final = 3.0  # without a report: then it may be what the others wait for
+_SILENT_S: Final = 1.0  # without a report: then it may be stopped
 _MOST_NAMES: Final = 4
 
 
@@ -24,6 +26,9 @@ class StatusOfRun:
         recovery: the counts of the run, which change while it goes on.
         generations: of processes that were started again, by name; changes, too.
         nodes: returns the nodes of the processes by name, as far as they are known.
+
+    Attributes:
+        waits_for: as in the status that was written last.
     """
 
     def __init__(
@@ -35,6 +40,7 @@ class StatusOfRun:
     ) -> None:
         self._file, self._recovery, self._generations = file, recovery, generations
         self._nodes = nodes
+        self.waits_for = ""
         self._changed: dict[str, tuple[int, float]] = {}  # name: its last report, and when
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -55,12 +61,16 @@ class StatusOfRun:
         self, coordinator: Coordinator, phase: Phase | None = None, waits_for: str = ""
     ) -> None:
         processes = self._processes(coordinator)
+        if phase == "restarting":
+            for process in processes:
+                process.state = "returning"
         time_s = 0.0
         if coordinator.started:
             time_s = seconds(coordinator.clock.now)
         if phase is None:
             phase = _phase(coordinator, processes)
             waits_for = _waits_for(coordinator, phase, processes)
+        self.waits_for = waits_for
         totals = coordinator.reports.totals
         self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
 
@@ -124,6 +134,8 @@ def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[Proce
         return f"{_names(missing)} to {what}" if missing else ""
     if away := [each.name for each in processes if each.state == "returning"]:
         return f"{_names(away)} to come back"
+    if standing := [each.name for each in processes if _stands_still(coordinator, each)]:
+        return f"{_names(standing)}, stopped by a signal"
     workers = [each for each in processes if _trains(each)]
     least = min(each.iteration or 0 for each in workers)
     quiet = [
@@ -138,6 +150,14 @@ def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[Proce
         f"{_names([each.name for each in quiet])} in iteration {least}: nothing new for "
         f"{longest:.0f} s"
     )
+
+
+def _stands_still(coordinator: Coordinator, process: ProcessStatus) -> bool:
+    """True if this is known; of processes on other machines it is not."""
+    if process.state != "training" or process.quiet_s is None or process.quiet_s < _SILENT_S:
+        return False
+    joined = coordinator.reports.joined.get(process.name)
+    return joined is not None and is_stopped(joined.pid, process.name)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.index import Damaged, Index, write_index
-from outpace.record.checkpoints.reading import CHECKPOINTS, Checkpoint
+from outpace.record.checkpoints.reading import Checkpoint
 from outpace.record.checkpoints.tensors import written
-from outpace.record.folder import CONFIG, METRICS
+from outpace.record.folder import CHECKPOINTS, CONFIG, METRICS
 from outpace.support.notices import warn
 from outpace.support.replacing import sync
 

@@ -128,7 +128,9 @@ def read_index(folder: Path) -> Index:
         if problem := _problem(index):
             raise ValueError(problem)
         return index
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except KeyError as error:
+        raise Damaged(f"{path} is damaged: its entry {error} is missing") from error
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: {error}") from error
 
 

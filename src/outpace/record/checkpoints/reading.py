@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import torch
@@ -18,12 +17,10 @@ from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slic
 from outpace.record.checkpoints.index import INDEX, Damaged, read_index
 from outpace.record.checkpoints.shards import SUFFIX, ShardRecord, read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
-from outpace.record.folder import METRICS, read_table
+from outpace.record.folder import CHECKPOINTS, METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import joined
 from outpace.sync.messages import worker_name
-
-CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
 
 def name_of(number: int) -> str:

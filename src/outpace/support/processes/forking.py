@@ -28,6 +28,7 @@ from typing import Any, Final
 from outpace.errors import ConfigError
 from outpace.support.processes.room import require_short_temporary_folder
 from outpace.support.processes.signals import uninterrupted
+from outpace.support.processes.stale_sockets import remove_stale_sockets
 
 _PRELOAD: Final = "outpace.support.processes.preload"
 _PR_SET_PDEATHSIG: Final = 1
@@ -188,6 +189,7 @@ def _kill_children_at_end() -> None:
 def _start_fork_server() -> None:
     """Start the fork server if there is none; block Ctrl-C until it has its own session."""
     require_short_temporary_folder()
+    remove_stale_sockets()
     multiprocessing.get_context("forkserver").set_forkserver_preload(_preloaded)
     multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

@@ -1,0 +1,87 @@
+"""Every promise in a table of the documentation names the tests that hold it.
+
+A cell of the column `test` has files or folders below tests/, and words of the names of their
+tests: `tests/a.py`: words of a name; words of another; `tests/b.py`, `tests/c.py`. "The same" is
+the last file of the row above. A bracket in the text that begins with such a file is like a cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.paths import ROOT
+
+PAGES = [ROOT / "docs" / name for name in ("failures.md", "security.md")]
+_FILES = re.compile(r"(?:, )?`(tests/[\w/.]+)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_promise_names_a_test_that_exists(page: Path):
+    wrong = list(problems(cells(page.read_text())))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("cell", "problem"),
+    [
+        ("by hand", "names no test: by hand"),
+        ("`tests/docs/test_promises.py`: names no such", "no test is named: names no such"),
+        ("`tests/docs/gone.py`", "there is no tests/docs/gone.py"),
+        ("`tests/docs/blocks.py`", "names no test: `tests/docs/blocks.py`"),
+        ("the same: a file and a hedgehog", "no test is named: a file and a hedgehog"),
+        ("the same: a file and a heading", None),
+        ("`tests/docs/`: Names a test; without its test; `tests/docs/test_pages.py`", None),
+    ],
+)
+def test_a_promise_without_its_test_is_found(cell, problem):
+    above = "| promise | test |\n|---|---|\n| links | `tests/docs/test_pages.py` |"
+    text = f"{above}\n| more | {cell} |"
+    assert list(problems(cells(text))) == ([] if problem is None else [f"line 4: {problem}"])
+
+
+def cells(text: str) -> Iterator[tuple[int, str]]:
+    """Yield what a page says of tests, each with the number of its line."""
+    is_table_of_tests = False
+    for number, line in enumerate(text.splitlines(), 1):
+        last = line.strip("|").split("|")[-1].strip()
+        if not line.startswith("|"):
+            is_table_of_tests = False
+            yield from ((number, found) for found in re.findall(r"\((`tests/[^()]*)\)", line))
+        elif last == "test":
+            is_table_of_tests = True
+        elif is_table_of_tests and not set(last) <= set("-: "):
+            yield number, last
+
+
+def problems(said: Iterable[tuple[int, str]]) -> Iterator[str]:
+    """Yield what is wrong with the names of tests in these cells."""
+    tests: list[str] = []
+    for number, cell in said:
+        if not cell.startswith(("the same", "`")):
+            yield f"line {number}: names no test: {cell}"
+            continue
+        for part in cell.split("; "):
+            words = part.removeprefix("the same").removeprefix(": ")
+            if files := _FILES.findall(part):
+                words = _FILES.sub("", part, count=len(files)).removeprefix(": ")
+                missing = [file for file in files if not (ROOT / file).exists()]
+                tests = [name for file in files for name in names(ROOT / file)]
+                yield from (f"line {number}: there is no {file}" for file in missing)
+                if not (missing or tests):
+                    yield f"line {number}: names no test: {part}"
+            if tests and not any(re.sub(r"\W+", "_", words).lower() in name for name in tests):
+                yield f"line {number}: no test is named: {words}"
+
+
+def names(path: Path) -> list[str]:
+    """Return the names of the tests in a file, or in all files of a folder."""
+    files = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
+    return [
+        name
+        for file in files
+        if file.exists()
+        for name in re.findall(r"^def (test_\w+)", file.read_text(), flags=re.MULTILINE)
+    ]

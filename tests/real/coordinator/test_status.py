@@ -1,0 +1,69 @@
+"""What the status of a real run says that it waits for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outpace.kernel import Kernel
+from outpace.real.coordinator.status import StatusOfRun
+from outpace.record.recovery import Recovery
+from outpace.record.totals import Totals
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_process_that_a_signal_has_stopped_is_what_the_run_waits_for(tmp_path):
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    (tmp_path / "server-1").symlink_to(sleep)  # its name
+    with subprocess.Popen([tmp_path / "server-1", "600"]) as server:
+        try:
+            joined = {"server-1": server.pid, "worker-0": os.getpid(), "worker-1": server.pid}
+            assert waits(joined) == [
+                "",
+                "",
+                "",
+                "worker-0, worker-1 in iteration 7: nothing new for 3 s",
+            ]
+            server.send_signal(signal.SIGSTOP)
+            os.waitpid(server.pid, os.WUNTRACED)
+            # Not worker-1: a process with its number has another name, so it is on another machine.
+            assert waits(joined) == ["", *["server-1, stopped by a signal"] * 3]
+        finally:
+            server.kill()
+
+
+def waits(pids: dict[str, int]) -> list[str]:
+    """Return what is written in the first four seconds if no process sends a report."""
+    kernel, written = Kernel(), []
+    names = [*pids]
+    totals = {name: Totals() for name in names}
+    whole = Totals(iterations={0: 7, 1: 7})
+    joined = {name: SimpleNamespace(pid=pid) for name, pid in pids.items()}
+    coordinator: Any = SimpleNamespace(
+        kernel=kernel,
+        clock=kernel,
+        started=True,
+        servers=names[:1],
+        workers=names[1:],
+        losses=SimpleNamespace(finished=set(), away=set(), awaited=lambda names: names),
+        reports=SimpleNamespace(totals=whole, totals_of=totals, joined=joined, left=set()),
+    )
+    file: Any = SimpleNamespace(write=lambda *what: written.append(what[-1]))
+    status = StatusOfRun(file, Recovery(), {})
+    status.attach(coordinator)
+
+    async def for_a_while() -> None:
+        await kernel.sleep(3.5)
+
+    kernel.spawn(for_a_while(), "the test")
+    kernel.run()
+    assert status.waits_for == written[-1]
+    return written
