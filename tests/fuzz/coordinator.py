@@ -24,10 +24,9 @@ from outpace.errors import OutpaceError
 from outpace.kernel import WalkerError
 from outpace.predict.interface import Wait
 from outpace.predict.rules.baselines import Fixed
-from outpace.real.coordinator import architecture
 from outpace.real.coordinator import parts as coordinator_parts
 from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.saving import scripts, sent_parts
+from outpace.real.coordinator.saving import fetched_parts, scripts
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.checkpoint_messages import (
@@ -35,7 +34,9 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
+    FilePiece,
     ScriptState,
+    SendPiece,
     SentFile,
     VersionReached,
 )
@@ -93,7 +94,10 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
         "task": {"kind": "script", "path": "train.py"},
         "servers": 1,
     },
-    # Workers that are started elsewhere send the files of checkpoints.
+    # Processes that do not see the folder of the run send the files of checkpoints.
+    "copied": {"sync": {"kind": "asp"}},
+    "copied script": {"sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "train.py"}},
+    "copied models": {"sync": {"kind": "psgd"}, "servers": 1},
     "files": {"sync": {"kind": "ssgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
     "models": {"sync": {"kind": "psgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
 }
@@ -102,7 +106,7 @@ HANDLED: Final = (
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(ServerBack, WorkerRejoined),
     *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
-    CheckpointArrived,
+    *(CheckpointArrived, FilePiece, SendPiece),
     *(ScriptState, ScriptOptimizer, StateLoaded),
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(
@@ -148,6 +152,22 @@ def _not_written(path: Path, data: torch.Tensor) -> Part:
     return Part(path.name, data.numel(), 0)
 
 
+class NotWritten:
+    """Takes the place of `FilesInPieces`."""
+
+    def __init__(self, _: Path) -> None:
+        self.parts: list[Part] = []
+        self.is_given_up = False
+
+    def add(self, name: str, data: torch.Tensor, *, is_last: bool) -> OSError | None:
+        if is_last:
+            self.parts.append(Part(name, data.numel(), 0))
+        return None
+
+    def close(self) -> None:
+        pass
+
+
 class SilentListener:
     """Takes the place of a listener with connections."""
 
@@ -156,6 +176,7 @@ class SilentListener:
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
         self.shut_out: set[str] = set()
+        self.requests: list[tuple[str, SendPiece]] = []
         self.generations: dict[str, int] = {}
 
     @property
@@ -164,6 +185,8 @@ class SilentListener:
 
     def send(self, name: str, message: WireMessage, block: Any = None) -> None:
         assert decoded(msgspec.msgpack.encode(message)), f"no receiver takes {message}"
+        if isinstance(message, SendPiece):
+            self.requests.append((name, message))
 
     def refuse(self, name: str, reason: str) -> None:
         if name not in self.shut_out:
@@ -270,7 +293,7 @@ class FuzzedCoordinator:
             mock.patch.multiple(
                 coordinator_parts, ZeroMQTransport=SilentTransport, RealClock=VirtualClock
             ),
-            mock.patch.object(architecture, "WritingThread", ThreadAtOnce),
+            mock.patch.object(coordinator_parts, "WritingThread", ThreadAtOnce),
         ):
             self._parts = parts = Parts(
                 CoordinatorSetting(
@@ -282,6 +305,7 @@ class FuzzedCoordinator:
                     log=lambda _: None,
                     rule=rule,
                     saving=Saving(files, files.complete),
+                    copies=kind.startswith("copied"),
                 )
             )
         transport: Any = parts.transport
@@ -339,6 +363,19 @@ class FuzzedCoordinator:
             if checkpoints._open is None:
                 return
             self._hear(name, self._part_of(name, checkpoints._open.number), aimed=True)
+        self._send_pieces()
+
+    def _send_pieces(self) -> None:
+        """Processes answer the requests for pieces of their files, most of them."""
+        while requests := self._listener.requests:
+            name, request = requests.pop(0)
+            if self._draw.random() < 0.05:
+                requests.clear()
+                return
+            head = BlockHead("uint8", _FILE_BYTES)
+            piece = FilePiece(request.number, request.file, request.offset, head)
+            self._hear(name, piece, aimed=True)
+            self.counts["a piece was sent"] += 1
 
     def _bring_back(self) -> None:
         """Servers that are lost and come back alone do so, most of the way. One may die before."""
@@ -369,18 +406,18 @@ class FuzzedCoordinator:
     @property
     def _scripts(self) -> list[str]:
         """The workers whose scripts are saved beside the servers."""
-        return self._parts.workers if self._kind_now == "script" else []
+        return self._parts.workers if self._kind_now.endswith("script") else []
 
     def _part_of(self, name: str, number: int) -> WireMessage:
         """Return what a process answers that saves its part of a checkpoint."""
         head = BlockHead("uint8", _FILE_BYTES)
-        if self._kind_now == "script" and name.startswith("worker"):
+        if self._kind_now.endswith("script") and name.startswith("worker"):
             return ScriptState(number, 5, Totals(), is_complete=True, block=head)
         saved = b"" if self._draw.random() < 0.3 else self._whole_part(name)
-        if self._kind_now in ("files", "models"):
+        if self._parts.given is not None:
             files = [SentFile(f"{name}.safetensors", _FILE_BYTES)]
-            with_files = None if self._draw.random() < 0.1 else head
-            return CheckpointPart(number, 5, Totals(), saved, files, with_files)
+            announced = [] if self._draw.random() < 0.1 else files
+            return CheckpointPart(number, 5, Totals(), saved, announced)
         return CheckpointPart(number, 5, Totals(), saved)
 
     def _whole_part(self, name: str) -> bytes:
@@ -427,7 +464,7 @@ class FuzzedCoordinator:
         before = self._state()
         with (
             mock.patch.object(scripts, "written_to", _not_written),
-            mock.patch.object(sent_parts, "written_to", _not_written),
+            mock.patch.object(fetched_parts, "FilesInPieces", NotWritten),
         ):
             listener.handlers.on_message(name, message, block)
         if name in listener.shut_out:

@@ -23,21 +23,32 @@ _STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process rea
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How the processes of a run are started. address: at which they reach this process."""
+    """How the processes of a run are started.
+
+    address: at which they reach this process. copies: see `RealRun`. said: what is to be logged.
+    """
 
     launcher: MakeLauncher
     address: str
+    copies: bool = False
+    said: str = ""
 
 
 @contextmanager
 def launch_of(
-    experiment: Experiment, out: Path | None, log: Callable[[str], None], *, insecure: bool
+    experiment: Experiment,
+    out: Path | None,
+    log: Callable[[str], None],
+    *,
+    insecure: bool,
+    goes_on: bool = False,
 ) -> Iterator[Launch | None]:
     """Yield how the processes of this run are started; None: by this process, on this machine.
 
     Args:
         out: the folder of the run, which need not exist.
         log: called with a line about what is awaited.
+        goes_on: the run goes on from a checkpoint.
 
     Raises:
         ConfigError: there is no Ray, no cluster, or no room on it; or a node cannot take part.
@@ -65,9 +76,26 @@ def launch_of(
                 f"--insecure is not possible on this cluster, whose nodes reach this machine at "
                 f"{cluster.address}: leave it out, and the connections are encrypted"
             )
-        shared = out if experiment.checkpoint is not None else None
-        cluster.survey(files_of(experiment), shared)
-        yield Launch(partial(HostsLauncher, cluster), cluster.address)
+        shared = out if experiment.checkpoint is not None or goes_on else None
+        copies = settings.storage == "copy"
+        blind = cluster.survey(files_of(experiment), None if copies else shared)
+        if blind and settings.storage == "shared":
+            raise ConfigError(
+                f"launcher: node {blind} does not see {out}, in which the checkpoints are to be: "
+                "name a folder on storage that all nodes reach with --out, or have checkpoints "
+                "copied to this machine (launcher.storage=copy)"
+            )
+        copies = copies or bool(blind)
+        said = "" if shared is None else _said(copies, blind, shared)
+        yield Launch(partial(HostsLauncher, cluster), cluster.address, copies, said)
+
+
+def _said(copies: bool, blind: str, folder: Path) -> str:
+    """Say how checkpoints come into the folder of the run. blind: a node that does not see it."""
+    if not copies:
+        return f"all nodes see {folder}: each process writes its part of a checkpoint there"
+    why = f"node {blind} does not see {folder}" if blind else "launcher.storage is copy"
+    return f"{why}: checkpoints are copied to this machine, and back when processes go on"
 
 
 def files_of(experiment: Experiment) -> list[str]:

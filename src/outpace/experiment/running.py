@@ -109,6 +109,7 @@ def run(
     control: ControlFunction | None = None,
     launcher: MakeLauncher | str | Mapping[str, Any] | None = None,
     address: str = LOOPBACK,
+    copies: bool = False,
     task: TaskLike | None = None,
     tracker: Any = None,
     **changes: Any,
@@ -130,6 +131,8 @@ def run(
         launcher: "ray", or the key `launcher` of the configuration as a mapping; or a function that
             makes the launcher of the processes, which reach this machine at `address`. None: as the
             configuration says.
+        copies: True if processes that such a launcher starts do not see the folder of the run:
+            checkpoints are copied to it, and back when processes go on.
         task: in place of the experiment's, as plain data: other processes make it as well.
         tracker, changes: as for `simulate`.
 
@@ -148,6 +151,7 @@ def run(
         control=control,
         launcher=launcher,
         address=address,
+        copies=copies,
         tracker=tracker,
     )
     if resume is None:
@@ -215,9 +219,18 @@ def _run(
             insecure = options["insecure"]
             if command == "serve" and not isinstance(experiment.launcher, Local):
                 raise ConfigError("outpace serve starts its servers itself: leave launcher out")
-            launch = held.enter_context(launch_of(experiment, out, told, insecure=insecure))
+            goes_on = resumed is not None
+            launch = held.enter_context(
+                launch_of(experiment, out, told, insecure=insecure, goes_on=goes_on)
+            )
             if launch is not None:
-                options |= {"launcher": launch.launcher, "address": launch.address}
+                options |= {
+                    "launcher": launch.launcher,
+                    "address": launch.address,
+                    "copies": launch.copies,
+                }
+                if launch.said:
+                    log(launch.said)
         sink = sink_for(out, experiment, resumed)
         times = timing_sink_for(experiment, out, resumed)
         trace = Trace(sink)

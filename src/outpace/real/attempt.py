@@ -44,7 +44,7 @@ class Setting:
     """The arguments that all attempts of a run share; see `RealRun`.
 
     address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
-    count_server_loss: see `real.coordinator.recovery.processes`.
+    count_server_loss: see `real.coordinator.recovery.processes`. copies: see `CoordinatorSetting`.
     """
 
     experiment: Experiment
@@ -62,6 +62,7 @@ class Setting:
     on_output: OnOutput
     saving: Saving | None
     count_server_loss: Callable[[RunError, str], None]
+    copies: bool
 
 
 class Attempt:
@@ -117,6 +118,7 @@ class Attempt:
                 timing=setting.timing,
                 saving=setting.saving,
                 resume=resume,
+                copies=setting.copies,
             ),
             origin,
         )
@@ -244,8 +246,8 @@ class Attempt:
         joins: bool = False,
     ) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
-        plan = self._setting.training.experiment
-        arguments = link, server, plan, public, ADDRESS, saved, alone, joins
+        plan, copies = self._setting.training.experiment, self._setting.copies
+        arguments = link, server, plan, public, ADDRESS, saved, alone, joins, copies
         self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:

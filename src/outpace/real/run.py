@@ -70,6 +70,8 @@ class RealRun:
         keeper: where checkpoints go; None: none are taken.
         status: where to write how far the run is; None: nowhere.
         events: the log of what happens to the run; None: none is kept.
+        copies: True if the processes do not see the folder of the run: the parts of checkpoints are
+            copied to it, and back.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -96,6 +98,7 @@ class RealRun:
         keeper: CheckpointKeeper | None = None,
         status: StatusFile | None = None,
         events: EventLog | None = None,
+        copies: bool = False,
     ) -> None:
         if outside is not None:
             outside.require_reachable(insecure=insecure)
@@ -149,6 +152,7 @@ class RealRun:
             on_output=self._show,
             saving=None if keeper is None else self._saving(keeper),
             count_server_loss=self._count_server_loss,
+            copies=copies,
         )
         self._attempt = self._new_attempt()
 

@@ -1,6 +1,8 @@
-"""Workers without servers that do not see the folder of the run send the files of checkpoints."""
+"""Checkpoints of workers without servers that do not see the folder of the run are fetched."""
 
 from __future__ import annotations
+
+from collections import deque
 
 import msgspec
 import pytest
@@ -9,13 +11,21 @@ from tests.support.checkpoints import METRICS, Keeper
 
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
+from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.open import SavedRun, Saving
-from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts, SentCheckpoint
+from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import CheckpointPart, SentFile, TakeCheckpoint
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFiles,
+    CheckpointPart,
+    FilePiece,
+    SendPiece,
+    SentFile,
+)
 from outpace.real.net.messages import Plan
-from outpace.real.node.saving.files import PartFiles, contents
+from outpace.real.node.saving.files import HeldFiles, PartFiles
 from outpace.real.node.saving.of_worker import SavedWorker
+from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
@@ -41,6 +51,7 @@ class Run:
         )
         self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
         self.told, self.refused = [], []
+        self.requests, self.held = deque(), {}  # for pieces; the files of each worker
         self.checkpoints = CheckpointsOfSentParts(
             SavedRun(
                 self.experiment,
@@ -48,13 +59,17 @@ class Run:
                 self,
                 Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
                 {worker_name(worker): Totals() for worker in range(2)},
+                fetching=do_now,
             ),
             self,
         )
         self.checkpoints.prepare(PLAN, first=True)
 
     def send(self, name, message, block=None):
-        self.told.append((name, message, block))
+        if isinstance(message, SendPiece):
+            self.requests.append((name, message))
+        else:
+            self.told.append((name, message, block))
 
     def refuse(self, name, why):
         self.refused.append((name, why))
@@ -71,14 +86,31 @@ class Run:
             state = state_of_worker(worker, iteration, {}, parameters=torch.full((3,), value))
             saved.own = files.add_shard(state, f"worker-{worker}-model")
         files.add(f"worker-{worker}.safetensors", {"kept": torch.tensor([worker])})
-        self.hear(worker, number, saved, files.sent, files.block)
+        self.announce(worker, number, saved, files.sent)
+        self.hold(worker, number, files.contents)
+        self.deliver()
 
-    def hear(self, worker, number, saved, files, block):
+    def announce(self, worker, number, saved, files):
         encoded = msgspec.msgpack.encode(saved)
-        message = CheckpointPart(number, 0, Totals(), encoded, files, head_of(block))
+        message = CheckpointPart(number, 0, Totals(), encoded, files)
+        assert self.checkpoints.take(worker_name(worker), message)
+
+    def hold(self, worker, number, contents):
+        """Have the worker answer requests for these files."""
         name = worker_name(worker)
-        assert self.checkpoints.expected(name, message) == ("uint8", block.numel())
-        assert self.checkpoints.take(name, message, block)
+
+        def answer(piece, block):
+            assert self.checkpoints.expected(name, piece) == ("uint8", block.numel())
+            assert self.checkpoints.take(name, piece, block)
+
+        held = self.held[name] = HeldFiles(answer)
+        held.hold(number, contents)
+
+    def deliver(self):
+        """Let the workers answer all requests."""
+        while self.requests:
+            name, request = self.requests.popleft()
+            self.held[name].take(request)
 
     def wait(self, seconds):
         async def sleeper():
@@ -86,13 +118,6 @@ class Run:
 
         self.kernel.spawn(sleeper(), "the test")
         self.kernel.run()
-
-
-class Point:
-    """Where a run goes on, as far as it is looked at here."""
-
-    def __init__(self, checkpoint) -> None:
-        self.checkpoint, self.path = checkpoint, checkpoint.path
 
 
 @pytest.fixture
@@ -125,61 +150,83 @@ def test_parts_that_are_sent_make_a_whole_checkpoint_with_the_mean_of_the_models
     assert not run.refused
 
 
-def test_a_worker_that_goes_on_gets_the_files_that_it_needs(run):
+def test_a_worker_that_goes_on_is_offered_the_files_that_it_needs(run):
     run.save(0, 2, 4, 0.5)
     run.save(1, 2, 5, 1.5)
     run.wait(1)
     run.told.clear()
     newest = run.keeper.files.newest()
-    sent = SentCheckpoint(run.experiment, run, Point(newest))
-    states = sent.all()
-    plan = sent.announced(msgspec.structs.replace(PLAN, resume="/of/the/coordinator"), states)
-    assert (plan.resume, len(plan.kept)) == ("", 2)
-    sent.send(states)
-    assert run.told == []
-    sending = sent.send_one_by_one()
-    assert next(sending) == "worker-0"
-    ((_, first, data),) = run.told  # nothing of worker 1 is read before worker 0 has it
-    assert (plan.kept[0], data.numel()) == (data.numel(), sum(each.bytes for each in first.files))
-    assert next(sending) == "worker-1"
-    _, (name, second, _) = run.told
-    assert name == "worker-1"
-    assert next(sending, None) is None
-    own = ["worker-0-model.safetensors", "worker-0.safetensors"]
-    assert [file.name for file in first.files] == ["index.json", "common.safetensors", *own]
-    assert [file.name for file in second.files][2] == "worker-1-model.safetensors"
-    for file, content in zip(first.files, contents(first.files, data), strict=True):
-        assert content.numpy().tobytes() == (newest.path / file.name).read_bytes()
+    given = GivenFiles(run.experiment, run, do_now, print)
+    for worker in range(2):
+        given.offer(f"worker-{worker}", newest.path)
+        ((name, offer, _),) = run.told
+        run.told.clear()
+        assert (name, offer.number) == (f"worker-{worker}", 2)
+        assert [file.name for file in offer.files] == [
+            "index.json",
+            "common.safetensors",
+            f"worker-{worker}-model.safetensors",
+            f"worker-{worker}.safetensors",
+        ]
+        for place, file in enumerate(offer.files):
+            assert given.take(name, SendPiece(2, place, 0))
+            ((_, piece, data),) = run.told
+            run.told.clear()
+            assert piece == FilePiece(2, place, 0, head_of(data))
+            assert data.numpy().tobytes() == (newest.path / file.name).read_bytes()
+    assert not run.refused
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [SendPiece(2, 1, 0), SendPiece(1, 0, 0), SendPiece(2, 0, 1), SendPiece(2, 9, 0)],
+)
+def test_a_piece_that_is_not_due_is_not_given(run, request_):
+    given = GivenFiles(run.experiment, run, do_now, print)
+    run.save(0, 2, 4, 0.5)
+    run.save(1, 2, 5, 1.5)
+    run.wait(1)
+    run.told.clear()
+    assert given.take("worker-0", SendPiece(2, 0, 0))  # nothing was offered
+    assert run.refused.pop()[0] == "worker-0"
+    given.offer("worker-0", run.keeper.files.newest().path)
+    assert given.take("worker-0", request_)
+    ((name, why),) = run.refused
+    assert (name, "which is not due" in why) == ("worker-0", True)
+    assert [type(message) for _, message, _ in run.told] == [CheckpointFiles]
 
 
 @pytest.mark.parametrize(
     ("names", "sizes", "why"),
     [
-        (["../../config.yaml", "worker-0.safetensors"], [3, 3], "it sent the files"),
-        (["worker-1.safetensors", "worker-0.safetensors"], [3, 3], "it sent the files"),
-        (["worker-0.safetensors", "worker-0.safetensors"], [3, 3], "it sent the files"),
-        (["worker-0-model.safetensors"], [6], "it sent the files"),
+        (["../../config.yaml", "worker-0.safetensors"], [3, 3], "it announces the files"),
+        (["worker-1.safetensors", "worker-0.safetensors"], [3, 3], "it announces the files"),
+        (["worker-0.safetensors", "worker-0.safetensors"], [3, 3], "it announces the files"),
+        (["worker-0-model.safetensors", "worker-0.safetensors"], [0, 3], "an empty file"),
+        (["worker-0.safetensors"], [1 << 34], "files of more than"),
         # The common model is the mean of all, which the coordinator writes.
-        (["common.safetensors", "worker-0.safetensors"], [3, 3], "it sent the files"),
-        (["worker-0-model.safetensors", "worker-0.safetensors"], [3, 4], "it sends 6 bytes"),
+        (["common.safetensors", "worker-0.safetensors"], [3, 3], "it announces the files"),
     ],
 )
 def test_files_that_do_not_belong_to_the_part_of_a_worker_are_refused(run, names, sizes, why):
     before = set(run.folder.rglob("*"))
     files = [SentFile(name, size) for name, size in zip(names, sizes, strict=True)]
-    block = torch.zeros(6, dtype=torch.uint8)
-    run.hear(0, 2, SavedWorker(0, 4, 0, 4, []), files, block)
+    run.announce(0, 2, SavedWorker(0, 4, 0, 4, []), files)
     ((name, text),) = run.refused
     assert name == "worker-0"
     assert why in text
+    assert not run.requests
     assert set(run.folder.rglob("*")) == before
 
 
-def test_a_part_that_announces_files_and_has_none_is_refused(run):
-    encoded = msgspec.msgpack.encode(SavedWorker(0, 4, 0, 4, []))
-    files = [SentFile("worker-0.safetensors", 3)]
-    assert run.checkpoints.take("worker-0", CheckpointPart(2, 0, Totals(), encoded, files))
-    assert run.refused == [("worker-0", "it announced files for a checkpoint, and sent none")]
+def test_a_part_without_what_the_script_keeps_is_refused(run):
+    files, saved = PartFiles(""), SavedWorker(0, 4, 0, 4, [])
+    state = state_of_worker(0, 4, {}, parameters=torch.ones(3))
+    saved.own = files.add_shard(state, "worker-0-model")
+    run.announce(0, 2, saved, files.sent)
+    run.hold(0, 2, files.contents)
+    run.deliver()
+    assert run.refused == [("worker-0", "it did not send the file worker-0.safetensors")]
 
 
 def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
@@ -188,12 +235,24 @@ def test_a_record_of_a_file_that_was_not_sent_is_refused(run):
         state_of_worker(0, 4, {}, parameters=torch.ones(3)), "worker-0-model"
     )
     files.add("worker-0.safetensors", {"kept": torch.ones(1)})
-    run.hear(0, 2, saved, files.sent, files.block)
+    run.announce(0, 2, saved, files.sent)
+    run.hold(0, 2, files.contents)
+    run.deliver()
     assert run.refused == [("worker-0", "it did not send the file worker-0-model.safetensors")]
 
 
-def test_only_workers_may_send_files(run):
+def test_a_part_that_is_announced_twice_is_refused(run):
+    files = [SentFile("worker-0.safetensors", 3)]
+    for _ in range(2):
+        run.announce(0, 2, SavedWorker(0, 4, 0, 4, []), files)
+    assert run.refused == [("worker-0", "it has saved its part before")]
+    assert len(run.requests) == 1
+
+
+def test_only_pieces_that_were_asked_for_are_taken(run):
     block = torch.zeros(6, dtype=torch.uint8)
-    message = CheckpointPart(2, 0, Totals(), b"", [], head_of(block))
-    assert run.checkpoints.expected("server-0", message) is None
-    assert run.checkpoints.expected("worker-0", TakeCheckpoint(2, None)) is None
+    piece = FilePiece(2, 0, 0, head_of(block))
+    for name in ("server-0", "worker-0"):
+        assert run.checkpoints.expected(name, piece) is None
+    assert run.checkpoints.take("worker-0", piece, block)
+    assert [name for name, _ in run.refused] == ["worker-0"]

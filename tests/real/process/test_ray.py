@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.cluster import nodes, processes_of, until
 from tests.support.command import refused
 
 import outpace as library
+from outpace.real.process.ray import cluster as ray_cluster
 from outpace.record import folder as files
 from outpace.record.event_log import LOG
 
@@ -100,8 +102,11 @@ def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, what, how, capfd):
         (process,) = of_role(cluster, "worker-1")
         os.kill(process if what == "process" else parent(parent(process)), signal.SIGKILL)
 
-    _, said = killed(cluster, tmp_path, victim)
+    changes = {"checkpoint": {"every_updates": 20}} if what == "actor" else {}
+    _, said = killed(cluster, tmp_path, victim, changes)
     assert any(line.startswith(f"worker-1 {how}") for line in said), said
+    direct = any(line.startswith(f"all nodes see {tmp_path / 'run'}") for line in said)
+    assert direct == bool(changes), said
     assert capfd.readouterr().out == ""
 
 
@@ -140,7 +145,13 @@ def test_too_few_resources_are_named(cluster, tmp_path, monkeypatch, capsys):
 
 
 # Last: the cluster has a node fewer afterwards.
-def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path):
+def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path, monkeypatch):
+    """The checkpoints are copied: the nodes do not find what tells them that they see the folder.
+
+    They are all on this machine, so it is not made.
+    """
+    there = tmp_path / "never made"
+    monkeypatch.setattr(ray_cluster, "_token", lambda _: nullcontext(there))
     raylets = {
         node.all_processes["raylet"][0].process.pid: node.all_processes["raylet"][0].process
         for node in cluster.worker_nodes
@@ -164,5 +175,9 @@ def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path):
     result, said = killed(cluster, tmp_path, victim, changes)
     assert any(
         line.startswith("server-") and "the run goes on from checkpoints/" in line for line in said
+    ), said
+    assert any(
+        f" does not see {tmp_path / 'run'}: checkpoints are copied to this machine" in line
+        for line in said
     ), said
     assert set(result.summary["nodes"].values()) <= {"one", "two", "three"}

@@ -6,12 +6,16 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.command import refused
 
 from outpace.config.launchers import Ray, Resources, RoleResources
+from outpace.config.reading import experiment_from
+from outpace.experiment.launching import launch_of
 from outpace.real.process.ray.placing import groups_of, lacking
 
 CONFIG = {
@@ -122,7 +126,58 @@ def test_a_node_that_cannot_take_part_is_named():
         (Survey("1.1.0", "3.11.4", 1, ()), "has Outpace 1.1.0, and this machine 1.2.0"),
         (Survey("1.2.0", "3.12.0", 1, ()), "has Python 3.12.0, and this machine 3.11.4"),
         (Survey("1.2.0", "3.11.9", 1, ("/x/train.py",)), "does not have /x/train.py"),
-        (Survey("1.2.0", "3.11.4", 1, ("/out/.t",)), "does not see the folder /out "),
     ):
         assert problem_of(there, here, "/out/.t").startswith(words)
-    assert problem_of(Survey("1.2.0", "3.11.9", 7, ()), here, "/out/.t") == ""
+    # The folder of the run need not be there.
+    assert problem_of(Survey("1.2.0", "3.11.9", 7, ("/out/.t",)), here, "/out/.t") == ""
+
+
+class Blind:
+    """Takes the place of a cluster with a node that does not see the folder of the run."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> Blind:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def survey(self, _: Sequence[str], shared: Path | None) -> str:
+        return "" if shared is None else "two"
+
+
+@pytest.mark.parametrize(
+    ("storage", "copies", "words"),
+    [
+        ("auto", True, "node two does not see /out: checkpoints are copied to this machine"),
+        ("copy", True, "launcher.storage is copy: checkpoints are copied to this machine"),
+    ],
+)
+def test_checkpoints_are_copied_if_a_node_does_not_see_the_folder(
+    storage, copies, words, monkeypatch
+):
+    monkeypatch.setattr("outpace.real.process.ray.cluster.RayCluster", Blind)
+    launcher = {"kind": "ray", "storage": storage}
+    experiment = experiment_from(
+        {**CONFIG, "checkpoint": {"every_s": 1}, "launcher": launcher}, "the test"
+    )
+    with launch_of(experiment, Path("/out"), print, insecure=False) as launch:
+        assert launch is not None
+        assert launch.copies == copies
+        assert launch.said.startswith(words)
+    without = experiment_from({**CONFIG, "launcher": {"kind": "ray"}}, "the test")
+    with launch_of(without, Path("/out"), print, insecure=False) as launch:
+        assert launch is not None
+        assert (launch.copies, launch.said) == (False, "")
+
+
+def test_a_folder_that_must_be_seen_and_is_not_is_named(folder, monkeypatch, capsys):
+    monkeypatch.setattr("outpace.real.process.ray.cluster.RayCluster", Blind)
+    given = ["--launcher", "ray", "launcher.storage=shared", "checkpoint.every_s=1"]
+    message = refused(capsys, "run", "config.yaml", *given, "--out", "out")
+    assert "launcher: node two does not see out, in which the checkpoints are to be" in message
+    assert "launcher.storage=copy" in message
+    assert len(message.splitlines()) == 1
+    assert not Path("out").exists()

@@ -24,7 +24,7 @@ from outpace.real.coordinator.with_servers import SchedulerResources, WithServer
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import Listener
-from outpace.real.node.saving.thread import WritingThread
+from outpace.real.node.saving.thread import Beside
 from outpace.record.totals import Totals
 from outpace.record.trace import Trace
 from outpace.tasks import Script
@@ -39,7 +39,8 @@ class Making:
     evaluate: called with consistent snapshots. rule: decides when an iteration is cut off; None if
     none is. saving: where checkpoints go; None: none are taken. resume: where the run goes on;
     None: it begins. totals_of: the sums that each process has reported. store: endpoint of the
-    store, if the run has one. sent: see `CheckpointsOfScripts`.
+    store, if the run has one. sent: see `CheckpointsOfScripts`. beside: writes files that are sent.
+    copies: servers and workers do not see the folder of the run.
     """
 
     experiment: Experiment
@@ -54,6 +55,8 @@ class Making:
     totals_of: dict[str, Totals]
     store: str
     sent: Callable[[int, torch.Tensor, int], None]
+    beside: Beside
+    copies: bool
 
     def architecture(self) -> tuple[Architecture, Checkpoints | None]:
         """Return the coordinator's part in the training, and the checkpoints of the run.
@@ -71,13 +74,18 @@ class Making:
             return architecture, None
         run = self._saved_run(self.saving)
         if isinstance(experiment.task, Script):
-            beside = WritingThread(self.clock).do
-            return architecture, CheckpointsOfScripts(run, beside, self.sent)
+            return architecture, CheckpointsOfScripts(run, self.beside, self.sent)
         return architecture, CheckpointsOfServers(run)
 
     def _saved_run(self, saving: Saving) -> SavedRun:
         return SavedRun(
-            self.experiment, self.kernel, self.listener, saving, self.totals_of, self.resume
+            self.experiment,
+            self.kernel,
+            self.listener,
+            saving,
+            self.totals_of,
+            self.resume,
+            self.beside if self.copies else None,
         )
 
     def _without_servers(self) -> tuple[WithoutServers, Checkpoints | None]:
@@ -90,10 +98,7 @@ class Making:
         if self.saving is None:
             return architecture, None
         given = self._saved_run(self.saving), architecture.groups
-        if isinstance(experiment.task, Script) and experiment.task.is_elsewhere:
-            beside = WritingThread(self.clock).do
-            checkpoints: CheckpointsOfWorkers = CheckpointsOfSentParts(*given, beside)
-        else:
-            checkpoints = CheckpointsOfWorkers(*given)
+        kind = CheckpointsOfSentParts if self.copies else CheckpointsOfWorkers
+        checkpoints = kind(*given)
         architecture.when_left = lambda name, lost: checkpoints.leave(name, lost=lost)
         return architecture, checkpoints

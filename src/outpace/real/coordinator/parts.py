@@ -26,19 +26,21 @@ from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
-from outpace.real.coordinator.saving.sent_parts import SentCheckpoint
 from outpace.real.coordinator.scaled_workers import ScaledWorkers
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Go, Ready
+from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, boot_id
+from outpace.real.node.saving.thread import WritingThread
 from outpace.record.totals import Totals
 from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
 from outpace.tasks import Script
@@ -90,6 +92,10 @@ class Parts:
             if resume is not None:
                 totals_of[_BEFORE] = resume.totals
             self.kept = self._kept()
+            beside = WritingThread(self.clock).do
+            self.given: GivenFiles | None = None  # if the processes do not see the folder
+            if self._copies:
+                self.given = GivenFiles(experiment, self.listener, beside, self._failed)
             self.architecture, self.checkpoints = Making(
                 experiment=experiment,
                 kernel=self.kernel,
@@ -103,6 +109,8 @@ class Parts:
                 totals_of=totals_of,
                 store=self.store,
                 sent=self.kept.sent,
+                beside=beside,
+                copies=self._copies,
             ).architecture()
         except BaseException:
             self.transport.close()
@@ -167,6 +175,7 @@ class Parts:
             self.reports,
             self.announced,
             self.kept,
+            self.given,
             resume,
             setting.join_s,
         )
@@ -175,14 +184,30 @@ class Parts:
         """Return the object that sends scripts the states with which they go on."""
         setting = self._setting
         experiment, saving, resume = setting.experiment, setting.saving, setting.resume
-        task = experiment.task
-        if experiment.peers is not None and isinstance(task, Script) and task.is_elsewhere:
-            return SentCheckpoint(experiment, self.listener, resume)
 
         def last() -> Path | None:
             return None if saving is None else saving.keeper.folder
 
         return KeptScripts(experiment, self.listener, resume, last)
+
+    @property
+    def _copies(self) -> bool:
+        """True if processes that save do not see the folder of the run."""
+        experiment = self._setting.experiment
+        task = experiment.task
+        is_elsewhere = isinstance(task, Script) and task.is_elsewhere
+        return self._setting.copies or (experiment.peers is not None and is_elsewhere)
+
+    def _offer(self, server: str) -> None:
+        """Offer a server that comes back the last checkpoint, if processes do not see it."""
+        saving = self._setting.saving
+        last = None if saving is None else saving.keeper.folder
+        if self.given is not None and last is not None:
+            self.given.offer(server, last)
+
+    def _failed(self, name: str, why: str) -> None:
+        """A process cannot go on, as if it had found that out itself."""
+        self.losses.process_failed(name, ProcessFailed("RunError", f"{name} {why}"))
 
     def close(self) -> None:
         """Close the connections, and what is still open."""
@@ -226,6 +251,8 @@ class Parts:
 
     def _announce(self, name: str, message: WireMessage) -> None:
         if self.moving is not None and self.moving.take(name, message):
+            return
+        if self.given is not None and self.given.take(name, message):
             return
         if not self.survival.take(name, message):
             self.announced.add(name, message)
@@ -294,6 +321,7 @@ class Parts:
             self.kept,
             self.go,
             lambda: self.ending.order,
+            self._offer,
         )
 
     def go(self) -> Go:

@@ -9,6 +9,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.real.coordinator.probing import probe
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.block_frames import head_of
@@ -26,6 +27,7 @@ class Preparation:
         servers, workers: their names.
         keys: public key of each process; empty in an insecure run.
         kept: what scripts go on with.
+        given: offers processes the files of the checkpoint that they do not see; None: all see it.
         resume: where the run goes on; None: it begins.
         limit_s: seconds for the processes to come through each phase.
     """
@@ -41,13 +43,14 @@ class Preparation:
         reports: Reports,
         announced: Announcements,
         kept: KeptScripts,
+        given: GivenFiles | None,
         resume: ResumePoint | None,
         limit_s: float,
     ) -> None:
         self._experiment, self._servers, self._workers = experiment, servers, workers
         self._keys, self._clock, self._listener = keys, clock, listener
         self._reports, self._announced, self._kept = reports, announced, kept
-        self._resume, self._limit_s = resume, limit_s
+        self._given, self._resume, self._limit_s = given, resume, limit_s
 
     async def run(self) -> Plan:
         """Return the plan once all processes are ready, and have measured their network.
@@ -61,6 +64,7 @@ class Preparation:
         await all_say(servers + workers, JoinRun, "join", limit_s)
         plan = self._plan()
         self._tell(servers, plan)
+        await self._hand_over(servers)
         await all_say(servers, Ready, "be ready for the parameters", limit_s)
         kept = self._kept.all()
         self._tell(workers, self._kept.announced(plan, kept))
@@ -71,9 +75,8 @@ class Preparation:
             buffers = self._reports.buffers
             assert buffers is not None
             self._tell(workers[1:], ModelBuffers(head_of(buffers)), buffers)
-        # Workers take the files once they have the buffers.
-        for worker in self._kept.send_one_by_one():
-            await all_say([worker], CheckpointArrived, "receive its checkpoint", limit_s)
+        if self._experiment.peers is not None:  # workers take the files once they have the buffers
+            await self._hand_over(workers)
         await all_say(workers, Ready, "be ready", limit_s)
         await all_say(servers, Ready, "have the parameters", limit_s, times=2)
         if self._experiment.probe:
@@ -81,13 +84,24 @@ class Preparation:
             await probe(self._experiment, workers, *parts, limit_s)
         return plan
 
+    async def _hand_over(self, names: list[str]) -> None:
+        """Have each of these processes, one after the other, fetch the files it goes on with."""
+        if self._given is None or self._resume is None:
+            return
+        for name in names:
+            self._given.offer(name, self._resume.path)
+            what = "receive its checkpoint"
+            await self._announced.all([name], CheckpointArrived, what, self._limit_s)
+
     def _plan(self) -> Plan:
         resume = self._resume
         first = [] if resume is None else resume.first
         plan = self._reports.make_plan(self._experiment, self._keys, first)
         if resume is not None:
             if self._experiment.peers is not None:
-                plan = msgspec.structs.replace(plan, resume=str(resume.path.absolute()))
+                copied = self._given is not None
+                folder = "" if copied else str(resume.path.absolute())
+                plan = msgspec.structs.replace(plan, resume=folder, copied=copied)
             resume.require_same_model(plan.layers)
         return plan
 

@@ -20,7 +20,6 @@ from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
-from outpace.real.net.checkpoint_messages import CheckpointArrived
 from outpace.real.net.messages import (
     PHANTOM,
     AllArrived,
@@ -57,7 +56,6 @@ from outpace.sync.messages import WireMessage, server_name, worker_name
 _FIRST = worker_name(0)
 _OF_WORKERS = (
     BatchSize,
-    CheckpointArrived,
     FirstDigest,
     Fetch,
     ModelBuffers,

@@ -34,6 +34,8 @@ class CoordinatorSetting:
         timing: takes the times of messages and computations.
         saving: where checkpoints go; None: none are taken.
         resume: where the run goes on; None: it begins.
+        copies: True if servers and workers do not see the folder of the run: the parts of
+            checkpoints are copied to this process, and back.
     """
 
     experiment: Experiment
@@ -49,6 +51,7 @@ class CoordinatorSetting:
     timing: Timing = field(default_factory=lambda: Timing(lambda _: None))
     saving: Saving | None = None
     resume: ResumePoint | None = None
+    copies: bool = False
 
     @property
     def log_warning(self) -> Log:

@@ -17,7 +17,7 @@ Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
 MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
 MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
 _LONGEST: Final = 1000  # characters of an error
-MOST_COPIES: Final = 16  # of the parameters in the part of a worker without servers: model, state
+MOST_COPIES: Final = 16  # of the parameters in a part that is sent: model, state, pending sums
 
 
 class SentFile(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     when it begins the iteration `clock`, or the first one after it; None: the next one.
 
     number: of the checkpoint. folder: for the file; empty for a script, whose worker sends
-    ScriptState, and for a worker without servers that does not see the folder: it sends its files.
+    ScriptState, and for a process that does not see the folder: its files are fetched (SendPiece).
     common: save the model that all workers have, too.
     """
 
@@ -79,8 +79,8 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
     """A server, or a worker without servers, to the coordinator: its part is on the disk.
 
     now: time of the run at which the state was taken. totals: of the server at that time.
-    saved: what is to be in the index, encoded (`SavedShard`, `SavedWorker`). files: of a worker
-    that does not see the folder, whose files one after the other are the block.
+    saved: what is to be in the index, encoded (`SavedShard`, `SavedWorker`). files: of a process
+    that does not see the folder, which has their content until the coordinator has fetched it.
     """
 
     number: Count
@@ -90,21 +90,43 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
     files: Annotated[list[SentFile], msgspec.Meta(max_length=3)] = msgspec.field(
         default_factory=list
     )
-    block: BlockHead | None = None
 
 
 class CheckpointFiles(WireMessage, tag="checkpoint files"):
-    """The coordinator to a worker without servers that goes on, and does not see the folder.
+    """The coordinator to a process that goes on, and does not see the folder.
 
-    files: those of the checkpoint that the worker needs; one after the other they are the block.
+    number: of the checkpoint. files: those of it that the process needs, and fetches (SendPiece).
     """
 
+    number: Count
     files: list[SentFile]
+
+
+class SendPiece(WireMessage, tag="send piece"):
+    """Asks for a piece of a file that the receiver has announced, by its number in the list.
+
+    The coordinator asks for those of CheckpointPart, a process for those of CheckpointFiles: in the
+    order of the list and of the content, and for each piece once (`Fetch`).
+
+    number: of the checkpoint. offset: of the first byte.
+    """
+
+    number: Count
+    file: Count
+    offset: Count
+
+
+class FilePiece(WireMessage, tag="piece"):
+    """The answer to SendPiece. The block is PIECE_BYTES long, or to the end of the file."""
+
+    number: Count
+    file: Count
+    offset: Count
     block: BlockHead
 
 
 class CheckpointArrived(WireMessage, tag="checkpoint arrived"):
-    """A worker has the CheckpointFiles, so the coordinator can send those of the next worker."""
+    """A process has its CheckpointFiles, so the next process can fetch its own."""
 
 
 class CheckpointMissed(WireMessage, tag="checkpoint missed"):

@@ -188,11 +188,11 @@ class Plan(WireMessage, tag="plan"):
 
     first: the first iteration of each worker, where a run goes on; empty: all begin with 0. late:
     the others train already, and the worker takes the place of one that was lost. kept: for each
-    worker, the bytes of the ScriptState that follows, without servers of the CheckpointFiles; empty
-    if none does. ended: workers whose
+    worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
-    the workers go on; empty: they begin. generations: of the servers; empty: all are the first.
+    the workers go on; empty: they begin, or, if copied, CheckpointFiles follow.
+    generations: of the servers; empty: all are the first.
     data: iterations from which on the data are for another number of workers, and these numbers.
     division: number of the present division (`sync.moving`), for a server that joins.
     """
@@ -213,6 +213,7 @@ class Plan(WireMessage, tag="plan"):
     before: Count = 0
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
+    copied: bool = False
     generations: list[Count] = msgspec.field(default_factory=list)
     data: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     division: Count = 0

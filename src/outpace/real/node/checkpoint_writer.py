@@ -6,11 +6,13 @@ tensors do not change meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
+import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
@@ -20,12 +22,13 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointMissed,
     CheckpointPart,
     GiveUpCheckpoint,
+    SendPiece,
     TakeCheckpoint,
     TellVersion,
     VersionReached,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.node.saving.files import NOT_SAVED
+from outpace.real.node.saving.files import NOT_SAVED, HeldFiles, PartFiles
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
 from outpace.record.checkpoints.index import Damaged
@@ -36,12 +39,15 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
 from outpace.sync.shard import Shard
 
+# A message, and the contents of the files that it announces.
+_Answer: TypeAlias = tuple[CheckpointPart | CheckpointFailed, Sequence[torch.Tensor]]
+
 
 class SavedShard(msgspec.Struct):
-    """The encoded content of a server's CheckpointPart."""
+    """The encoded content of a server's CheckpointPart. part: None if the file is fetched."""
 
     record: ShardRecord
-    part: Part
+    part: Part | None = None
 
 
 class CheckpointWriter:
@@ -50,7 +56,7 @@ class CheckpointWriter:
     Args:
         shard: returns the shard.
         totals: returns the sums of the server so far.
-        send: sends a message to the coordinator.
+        send: sends a message to the coordinator, and a block with it.
     """
 
     def __init__(
@@ -58,22 +64,27 @@ class CheckpointWriter:
         clock: RealClock,
         shard: Callable[[], Shard],
         totals: Callable[[], Totals],
-        send: Callable[[WireMessage], None],
+        send: Callable[..., None],
     ) -> None:
         self.cuts = Cuts(shard, self._saved, self._missed)
         self._clock, self._shard, self._totals, self._send = clock, shard, totals, send
-        self._folders: dict[int, Path] = {}  # number of a checkpoint -> where it is written
+        # Number of a checkpoint -> where it is written; empty: it is fetched.
+        self._folders: dict[int, str] = {}
         self._tell_at: int | None = None  # the version that the coordinator waits for
         self._thread = WritingThread(clock)
+        self._held = HeldFiles(send)
 
     def take(self, message: WireMessage) -> bool:
         """Follow an order of the coordinator; False if it is another message."""
         if isinstance(message, TakeCheckpoint):
-            self._folders[message.number] = Path(message.folder)
+            self._folders[message.number] = message.folder
             self.cuts.ask(message.number, message.clock)
         elif isinstance(message, GiveUpCheckpoint):
             self._folders.pop(message.number, None)
             self.cuts.give_up(message.number)
+            self._held.give_up(message.number)
+        elif isinstance(message, SendPiece):
+            self._held.take(message)
         elif isinstance(message, TellVersion):
             self._tell_at = message.version
             self.updated(self._shard().version)
@@ -96,7 +107,12 @@ class CheckpointWriter:
         totals.add(self._totals())
         folder = self._folders.pop(number)
         write = partial(_written, number, folder, state, self._clock.now, totals)
-        self._thread.do(write, self._send)
+        self._thread.do(write, self._answer)
+
+    def _answer(self, answer: _Answer) -> None:
+        message, contents = answer
+        self._held.hold(message.number, contents)
+        self._send(message)
 
 
 def saved_state(path: Path, shard: int, experiment: Experiment) -> ShardState:
@@ -110,12 +126,15 @@ def saved_state(path: Path, shard: int, experiment: Experiment) -> ShardState:
         raise RunError(f"{server_name(shard)} cannot read its checkpoint: {error}") from error
 
 
-def _written(
-    number: int, folder: Path, state: ShardState, now: Time, totals: Totals
-) -> CheckpointPart | CheckpointFailed:
-    """Write the state of a shard; return what to tell the coordinator."""
+def _written(number: int, folder: str, state: ShardState, now: Time, totals: Totals) -> _Answer:
+    """Write the state of a shard, if its folder is seen; return what to tell the coordinator."""
+    files = PartFiles("")
     try:
-        saved = SavedShard(*write_shard(folder, state))
+        if folder:
+            saved = SavedShard(*write_shard(Path(folder), state))
+        else:
+            saved = SavedShard(files.add_shard(state, server_name(state.shard)))
     except NOT_SAVED as error:
-        return CheckpointFailed.because(number, error)
-    return CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved))
+        return CheckpointFailed.because(number, error), ()
+    encoded = msgspec.msgpack.encode(saved)
+    return CheckpointPart(number, now, totals, encoded, files.sent), files.contents

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from outpace.blocks.block import Block, parameters_digest
@@ -55,8 +54,8 @@ class FollowingWorker(WorkerProcess):
         await self.agree_on_buffers()
         if self.saver is not None:
             trainer.iteration = plan.first[self.worker] if plan.first else 0
-            resume = Path(plan.resume) if plan.resume else None
-            self.version = self.saver.restore(trainer.iteration, resume).updates
+            before = await self.restored(plan, self.saver, trainer.iteration)
+            self.version = before.updates
         await self.start_run()
         self._is_in_run = True
         self.kernel.stop()

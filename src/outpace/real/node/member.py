@@ -39,6 +39,7 @@ from outpace.real.net.report_messages import (
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.node.saving.fetched_files import FetchedFiles
 from outpace.real.node.timing import TimingRows
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Table, TraceRows
@@ -107,6 +108,7 @@ class Member:
             link.key,
             Handlers(self._expected, self._order, self._coordinator_lost),
         )
+        self.fetched = FetchedFiles(self.name, self.kernel, self.coordinator.send)
         self.kernel.call_at(nanoseconds(_REACH_S), self._require_coordinator, link.endpoint)
 
     def join(self, **what: Any) -> None:
@@ -217,7 +219,7 @@ class Member:
 
     def _expected(self, _: str, message: WireMessage) -> tuple[str, int] | None:
         """Return the dtype and elements of the block that may come with a message."""
-        return None
+        return self.fetched.expected(message)
 
     def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Refused):
@@ -229,7 +231,7 @@ class Member:
             self.kernel.stop()
         elif isinstance(message, AllArrived):
             self._has_all_arrived = True
-        else:
+        elif not self.fetched.take(message, block):
             self.orders.put(message)
 
     def was_replaced(self) -> RunError:

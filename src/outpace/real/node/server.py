@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -97,6 +98,7 @@ class Server(Member):
         resume: folder of the checkpoint from which the run goes on; None: it begins.
         alone: True if the workers have gone on, and only this server goes back to the checkpoint.
         joins: True if the others train already, and this server gets its part from them.
+        copies: True if the folder is not seen from here: the coordinator has what is needed of it.
     """
 
     def __init__(
@@ -109,10 +111,11 @@ class Server(Member):
         resume: Path | None = None,
         alone: bool = False,
         joins: bool = False,
+        copies: bool = False,
     ) -> None:
         super().__init__(link)
         self.index, self._is_alone = index, alone
-        self._resume = resume
+        self._resume, self._copies = resume, copies
         self._times = ServiceTimes(self.timing, index)
         self._experiment = experiment
         self._followed = experiment.policies.initial()[0 if joins else index]
@@ -166,7 +169,7 @@ class Server(Member):
         saved: ShardState | None = None
         parameters: Block
         if self._resume is not None:
-            saved = saved_state(self._resume, self.index, experiment)
+            saved = await self._saved_state(self._resume)
         initialize: Initialize | None = None
         made: ScriptOptimizer | None = None
         if self._is_alone:
@@ -209,6 +212,14 @@ class Server(Member):
         if self._is_alone:
             self.coordinator.send(ServerBack(self.shard.version, self.shard.clock))
         await self._send_snapshots()
+
+    async def _saved_state(self, folder: Path) -> ShardState:
+        """Return the state of a checkpoint with which this server begins. Raises RunError."""
+        if not self._copies:
+            return saved_state(folder, self.index, self._experiment)
+        with TemporaryDirectory(prefix="outpace-") as copied:
+            await self.fetched.into(Path(copied))
+            return saved_state(Path(copied), self.index, self._experiment)
 
     async def _serve_others(self, plan: Plan) -> None:
         """Join a run that goes on: wait for the parts of other servers."""

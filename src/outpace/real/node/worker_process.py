@@ -10,6 +10,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import get_ident
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -26,6 +28,7 @@ from outpace.real.net.probe_messages import ProbeDone, StartProbe
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
+from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.timing import Recorded
 from outpace.real.node.untimed import UntimedSpans
 from outpace.record.timing import COMPUTE, UNTIMED, Sampling
@@ -116,6 +119,17 @@ class WorkerProcess(Member, ABC):
             **what,
         )
         return await self.order(Plan)
+
+    async def restored(self, plan: Plan, saver: WorkerSaver, first: int) -> Restored:
+        """Go on from a checkpoint, if the run does; without servers.
+
+        first: the first iteration of this worker. Raises RunError.
+        """
+        if not plan.copied:
+            return saver.restore(first, Path(plan.resume) if plan.resume else None)
+        with TemporaryDirectory(prefix="outpace-") as folder:
+            await self.fetched.into(Path(folder))
+            return saver.restore(first, Path(folder))
 
     async def _until_go(self) -> Go:
         while isinstance(message := await self.orders.get(), StartProbe):
@@ -298,7 +312,7 @@ class WorkerProcess(Member, ABC):
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, ModelBuffers):
             return "uint8", self.trainer.read_buffers().numel()
-        return None
+        return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, ModelBuffers):

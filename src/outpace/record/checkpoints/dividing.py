@@ -18,7 +18,7 @@ from outpace.blocks.block import Phantom, Value, whole
 from outpace.blocks.division import Range, shared
 from outpace.optim import OptimizerState
 from outpace.record.checkpoints.index import Index
-from outpace.record.checkpoints.shards import read_shard, without_tensors
+from outpace.record.checkpoints.shards import ShardRecord, read_shard, without_tensors
 from outpace.sync.checkpoint.state import ShardState, gaps
 from outpace.sync.moving.states import piece_of
 
@@ -53,9 +53,9 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
 
 def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardState]]:
     """Return the slices that overlap with this one, ascending, each with its piece of a state."""
-    wanted, found = (Range(part.start, part.stop),), []
+    found = []
     for owned, record in zip(index.owned, index.shards, strict=True):
-        pieces = [piece for piece in owned if shared((piece,), wanted)]
+        pieces = [piece for piece in owned if _has(piece, part)]
         if not pieces:
             continue
         state = read_shard(folder, record)
@@ -63,6 +63,19 @@ def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardS
             alone = state if len(owned) == 1 else piece_of(state, owned, [piece])
             found.append((slice(piece.low, piece.high), alone))
     return sorted(found, key=lambda each: each[0].start)
+
+
+def overlapping(index: Index, part: slice) -> list[ShardRecord]:
+    """Return the records of the shards that have a piece of this slice."""
+    return [
+        record
+        for owned, record in zip(index.owned, index.shards, strict=True)
+        if any(_has(piece, part) for piece in owned)
+    ]
+
+
+def _has(piece: Range, part: slice) -> bool:
+    return bool(shared((piece,), (Range(part.start, part.stop),)))
 
 
 def lost(index: Index, is_divided: bool) -> int:

@@ -14,12 +14,13 @@ from outpace.blocks.block import Phantom, Value
 from outpace.blocks.division import Division, Range
 from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
-from outpace.record.checkpoints.dividing import lost, state_of_slice
-from outpace.record.checkpoints.index import Damaged, read_index
-from outpace.record.checkpoints.shards import read_parameters, read_shard
+from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slice
+from outpace.record.checkpoints.index import INDEX, Damaged, read_index
+from outpace.record.checkpoints.shards import SUFFIX, ShardRecord, read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
+from outpace.sync.messages import worker_name
 
 CHECKPOINTS: Final = "checkpoints"  # folder in the folder of a run
 
@@ -123,15 +124,40 @@ class Checkpoint:
         the others. Gradients that were accumulated, or only in the model of one worker, are left
         out then, and with another number of `workers` than at the checkpoint. Raises OSError.
         """
+        record = self._own_record(worker)
+        if record is None:
+            return None
+        state = read_shard(self.path, record)
+        is_same = record.shard == worker and workers == self.index.workers
+        if is_same or not state.pending:
+            return state
+        return replace(state, pending=(), parameters=Phantom(0))
+
+    def _own_record(self, worker: int) -> ShardRecord | None:
         own = self.index.own
         if not own:
             return None
         found = next((record for record in own if record.shard == worker), None)
-        state = read_shard(self.path, found or own[worker % len(own)])
-        is_same = found is not None and workers == self.index.workers
-        if is_same or not state.pending:
-            return state
-        return replace(state, pending=(), parameters=Phantom(0))
+        return found or own[worker % len(own)]
+
+    # -- the files that a process needs which goes on from here ------------------------
+
+    def files_of_server(self, shard: int, slices: Sequence[slice], workers: int) -> list[str]:
+        """Return the names of the files that `shard_state` reads for one server."""
+        records = self.index.shards
+        if self._is_divided(slices, workers):
+            return [INDEX, *(each.file for each in overlapping(self.index, slices[shard]))]
+        return [INDEX, records[shard].file]
+
+    def files_of_worker(self, worker: int) -> list[str]:
+        """Return the names of the files that a worker reads in a run without servers.
+
+        They are those of the common model, of what the worker has beside it, and of its script.
+        """
+        own, known = self._own_record(worker), {part.file for part in self.index.parts}
+        named = [record.file for record in (*self.index.shards, own) if record is not None]
+        script = worker_name(worker) + SUFFIX
+        return list(dict.fromkeys([INDEX, *named, *({script} & known)]))
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
         """Return how many iterations of workers a run loses in part that goes on from here."""

@@ -18,6 +18,7 @@ from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import server_name
 from outpace.sync.policy import Scale
 
+SUFFIX: Final = ".safetensors"
 _PARAMETERS: Final = "parameters"
 
 
@@ -123,7 +124,7 @@ def shard_file(
     entries, is_phantom = _entries(state.optimizer), isinstance(state.parameters, Phantom)
     record = ShardRecord(
         shard=state.shard,
-        file=f"{name or server_name(state.shard)}.safetensors",
+        file=f"{name or server_name(state.shard)}{SUFFIX}",
         clock=state.clock,
         version=state.version,
         watermarks=state.watermarks,

@@ -97,6 +97,10 @@ class CutPlanner:
         self._lead, self._tries = max(_LEAD, self._lead // 2), 0
         return True
 
+    def awaits(self, number: int, shard: int) -> bool:
+        """True if this shard was asked for this checkpoint, and has not answered yet."""
+        return number == self.number and shard in self._missing
+
     def missed(self, number: int, shard: int, clock: int) -> list[Order | GiveUp]:
         """Return what to do when a shard was past the clock that it was asked for.
 
@@ -129,7 +133,7 @@ class CutPlanner:
         return self.abandon()
 
     def _require_asked(self, number: int, shard: int) -> None:
-        if number != self.number or shard not in self._missing:
+        if not self.awaits(number, shard):
             raise ProtocolError(
                 f"shard {shard} answers for checkpoint {number}, which it was not asked for"
             )

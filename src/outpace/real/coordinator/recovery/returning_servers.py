@@ -71,6 +71,7 @@ class ReturningServers:
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
         self._checkpoints, self._snapshots, self._changes = checkpoints, snapshots, changes
         self._observer, self._log, self._go = run.observer, run.log, run.go
+        self._offer = run.offer
         self._do, self._complete = do, complete
         self._phases: dict[str, _Phase] = {}  # of the servers that are not back
         self._generations = dict.fromkeys(self._numbers, FIRST)
@@ -164,6 +165,7 @@ class ReturningServers:
         elif phase is _Phase.STARTING and isinstance(message, JoinRun):
             assert self._reports.plan is not None
             self._listener.send(name, self._reports.plan)
+            self._offer(name)
             if (optimizer := self._reports.optimizers.get(name)) is not None:
                 self._listener.send(name, optimizer)
         elif phase is _Phase.STARTING and isinstance(message, Ready):

@@ -7,7 +7,8 @@ work and writes it beside it. `sync.checkpoint` says when.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,18 +16,22 @@ import msgspec
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
+from outpace.real.coordinator.saving.fetched_parts import FetchedParts
 from outpace.real.coordinator.saving.open import Open, SavedRun
 from outpace.real.net.checkpoint_messages import (
+    MOST_COPIES,
+    MOST_KEPT,
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
+    FilePiece,
     GiveUpCheckpoint,
     TellVersion,
     VersionReached,
 )
 from outpace.real.net.messages import Plan
 from outpace.real.node.member import REPORT_EVERY_S
-from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints import Part, Taken
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.messages import WireMessage
@@ -63,6 +68,9 @@ class Checkpoints(ABC):
         self._keeper, self._complete = run.saving.keeper, run.saving.complete
         self._names, self._planner, self._who = names, planner, who
         self.unrepeatable: set[int] = set()
+        self._fetched: FetchedParts | None = None  # if the processes do not see the folder
+        if run.fetching is not None:
+            self._fetched = FetchedParts(run.listener, run.fetching)
         self._plan: Plan | None = None
         self._open: Open | None = None
         self._version = 0  # the last one that is known
@@ -157,6 +165,8 @@ class Checkpoints(ABC):
     def close(self) -> None:
         """Remove what is not complete; the processes have ended, or are about to."""
         self._is_over = True
+        if self._fetched is not None:
+            self._fetched.give_up()
         if self._open is not None:
             self._keeper.abandon(self._open.number)
             self._open = None
@@ -190,9 +200,17 @@ class Checkpoints(ABC):
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[Any, int]:
         """Return what a process has encoded, and its clock. Raises ProtocolError."""
 
+    def _files(self, present: Open, process: int) -> Collection[str]:
+        """Return the names that the files of a process may have, if it does not see the folder."""
+        return ()
+
     @abstractmethod
     def _ask(self, order: Order, folder: Path) -> None:
         """Have a process save its part."""
+
+    def _named(self, folder: Path) -> str:
+        """Return what a process is told of the folder of a checkpoint."""
+        return str(folder) if self._fetched is None else ""
 
     @abstractmethod
     def _taken(self, present: Open) -> Taken:
@@ -202,10 +220,15 @@ class Checkpoints(ABC):
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block this process may send with this message."""
-        return None
+        if not isinstance(message, FilePiece) or self._fetched is None:
+            return None
+        return self._fetched.expected(name, message)
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         """Handle a message of a process; False if it is not about checkpoints."""
+        if isinstance(message, FilePiece):
+            self._take_piece(name, message, block)
+            return True
         if not isinstance(message, Answer):
             return False
         number = self._names.get(name)
@@ -217,6 +240,14 @@ class Checkpoints(ABC):
         except (ProtocolError, msgspec.DecodeError) as error:
             self._listener.refuse(name, str(error))
         return True
+
+    def _take_piece(self, name: str, message: FilePiece, block: Block | None) -> None:
+        try:
+            if self._fetched is None:
+                raise ProtocolError("it sends a piece of a file that it was not asked for")
+            self._fetched.take(name, message, block)
+        except ProtocolError as error:
+            self._listener.refuse(name, str(error))
 
     def _take(self, process: int, message: Answer) -> None:
         if isinstance(message, VersionReached):
@@ -236,8 +267,38 @@ class Checkpoints(ABC):
         elif isinstance(message, CheckpointFailed):
             self._give_up(present, self._planner.abandon(), message.why)
             self._await_version()
+        elif self._fetched is not None and message.files:
+            self._fetch(self._fetched, present, process, message)
         else:
             self._take_part(present, process, message)
+
+    def _fetch(
+        self, fetched: FetchedParts, present: Open, process: int, message: CheckpointPart
+    ) -> None:
+        """Have the files written that a process has announced; then take its part."""
+        if not self._planner.awaits(message.number, process):
+            raise ProtocolError("it has saved its part before, or was not asked to")
+        names = [file.name for file in message.files]
+        if len(set(names)) < len(names) or not set(names) <= set(self._files(present, process)):
+            raise ProtocolError(f"it announces the files {sorted(names)} for a checkpoint")
+        most = MOST_KEPT + MOST_COPIES * 8 * sum(self._plan.layers if self._plan else ())
+        if sum(file.bytes for file in message.files) > most:
+            raise ProtocolError(f"it announces files of more than {most:,} bytes")
+        done = partial(self._has_fetched, present, process, message)
+        fetched.add(self._name(process), message.number, message.files, present.folder, done)
+
+    def _has_fetched(
+        self, present: Open, process: int, message: CheckpointPart, files: list[Part] | OSError
+    ) -> None:
+        if isinstance(files, OSError):
+            self._give_up(present, self._planner.abandon(), str(files))
+            self._await_version()
+            return
+        present.fetched[process] = files
+        try:
+            self._take_part(present, process, message)
+        except (ProtocolError, msgspec.DecodeError) as error:
+            self._listener.refuse(self._name(process), str(error))
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
         saved, clock = self._saved_of(process, message)
@@ -262,7 +323,8 @@ class Checkpoints(ABC):
         """Give up a checkpoint that still lacks a part: a disk may not answer."""
         if self._open is not present or not self._planner.is_open:
             return
-        if not (missing := self._missing(present)):
+        is_moving = self._fetched is not None and self._fetched.has_moved()
+        if is_moving or not (missing := self._missing(present)):
             self._look_later(present)
             return
         why = f"{', '.join(missing)} did not save within {LONGEST_S:.0f} s"
@@ -303,6 +365,8 @@ class Checkpoints(ABC):
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         for order in orders:
             self._tell(order.shard, GiveUpCheckpoint(order.number))
+        if self._fetched is not None:
+            self._fetched.give_up()
         self._keeper.abandon(present.number, why)
         self._open = None
 
@@ -322,5 +386,7 @@ class Checkpoints(ABC):
             self._begin_if_due()
 
     def _tell(self, process: int, message: WireMessage) -> None:
-        name = next(name for name, number in self._names.items() if number == process)
-        self._listener.send(name, message)
+        self._listener.send(self._name(process), message)
+
+    def _name(self, process: int) -> str:
+        return next(name for name, number in self._names.items() if number == process)

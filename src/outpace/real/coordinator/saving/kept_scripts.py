@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -134,18 +134,6 @@ class KeptScripts:
                     logs=logs,
                 )
                 self._listener.send(worker_name(worker), message, data)
-
-    def send_one_by_one(self) -> Iterator[str]:
-        """Send what is too large to be sent to all workers at once; after `send`.
-
-        Yields:
-            The worker to which something was sent. It confirms that (`CheckpointArrived`) before
-            the next one is asked for.
-
-        Raises:
-            RunError: if a file cannot be read.
-        """
-        return iter(())
 
     @staticmethod
     def _read(worker: int, path: Path | None) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from outpace.real.coordinator.saving.open import Open, SavedRun, require_record
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.record.checkpoints import Taken
+from outpace.record.checkpoints.shards import SUFFIX
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.planner import CutPlanner, Order
 from outpace.sync.messages import server_name
@@ -72,13 +74,19 @@ class CheckpointsOfServers(Checkpoints):
 
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedShard, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedShard)
-        if saved.record.shard != number or saved.part.file != saved.record.file:
-            raise ProtocolError(f"it saved shard {saved.record.shard}")
-        require_record(saved.record, len(self._others))
-        return saved, saved.record.clock
+        if self._open is not None and self._fetched is not None:
+            saved.part = next(iter(self._open.fetched.get(number, ())), None)
+        part, record = saved.part, saved.record
+        if record.shard != number or part is None or part.file != record.file:
+            raise ProtocolError(f"it saved shard {record.shard}, or sent no file of it")
+        require_record(record, len(self._others))
+        return saved, record.clock
+
+    def _files(self, present: Open, process: int) -> Collection[str]:
+        return {server_name(process) + SUFFIX}
 
     def _ask(self, order: Order, folder: Path) -> None:
-        self._tell(order.shard, TakeCheckpoint(order.number, order.clock, str(folder)))
+        self._tell(order.shard, TakeCheckpoint(order.number, order.clock, self._named(folder)))
 
     def _sums(self, present: Open, name: str, reported: Totals) -> Totals:
         """Return the sums of a process at a checkpoint. reported: what it has reported last."""
@@ -103,7 +111,7 @@ class CheckpointsOfServers(Checkpoints):
             number=present.number,
             now=0 if present.at_start else max(part.now for part, _ in parts),
             updates=records[0].version,
-            parts=tuple(saved.part for _, saved in parts),
+            parts=tuple(saved.part for _, saved in parts if saved.part is not None),
             shards=records,
             totals=totals,
             bounds=tuple(self._plan.bounds if division is None else (0, division.elements)),

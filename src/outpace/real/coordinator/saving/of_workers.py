@@ -197,10 +197,6 @@ class CheckpointsOfWorkers(Checkpoints):
         where = self._named(folder)
         self._tell(order.shard, TakeCheckpoint(order.number, clock, where, common))
 
-    def _named(self, folder: Path) -> str:
-        """Return what a worker is told of the folder of a checkpoint."""
-        return str(folder)
-
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
         if saved.own is not None and saved.own.shard != number:

@@ -13,7 +13,8 @@ from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.net.transport import Listener
-from outpace.record.checkpoints import ShardRecord, Taken
+from outpace.real.node.saving.thread import Beside
+from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 
@@ -36,7 +37,8 @@ class SavedRun:
     """A run whose checkpoints are taken. `experiment.checkpoint` says when they are due.
 
     totals_of: the sums that each process has reported. resume: where the run goes on; None: it
-    begins.
+    begins. fetching: writes the files of processes that do not see the folder of the run; None: all
+    see it.
     """
 
     experiment: Experiment
@@ -45,6 +47,7 @@ class SavedRun:
     saving: Saving
     totals_of: Mapping[str, Totals]
     resume: ResumePoint | None = None
+    fetching: Beside | None = None
 
 
 @dataclass(eq=False)
@@ -52,13 +55,14 @@ class Open:
     """A checkpoint that is being taken.
 
     at_start: before the time of the run began. parts: what each process has sent and encoded, by
-    its number.
+    its number. fetched: the files of those that do not see the folder, which are on the disk.
     """
 
     number: int
     folder: Path
     at_start: bool
     parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
+    fetched: dict[int, list[Part]] = field(default_factory=dict)
 
     @property
     def times(self) -> Mapping[int, Time]:

@@ -129,7 +129,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         if isinstance(message, ScriptState) and name in self._workers:
             size, most = message.block.elements, MOST_KEPT if message.number else MOST_REPORTED
             return ("uint8", size) if size <= most else None
-        return None
+        return super().expected(name, message)
 
     def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
         is_answer = isinstance(message, CheckpointMissed | CheckpointFailed)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -14,7 +12,6 @@ from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.worker_losses import comes_back_alone
-from outpace.errors import RunError
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import Kept, OfPairs, PendingExchange
@@ -25,8 +22,6 @@ from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
-    CheckpointArrived,
-    CheckpointFiles,
     ScriptState,
 )
 from outpace.real.net.messages import (
@@ -48,7 +43,6 @@ from outpace.real.node.peers.averages import JoinedAverages
 from outpace.real.node.peers.handed_over import HandedOver, decoded, encoded
 from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
-from outpace.real.node.saving.files import contents
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.support.units import Time
@@ -92,10 +86,6 @@ class PeerWorker(WorkerProcess):
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._may_leave = Future[None](self.kernel, "the others to have the last result")
-        self._checkpoint_bytes = 0  # that the coordinator sends
-        self._checkpoint = Mailbox[tuple[CheckpointFiles, torch.Tensor]](
-            self.kernel, "the files of the checkpoint"
-        )
         self._averages = JoinedAverages(
             worker,
             self.clock,
@@ -173,12 +163,7 @@ class PeerWorker(WorkerProcess):
         self._stepped = self.first_iteration
         if self.saver is None:
             return
-        with TemporaryDirectory(prefix="outpace-") as folder:
-            resume = Path(plan.resume) if plan.resume else None
-            if plan.kept:
-                resume = Path(folder)
-                await self._receive_checkpoint(resume)
-            before = self._before = self.saver.restore(self.first_iteration, resume)
+        before = self._before = await self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
         self._groups.reductions.go_on_after(before.averages)
 
@@ -232,16 +217,6 @@ class PeerWorker(WorkerProcess):
         self.coordinator.send(JoinedOthers(self.first_iteration, gradients))
         if self._is_script:
             self.kept = await self._kept_states.get()
-
-    async def _receive_checkpoint(self, folder: Path) -> None:
-        """Put the files that the coordinator sends into a folder. Raises RunError."""
-        message, block = await self._checkpoint.get()
-        try:
-            for file, content in zip(message.files, contents(message.files, block), strict=True):
-                (folder / Path(file.name).name).write_bytes(content.numpy().data)
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.name} cannot receive its checkpoint: {error}") from error
-        self.coordinator.send(CheckpointArrived())
 
     @property
     def view(self) -> WorkerView:
@@ -398,20 +373,12 @@ class PeerWorker(WorkerProcess):
         if isinstance(message, ScriptState):
             size = message.block.elements
             return ("uint8", size) if size <= MOST_REPORTED else None
-        if isinstance(message, CheckpointFiles) and self._checkpoint_bytes:
-            return "uint8", self._checkpoint_bytes
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, Plan) and message.kept:
-            self._checkpoint_bytes = message.kept[self.worker]
         if isinstance(message, Regroup | OfPairs):
             if self._is_in_run:
                 self._groups.take(message)
-        elif isinstance(message, CheckpointFiles):
-            data = None if block is None else whole(block)
-            assert isinstance(data, torch.Tensor)
-            self._checkpoint.put((message, data))
         elif isinstance(message, ScriptState):
             data = None if block is None else whole(block)
             assert isinstance(data, torch.Tensor)

@@ -6,7 +6,7 @@ meanwhile. `sync.checkpoint.worker_cuts` says when a state is that of a checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,19 +19,19 @@ from outpace.blocks.block import Phantom, Value
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import state_of
 from outpace.errors import RunError
-from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFailed,
     CheckpointMissed,
     CheckpointPart,
     GiveUpCheckpoint,
+    SendPiece,
     TakeCheckpoint,
     TellVersion,
     VersionReached,
     WriteMean,
 )
 from outpace.real.net.clock import RealClock
-from outpace.real.node.saving.files import NOT_SAVED, PartFiles
+from outpace.real.node.saving.files import NOT_SAVED, HeldFiles, PartFiles
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord
 from outpace.record.checkpoints.index import Damaged
@@ -52,8 +52,8 @@ from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.peers.context import Unsent
 from outpace.sync.peers.parameters import SharedModel
 
-# A message, and the files that are sent with it.
-_Answer: TypeAlias = tuple[CheckpointPart | CheckpointFailed, torch.Tensor | None]
+# A message, and the contents of the files that it announces.
+_Answer: TypeAlias = tuple[CheckpointPart | CheckpointFailed, Sequence[torch.Tensor]]
 NOTHING: Final = Unsent(0, 0)
 COMMON: Final = "common"  # name of the file of the model that all workers have
 
@@ -153,6 +153,7 @@ class WorkerSaver:
         self._pending: Callable[[], PendingIteration | None] = lambda: None
         self._has_unsent = False  # its own model has steps that no other worker has
         self._thread = WritingThread(view.clock)
+        self._held = HeldFiles(view.send)
 
     def restore(self, first: int, resume: Path | None) -> Restored:
         """Put the state of a checkpoint into the models, if the run goes on from one.
@@ -236,6 +237,9 @@ class WorkerSaver:
         elif isinstance(message, GiveUpCheckpoint):
             self._asked.pop(message.number, None)
             self._cuts.give_up(message.number)
+            self._held.give_up(message.number)
+        elif isinstance(message, SendPiece):
+            self._held.take(message)
         elif isinstance(message, WriteMean):
             self._write_mean(message)
         elif isinstance(message, TellVersion):
@@ -268,9 +272,13 @@ class WorkerSaver:
         totals: Totals,
         write: Callable[[PartFiles], SavedWorker | SavedMean],
     ) -> None:
-        """Have the state that was taken at this time written, or sent."""
-        answered = partial(_answered, order, now, totals, write)
-        self._thread.do(answered, lambda answer: self._view.send(*answer))
+        """Have the state that was taken at this time written, or held until it is fetched."""
+        self._thread.do(partial(_answered, order, now, totals, write), self._answer)
+
+    def _answer(self, answer: _Answer) -> None:
+        message, contents = answer
+        self._held.hold(message.number, contents)
+        self._view.send(message)
 
     def _now(self) -> Time:
         return max(0, self._view.clock.now)
@@ -348,7 +356,6 @@ def _answered(
     try:
         saved = write(files)
     except NOT_SAVED as error:
-        return CheckpointFailed.because(order.number, error), None
-    encoded, block = msgspec.msgpack.encode(saved), files.block
-    head = None if block is None else head_of(block)
-    return CheckpointPart(order.number, now, totals, encoded, files.sent, head), block
+        return CheckpointFailed.because(order.number, error), ()
+    encoded = msgspec.msgpack.encode(saved)
+    return CheckpointPart(order.number, now, totals, encoded, files.sent), files.contents

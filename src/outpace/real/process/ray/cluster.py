@@ -257,12 +257,15 @@ class RayCluster:
                 host.node = _names().get(node.result(), node.result())
                 self._nodes[host.name] = host.node
 
-    def survey(self, paths: Sequence[str], shared: Path | None = None) -> None:
+    def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
         """Make all hosts, and look whether their nodes have what the run needs.
 
         Args:
             paths: files that the processes read.
-            shared: a folder of this machine that all nodes must see.
+            shared: a folder of this machine that the nodes may see.
+
+        Returns:
+            The name of a node that does not see the folder; empty if all see it.
 
         Raises:
             ConfigError: a node lacks something, has other versions, or does not answer.
@@ -275,7 +278,7 @@ class RayCluster:
             ready, _ = ray.wait(
                 references, num_returns=len(references), timeout=self._settings.wait_s
             )
-            names = _names()
+            names, blind = _names(), ""
             for name, (found, node) in asked.items():
                 if found not in ready or node not in ready:
                     raise ConfigError(
@@ -294,12 +297,15 @@ class RayCluster:
                 problem = problem_of(survey, survey_here(), str(token))
                 if problem:
                     raise ConfigError(f"launcher: node {self._nodes[name]} {problem}")
+                if str(token) in survey.missing:
+                    blind = self._nodes[name]
+            return blind
 
 
 def problem_of(there: Survey, here: Survey, token: str) -> str:
     """Return in words why a node cannot take part; empty if it can.
 
-    token: a file in the folder that all nodes must see.
+    token: a file that it need not have.
     """
     if there.outpace != here.outpace:
         return f"has Outpace {there.outpace}, and this machine {here.outpace}: install the same"
@@ -310,11 +316,6 @@ def problem_of(there: Survey, here: Survey, token: str) -> str:
         return (
             f"does not have {', '.join(files)}: copy it there, or put it on storage that all nodes "
             "reach"
-        )
-    if token in there.missing:
-        return (
-            f"does not see the folder {Path(token).parent} of this machine, in which the "
-            "checkpoints are to be: name a folder on storage that all nodes reach with --out"
         )
     return _NOTHING_MISSING
 

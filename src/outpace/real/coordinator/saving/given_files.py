@@ -1,0 +1,124 @@
+"""Gives processes that do not see the folder of the run the files with which they go on.
+
+A process fetches them piece by piece (`real.net.fetch`), each of which a thread reads when it is
+asked for. So no file is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from outpace.config.experiment import Experiment
+from outpace.errors import ProtocolError
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFiles,
+    FilePiece,
+    SendPiece,
+    SentFile,
+)
+from outpace.real.net.fetch import Pieces
+from outpace.real.net.transport import Listener
+from outpace.real.node.saving.thread import Beside
+from outpace.record.checkpoints import Checkpoint
+from outpace.record.checkpoints.index import Damaged
+from outpace.sync.messages import WireMessage, server_name, worker_name
+
+
+@dataclass(eq=False)
+class _Offer:
+    """Files of a checkpoint in this folder that a process fetches."""
+
+    folder: Path
+    files: list[SentFile]
+    pieces: Pieces
+
+
+class GivenFiles:
+    """The files of checkpoints that processes fetch.
+
+    Args:
+        experiment: of the run that goes on.
+        beside: reads the files.
+        failed: called with a process, and why the files that it needs cannot be read.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        listener: Listener,
+        beside: Beside,
+        failed: Callable[[str, str], None],
+    ) -> None:
+        self._experiment, self._listener, self._beside = experiment, listener, beside
+        self._failed = failed
+        self._servers = {server_name(n): n for n in range(experiment.servers_in_run)}
+        self._workers = {worker_name(n): n for n in range(experiment.workers)}
+        self._offers: dict[str, _Offer] = {}  # by process
+
+    def offer(self, name: str, folder: Path) -> None:
+        """Tell a process which files of the checkpoint in a folder it needs; it fetches them."""
+        try:
+            checkpoint = Checkpoint(folder)
+            names = self._names(name, checkpoint)
+            files = [SentFile(file, (folder / file).stat().st_size) for file in names]
+        except (OSError, Damaged) as error:
+            self._failed(name, f"cannot read its checkpoint: {error}")
+            return
+        number = checkpoint.index.number
+        self._offers[name] = _Offer(folder, files, Pieces(number, files))
+        self._listener.send(name, CheckpointFiles(number, files))
+
+    def _names(self, name: str, checkpoint: Checkpoint) -> list[str]:
+        experiment = self._experiment
+        if name in self._workers:
+            return checkpoint.files_of_worker(self._workers[name])
+        slices = experiment.slices(checkpoint.index.layers)
+        return checkpoint.files_of_server(self._servers[name], slices, experiment.workers)
+
+    def take(self, name: str, message: WireMessage) -> bool:
+        """Handle a message of a process; False if it is not about these files."""
+        if not isinstance(message, SendPiece):
+            return False
+        try:
+            offer = self._offers.get(name)
+            if offer is None:
+                raise ProtocolError("it asks for files that were not offered to it")
+            size = offer.pieces.size(message)
+        except ProtocolError as error:
+            self._listener.refuse(name, str(error))
+            return True
+        path = offer.folder / offer.files[message.file].name
+        read = partial(_read, path, message.offset, size)
+        self._beside(read, partial(self._send, name, offer, message))
+        return True
+
+    def _send(
+        self, name: str, offer: _Offer, request: SendPiece, data: torch.Tensor | OSError
+    ) -> None:
+        if self._offers.get(name) is not offer:
+            return  # another process has its name now
+        if isinstance(data, OSError):
+            self._failed(name, f"cannot read its checkpoint: {data}")
+            return
+        piece = FilePiece(request.number, request.file, request.offset, head_of(data))
+        self._listener.send(name, piece, data)
+
+
+def _read(path: Path, offset: int, size: int) -> torch.Tensor | OSError:
+    """Return these bytes of a file, or why they cannot be read."""
+    data = torch.empty(size, dtype=torch.uint8)
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            count = file.readinto(data.numpy().data)
+    except OSError as error:
+        return error
+    if count != size:
+        return OSError(f"{path} has become shorter")
+    return data

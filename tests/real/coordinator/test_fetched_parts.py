@@ -1,0 +1,343 @@
+"""Checkpoints of servers that do not see the folder of the run are fetched from them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+import pytest
+import torch
+from tests.support.checkpoints import METRICS, Keeper, same, shard_state
+
+from outpace.config.reading import experiment_from
+from outpace.kernel import Kernel
+from outpace.real.coordinator.saving.base import LONGEST_S
+from outpace.real.coordinator.saving.given_files import GivenFiles
+from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
+from outpace.real.coordinator.saving.open import SavedRun, Saving
+from outpace.real.net.block_frames import PIECE_BYTES, head_of
+from outpace.real.net.checkpoint_messages import (
+    CheckpointFiles,
+    CheckpointPart,
+    FilePiece,
+    GiveUpCheckpoint,
+    SendPiece,
+    SentFile,
+    TakeCheckpoint,
+)
+from outpace.real.net.fetch import LEAST_ON_THE_WAY
+from outpace.real.net.messages import Plan
+from outpace.real.node.checkpoint_writer import SavedShard, saved_state
+from outpace.real.node.saving.fetched_files import FetchedFiles
+from outpace.real.node.saving.files import HeldFiles, PartFiles
+from outpace.real.node.saving.thread import do_now
+from outpace.record.checkpoints.shards import read_shard
+from outpace.record.totals import Totals
+
+SIZE = 2 * PIECE_BYTES // 4 + 1  # parameters of a server: its file has three pieces
+PLAN = Plan([], [], layers=[2 * SIZE], bounds=[0, SIZE, 2 * SIZE], dtype="float32", digest="")
+
+
+def experiment(servers):
+    return experiment_from(
+        {
+            "task": {"kind": "timing", "parameters": 2 * SIZE},
+            "workers": 2,
+            "servers": servers,
+            "sync": {"kind": "asp"},
+            "stop": {"iterations": 100},
+            "checkpoint": {"every_s": 10_000},
+        },
+        "the test",
+    )
+
+
+class Run:
+    """Two servers and two workers, in virtual time. Also what sends messages, and the thread."""
+
+    def __init__(self, folder) -> None:
+        self.experiment = experiment(2)
+        self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
+        self.told, self.refused = [], []
+        self.requests = deque()  # for pieces, by server
+        self.jobs = deque()
+        self.held = {f"server-{server}": HeldFiles(self.answer) for server in range(2)}
+        self.answering = ""
+        self.checkpoints = CheckpointsOfServers(
+            SavedRun(
+                self.experiment,
+                self.kernel,
+                self,
+                Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
+                {f"server-{server}": Totals() for server in range(2)},
+                fetching=lambda job, done: self.jobs.append((job, done)),
+            )
+        )
+
+    def send(self, name, message, block=None):
+        if isinstance(message, SendPiece):
+            self.requests.append((name, message))
+        else:
+            self.told.append((name, message))
+
+    def refuse(self, name, why):
+        self.refused.append((name, why))
+
+    def save(self, server, number, clock, value):
+        """A server takes its state, and announces it; returns the state."""
+        parameters = torch.full((SIZE,), value)
+        state = shard_state(shard=server, clock=clock, parameters=parameters)
+        files = PartFiles("")
+        saved = SavedShard(files.add_shard(state, f"server-{server}"))
+        self.held[f"server-{server}"].hold(number, files.contents)
+        self.announce(server, number, saved, files.sent)
+        return state
+
+    def announce(self, server, number, saved, files):
+        message = CheckpointPart(number, 0, Totals(), msgspec.msgpack.encode(saved), files)
+        assert self.checkpoints.take(f"server-{server}", message)
+
+    def answer(self, piece, block):
+        assert self.checkpoints.expected(self.answering, piece) == ("uint8", block.numel())
+        assert self.checkpoints.take(self.answering, piece, block)
+
+    def deliver(self, count=1):
+        """Let the servers answer so many requests."""
+        for _ in range(count):
+            self.answering, request = self.requests.popleft()
+            self.held[self.answering].take(request)
+
+    def write(self):
+        """Let the thread do what it has been given."""
+        while self.jobs:
+            job, done = self.jobs.popleft()
+            done(job())
+
+    def finish(self):
+        while self.requests or self.jobs:
+            self.deliver(len(self.requests))
+            self.write()
+
+    def wait(self, seconds):
+        async def sleeper():
+            await self.kernel.sleep(seconds)
+
+        self.kernel.spawn(sleeper(), "the test")
+        self.kernel.run()
+
+    def names(self):
+        """Return the names of what is in the folder of checkpoints."""
+        return sorted(path.name for path in self.folder.glob("checkpoints/*"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that takes its first checkpoint when its training has begun."""
+    found = Run(tmp_path)
+    found.checkpoints.prepare(PLAN, first=False)
+    found.checkpoints.start()
+    found.checkpoints.save_now()
+    assert [message for _, message in found.told] == [TakeCheckpoint(1, None, "")] * 2
+    found.told.clear()
+    yield found
+    found.kernel.close()
+    found.checkpoints.close()
+    found.write()
+
+
+def test_fetched_parts_are_a_whole_checkpoint_with_the_states_bit_by_bit(run):
+    states = [run.save(server, 1, 5, server + 0.5) for server in range(2)]
+    run.finish()
+    run.wait(1)
+    newest = run.keeper.files.newest()
+    newest.check()
+    assert newest.index.number == 1
+    for state, record in zip(states, newest.index.shards, strict=True):
+        assert same(read_shard(newest.path, record), state)
+    assert (run.names(), run.refused) == (["000001"], [])
+
+
+def test_no_more_than_four_mib_of_a_small_part_are_on_the_way(run):
+    state = shard_state(shard=0, clock=5, parameters=torch.zeros(3 * PIECE_BYTES))
+    files = PartFiles("")
+    record = files.add_shard(state, "server-0")
+    run.held["server-0"].hold(1, files.contents)
+    run.announce(0, 1, SavedShard(record), files.sent)
+    run.deliver(4)
+    assert not run.requests  # the thread has written nothing yet
+    assert sum(1 for _ in run.jobs) * PIECE_BYTES == LEAST_ON_THE_WAY
+    run.write()
+    assert len(run.requests) == 4
+
+
+def test_a_checkpoint_is_given_up_when_a_server_is_lost_while_its_part_is_sent(run):
+    for server in range(2):
+        run.save(server, 1, 5, 0.5)
+    run.deliver(1)
+    run.write()
+    assert (run.folder / "checkpoints" / "000001.part" / "server-0.safetensors").exists()
+    run.deliver(1)
+    run.checkpoints.hold()
+    assert run.told == [(f"server-{server}", GiveUpCheckpoint(1)) for server in range(2)]
+    assert run.names() == []
+    run.write()  # what had arrived
+    run.deliver(len(run.requests))  # what was under way: it is no error, and is not written
+    run.write()
+    assert (run.names(), run.refused) == ([], [])
+    # The server is back, and the next checkpoint is whole.
+    run.told.clear()
+    run.checkpoints.release()
+    assert run.told == [(f"server-{server}", TakeCheckpoint(2, None, "")) for server in range(2)]
+    for server in range(2):
+        run.save(server, 2, 6, 1.5)
+    run.finish()
+    run.wait(1)
+    assert run.keeper.files.newest().index.number == 2
+    assert run.names() == ["000002"]
+
+
+def test_a_server_that_has_given_up_sends_no_later_piece_and_keeps_nothing():
+    held = HeldFiles(lambda *_: None)
+    held.give_up(3)
+    held.hold(3, [torch.zeros(1, dtype=torch.uint8)])  # the thread had begun with it before
+    assert not held._contents
+    held.hold(4, [torch.zeros(1, dtype=torch.uint8)])
+    held.take(SendPiece(4, 0, 0))
+    assert not held._contents  # all of it is sent
+
+
+def test_a_file_that_cannot_be_written_gives_the_checkpoint_up_and_says_why(run):
+    for server in range(2):
+        run.save(server, 1, 5, 0.5)
+    part = run.folder / "checkpoints" / "000001.part"
+    (part / "server-0.safetensors").mkdir()  # in its place
+    run.finish()
+    assert run.names() == []
+    ((number, why),) = run.keeper.abandoned
+    assert (number, "File exists" in why) == (1, True)
+    assert not run.refused
+
+
+def test_a_part_that_arrives_slowly_is_not_given_up(run):
+    run.save(0, 1, 5, 0.5)
+    run.finish()
+    run.save(1, 1, 5, 0.5)
+    for _ in range(3):
+        run.deliver(1)
+        run.write()
+        run.wait(LONGEST_S - 10)
+    run.wait(1)
+    assert run.names() == ["000001"]
+
+
+def test_a_part_that_no_longer_arrives_is_given_up(run):
+    run.save(0, 1, 5, 0.5)
+    run.finish()
+    run.save(1, 1, 5, 0.5)
+    run.wait(2 * LONGEST_S + 1)
+    assert run.names() == []
+    ((_, why),) = run.keeper.abandoned
+    assert why == "server-1 did not save within 300 s"
+
+
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        (SentFile("server-1.safetensors", 3), "it announces the files"),
+        (SentFile("../config.yaml", 3), "it announces the files"),
+        (SentFile("server-0.safetensors", 0), "an empty file"),
+        (SentFile("server-0.safetensors", 1 << 40), "files of more than"),
+    ],
+)
+def test_files_that_a_server_cannot_have_are_refused(run, file, why):
+    saved = SavedShard(PartFiles("").add_shard(shard_state(shard=0), "server-0"))
+    run.announce(0, 1, saved, [file])
+    ((name, text),) = run.refused
+    assert (name, why in text) == ("server-0", True)
+    assert not run.requests
+    assert list(run.folder.rglob("*.safetensors")) == []
+
+
+def test_a_part_of_no_file_is_refused(run):
+    saved = SavedShard(PartFiles("").add_shard(shard_state(shard=0), "server-0"))
+    run.announce(0, 1, saved, [])
+    assert run.refused == [("server-0", "it saved shard 0, or sent no file of it")]
+
+
+def test_only_the_piece_that_is_due_is_taken(run):
+    run.save(0, 1, 5, 0.5)
+    block = torch.zeros(PIECE_BYTES, dtype=torch.uint8)
+    due = FilePiece(1, 0, 0, head_of(block))
+    assert run.checkpoints.expected("server-0", due) == ("uint8", PIECE_BYTES)
+    later = FilePiece(1, 0, PIECE_BYTES, head_of(block))
+    for name, piece in (("server-0", later), ("server-1", due), ("worker-0", due)):
+        assert run.checkpoints.expected(name, piece) is None
+        assert run.checkpoints.take(name, piece, block)
+        assert run.refused.pop()[0] == name
+
+
+def test_a_server_that_goes_on_fetches_the_files_that_it_needs(run, tmp_path_factory):
+    states = [run.save(server, 1, 5, server + 0.5) for server in range(2)]
+    run.finish()
+    run.wait(1)
+    newest = run.keeper.files.newest()
+    given, copied = GivenFiles(run.experiment, run, do_now, print), tmp_path_factory.mktemp("node")
+    messages = deque()
+    run.send = lambda name, message, block=None: messages.append((message, block))
+    fetched = FetchedFiles("server-1", run.kernel, lambda each: given.take("server-1", each))
+    given.offer("server-1", newest.path)
+
+    async def fetch():
+        await fetched.into(copied)
+
+    run.kernel.spawn(fetch(), "the server")
+    run.kernel.run(run.kernel.now)
+    while messages:
+        message, block = messages.popleft()
+        if block is not None:
+            assert fetched.expected(message) == ("uint8", block.numel())
+        assert fetched.take(message, block)
+        run.kernel.run(run.kernel.now)
+    names = sorted(path.name for path in copied.iterdir())
+    assert names == ["index.json", "server-1.safetensors"]
+    assert same(saved_state(copied, 1, run.experiment), states[1])
+    assert fetched.expected(FilePiece(1, 0, 0, head_of(torch.zeros(1)))) is None
+    assert not run.refused
+
+
+def test_with_another_number_of_servers_each_fetches_the_files_with_a_piece_of_its_part(run):
+    for server in range(2):
+        run.save(server, 1, 5, 0.5)
+    run.finish()
+    run.wait(1)
+    newest = run.keeper.files.newest()
+    for servers, files in (
+        (1, [["server-0", "server-1"]]),
+        (3, [["server-0"], ["server-0", "server-1"], ["server-1"]]),
+    ):
+        for server, names in enumerate(files):
+            run.told.clear()
+            given = GivenFiles(experiment(servers), run, do_now, print)
+            given.offer(f"server-{server}", newest.path)
+            ((_, offer),) = run.told
+            assert isinstance(offer, CheckpointFiles)
+            found = [file.name for file in offer.files]
+            assert found == ["index.json", *(f"{name}.safetensors" for name in names)]
+
+
+@pytest.mark.parametrize("damage", ["index.json", "server-0.safetensors"])
+def test_that_a_file_cannot_be_read_is_told_as_if_the_process_had_found_it_out(run, damage):
+    for server in range(2):
+        run.save(server, 1, 5, 0.5)
+    run.finish()
+    run.wait(1)
+    folder = run.keeper.files.path(1)
+    told = []
+    given = GivenFiles(run.experiment, run, do_now, lambda *what: told.append(what))
+    (folder / damage).unlink()
+    run.told.clear()
+    given.offer("server-0", folder)
+    ((name, why),) = told
+    assert name == "server-0"
+    assert why.startswith("cannot read its checkpoint: ")
+    assert not run.told
