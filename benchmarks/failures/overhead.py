@@ -37,16 +37,20 @@ def overhead(
     windows: int,
     window_s: float,
     momenta: Sequence[float] = (0.0, 0.9),
+    *,
+    copies: bool = False,
 ) -> list[Row]:
     """Return the shares of iterations and of processor time that a checkpoint each 10 s costs.
 
     Also its size. Each checkpoint is asked for when its window has begun, so that all of it is in
     the window.
+
+    copies: True if the parts are sent to the coordinator, which writes them.
     """
     saving = [number % 4 in (0, 3) for number in range(windows)]
     rows = []
     for momentum in momenta:
-        folder = out / f"overhead-{momentum}"
+        folder = out / f"overhead-{momentum}{'-copied' if copies else ''}"
         windowed = _Windows(saving, window_s)
         say(f"{folder.name}: {windowed.end_s:.0f} s")
         config = large(
@@ -55,12 +59,13 @@ def overhead(
             checkpoint={"every_s": _NEVER_S},
             stop={"virtual_time_s": windowed.end_s + 1},
         )
-        result = run(config, folder, control=windowed.control, watch=windowed.watch)
+        result = run(config, folder, control=windowed.control, watch=windowed.watch, copies=copies)
         taken = sorted((folder / "checkpoints").iterdir())
         if int(taken[-1].name) < sum(saving):
             raise RuntimeError(f"{folder}: not every checkpoint was taken")
         rates, busy = windowed.measured(result)
         kind = "SGD with momentum" if momentum else "plain SGD"
+        kind += ", copied" if copies else ""
         name = f"a checkpoint of a {megabytes:g} MB model each {EVERY_S:g} s, {kind}"
         fewer = [1 - float(a / b) for a, b in _pairs(rates, saving)]
         more = [

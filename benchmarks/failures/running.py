@@ -75,8 +75,10 @@ def run(
     kills: Sequence[tuple[float, str]] = (),
     control: Callable[[Control], None] | None = None,
     watch: Callable[[RealRun], None] | None = None,
+    *,
+    copies: bool = False,
 ) -> outpace.Result:
-    """Run the configuration for real; kills: as for `Kills`."""
+    """Run the configuration for real; kills: as for `Kills`, copies: as for `outpace.run`."""
     killing = Kills(kills)
 
     def controls(given: Control) -> None:
@@ -89,7 +91,7 @@ def run(
         if watch is not None:
             watch(run)
 
-    return outpace.run(config, folder, watch=watches, control=controls)
+    return outpace.run(config, folder, watch=watches, control=controls, copies=copies)
 
 
 def ends_s(result: outpace.Result, workers: int) -> list[Floats]:
