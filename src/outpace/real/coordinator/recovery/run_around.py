@@ -43,4 +43,4 @@ class RunAround:
     kept: KeptScripts
     go: Callable[[], Go]
     ending: Callable[[], StopRun | None]
-    offer: Callable[[str], None]
+    offer: Callable[[str], None] = lambda name: None
