@@ -236,12 +236,12 @@ class Reports:
         if name in self.joined and not self.may_join_again(name):
             self._listener.refuse(name, "it joined twice")
         elif message.outpace != __version__:
-            how = (
-                f"runs Outpace {message.outpace}, the coordinator {__version__}: "
+            text = (
+                f"{name} runs Outpace {message.outpace}, the coordinator {__version__}: "
                 "install the same version on all machines"
             )
-            if not self._losses.drops(name, how):
-                raise ConfigError(f"{name} {how}")
+            if not self._losses.drops(name, text.removeprefix(f"{name} ")):
+                raise ConfigError(text)
         else:
             self.joined[name] = message
             self._observer.told(name, message)
