@@ -34,8 +34,9 @@ MESSAGE, MISSING = "message", "missing"
 News: TypeAlias = tuple[int, str, bytes]
 """A slot, the kind, and what it is: a message; a line; how the process ended; missing paths."""
 
-# Removes a folder when the process that holds its input has ended, however it has ended.
-_REMOVE_LATER: Final = 'cat >/dev/null; sleep 2; rm -rf -- "$0"'
+# Removes a folder when the process that holds its input has ended, however it has ended. In a
+# process that is no child of that one: Ray kills the children of an actor that ends.
+_REMOVE_LATER: Final = 'exec 3<&0; (cat <&3 >/dev/null; sleep 2; rm -rf -- "$0") & exit 0'
 
 
 def torch_version() -> str:
@@ -72,6 +73,7 @@ class NodeProcesses:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._remover.wait()
         self._news: list[News] = []
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
@@ -155,8 +157,8 @@ class NodeProcesses:
             self._order(self._close)
             self._thread.join()
             shutil.rmtree(self._base, ignore_errors=True)
-            self._remover.kill()
-            self._remover.communicate()
+            assert self._remover.stdin is not None
+            self._remover.stdin.close()
 
     # -- the thread of this object -------------------------------------------------------
 
