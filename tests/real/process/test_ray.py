@@ -16,6 +16,7 @@ from tests.support.cluster import nodes, processes_of, until
 from tests.support.command import refused
 
 import outpace as library
+from outpace.engine.control import Control
 from outpace.record import folder as files
 from outpace.record.event_log import LOG
 
@@ -33,6 +34,8 @@ CONFIG: dict[str, Any] = {
     "probe": False,
     "stop": {"iterations": 20},
 }
+KILL_EVERY_S = 3.0
+KILLS_S = float(os.environ.get("OUTPACE_RAY_KILLS_S", "6"))  # `make soak`: a minute
 SLOW = CONFIG | {"compute": {"kind": "constant", "mean_s": 0.05}, "stop": {"iterations": 60}}
 
 
@@ -103,6 +106,32 @@ def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, what, how, capfd):
     _, said = killed(cluster, tmp_path, victim)
     assert any(line.startswith(f"worker-1 {how}") for line in said), said
     assert capfd.readouterr().out == ""
+
+
+def test_a_run_whose_worker_loses_its_actor_every_few_seconds_goes_on(cluster, tmp_path):
+    """For KILLS_S; BSP then has the parameters of a run of as many iterations without kills."""
+    kills: list[float] = []
+
+    def kill_again(control: Control) -> None:
+        def look() -> None:
+            is_due = not kills or control.now_s >= kills[-1] + KILL_EVERY_S
+            if is_due and (found := of_role(cluster, f"worker-{len(kills) % 2}")):
+                os.kill(parent(parent(found[0])), signal.SIGKILL)
+                kills.append(control.now_s)
+            control.at(control.now_s + 0.2, look)
+
+        control.at(0.5, look)
+
+    config = SLOW | {
+        "launcher": {"kind": "ray", "address": cluster.address},
+        "stop": {"virtual_time_s": KILLS_S},
+    }
+    result = library.run(config, tmp_path / "run", control=kill_again)
+    assert len(kills) >= 2
+    assert result.summary["restarts"] == len(kills)
+    done = min(result.summary["iterations"])
+    expected = library.simulate(SLOW | {"stop": {"iterations": done}})
+    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
 
 
 def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):

@@ -51,8 +51,8 @@ _AUTH_MODE: Final = "RAY_AUTH_MODE"
 _NOTHING_MISSING: Final = ""
 
 
-class _Actor(Host):
-    """A host in an actor of Ray."""
+class OutpaceHost(Host):
+    """A host in an actor of Ray, which shows the name of this class beside that of the role."""
 
     def __init__(self, name: str, folder: str, modules: Sequence[str]) -> None:
         super().__init__(name, ray.util.get_node_ip_address(), folder, modules)
@@ -132,6 +132,8 @@ class RayCluster:
     ) -> None:
         self._settings, self._groups, self._log = settings, groups, log
         self._modules = list(modules)
+        # At once: in a job of Ray, another node on this machine makes the working folder anew.
+        self._folder = os.getcwd()
         self._by_role = {name: group for group in groups for name in group.names}
         self._bundles: dict[str, tuple[PlacementGroup, int]] = {}
         self._hosts: dict[str, RayHost] = {}
@@ -233,8 +235,8 @@ class RayCluster:
         }
         if self._settings.runtime_env:
             options["runtime_env"] = self._settings.runtime_env
-        kind = ray.remote(concurrency_groups={_EVENTS: 1})(_Actor)
-        actor = kind.options(**options).remote(name, os.getcwd(), self._modules)
+        kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
+        actor = kind.options(**options).remote(name, self._folder, self._modules)
         host = RayHost(name, actor)
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
         return host
