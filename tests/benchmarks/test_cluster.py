@@ -17,7 +17,7 @@ def test_both_parts_run(tmp_path, monkeypatch, capsys):
     for what in (
         "| 2 workers and a server on Ray, beside an empty actor |",
         "| on Ray, BSP, 2 workers and a server, a model of 0.1 MB: iterations |",
-        "| on Ray, BSP, 2 workers and a server, a model of 1 MB: time of ",
+        "| on Ray, BSP, 2 workers and a server, a model of 0.1 MB: time of ",
     ):
         assert what in printed
 
