@@ -103,8 +103,9 @@ class RayHost:
         where = f" on node {self.node}" if self.node else ""
         if not isinstance(error, ActorDiedError):
             return f"was lost with its host{where} ({_line(error)})"
-        whose = "node" if _NODE_DIED in str(error) else "actor"
-        return f"was lost with its {whose}{where}"
+        if _NODE_DIED in str(error):
+            return f"was lost with node {self.node}" if self.node else "was lost with its node"
+        return f"was lost with its actor{where}"
 
 
 def _future(reference: Any) -> Future[Any]:
