@@ -14,7 +14,7 @@ help:
 	@echo "make test      set up, run all tests"
 	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times, and FAULTS=5000"
 	@echo "               random clusters with random failures; kill KILLS=2000 processes of real runs"
-	@echo "make recipes   set up with Hugging Face, Lightning and Ray Train, test their examples"
+	@echo "make recipes   set up with Hugging Face and Lightning, test their examples"
 	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
 	@echo "make docs      set up, build the documentation as a site in build/site"
@@ -57,8 +57,8 @@ test: $(READY)
 
 # `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,ray-train,recipes]"
-	$(BIN)/python -m pytest tests/examples/test_recipes.py tests/examples/test_ray_train.py
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,recipes]"
+	$(BIN)/python -m pytest tests/examples/test_recipes.py
 
 check: $(READY) docs
 	$(BIN)/ruff check src tests benchmarks examples docs

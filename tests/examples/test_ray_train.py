@@ -19,8 +19,8 @@ TRAIN = ["--connect", "run.json", "--epochs", "2", "--storage", "of-ray"]
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    find_spec("pandas") is None,
-    reason="Ray Train is not installed: pip install 'outpace[ray-train]' (make recipes)",
+    find_spec("tensorboardX") is None,
+    reason="Ray Train is not installed: pip install 'outpace[ray-train]'",
 )
 def test_the_workers_of_ray_train_train_with_each_other(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # Ray keeps the loopback address
