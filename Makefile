@@ -25,15 +25,16 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outpace needs Python 3.11 or later")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[cluster,data,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev]"
 	touch $(READY)
 
 demo: $(READY)
 	$(BIN)/outpace compare examples/demo.yaml
 
 # Hypothesis with new seeds: ROUNDS times, each seed printed. A failure prints what reproduces it.
-# Before that, FAULTS clusters with random failures in virtual time (tests/faults). At last, KILLS
-# processes of real runs are killed, one after the other (tests/kills): about two hours for 2,000.
+# Before that, FAULTS clusters with random failures in virtual time (tests/faults). Then actors of a
+# run on Ray are killed for a minute. At last, KILLS processes of real runs are killed, one after the
+# other (tests/kills): about two hours for 2,000.
 ROUNDS ?= 5
 FAULTS ?= 5000
 KILLS ?= 2000
@@ -48,6 +49,7 @@ soak: $(READY)
 			--hypothesis-profile soak --hypothesis-seed $$seed || exit 1; \
 	done
 	$(BIN)/python -m tests.fuzz.guided -runs=$(INPUTS) -max_len=256 -artifact_prefix=/tmp/
+	OUTPACE_RAY_KILLS_S=60 $(BIN)/python -m pytest tests/real/process/test_ray.py -k every_few_seconds
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
 	$(BIN)/python -m tests.kills.storm
 
@@ -56,7 +58,7 @@ test: $(READY)
 
 # `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[cluster,data,dev,recipes]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,recipes]"
 	$(BIN)/python -m pytest tests/examples/test_recipes.py
 
 check: $(READY) docs

@@ -104,8 +104,8 @@ def resuming(out: Path, say: Callable[[str], object], megabytes: float, pairs: i
     for pair in range(pairs):
         folder = out / f"resume-{pair}"
         say(f"{folder.name}: a start and a resume")
-        starts.append(_until_training(["run", str(file), "--out", str(folder)], folder, 1))
-        resumes.append(_until_training(["run", "--resume", str(folder)], folder, 2))
+        starts.append(until_training(["run", str(file), "--out", str(folder)], folder, 1))
+        resumes.append(until_training(["run", "--resume", str(folder)], folder, 2))
     more = [resume - start for start, resume in zip(starts, resumes, strict=True)]
     what = f"a model of {megabytes:g} MB, from the command to the training"
     return [
@@ -115,7 +115,7 @@ def resuming(out: Path, say: Callable[[str], object], megabytes: float, pairs: i
     ]
 
 
-def _until_training(arguments: list[str], folder: Path, number: int) -> float:
+def until_training(arguments: list[str], folder: Path, number: int) -> float:
     """Return the seconds until the training has begun for this time, and kill the command.
 
     It is killed when there is another checkpoint, to go on from.

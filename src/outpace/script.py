@@ -15,25 +15,16 @@ from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from outpace.errors import ConfigError, OutpaceError
-from outpace.support.place import CONNECT, HERE
+from outpace.support.place import CONNECT, HERE, place_of_process
 from outpace.tasks.abort_points import Computation
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)
 OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
-
-# Environment variables with a worker's number and the number of workers: Outpace's, torchrun's,
-# SLURM's, Open MPI's. CONNECT names the file in which a worker finds its run.
-_PLACES: Final = (
-    ("OUTPACE_RANK", "OUTPACE_WORLD_SIZE"),
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-)
 
 
 def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, OptimizerT]:
@@ -223,6 +214,41 @@ def finish() -> None:
         HERE.worker.leave(fetch=True)
 
 
+@contextmanager
+def joined(connection: str) -> Iterator[None]:
+    """Train in this block as a worker of `outpace serve`, in a process of another program.
+
+        connection = Path("run.json").read_text()  # in the program that starts the workers
+
+        def train():  # in each worker
+            with outpace.joined(connection):
+                model, optimizer = outpace.attach(model, optimizer)
+                ...
+
+    For workers that do not see the file of `outpace serve --connect`, or that are a function in a
+    process which goes on afterwards, such as the loop of a TorchTrainer of Ray. The worker leaves
+    the run at the end of the block, with its error if it raises. `stop.iterations` ends the block,
+    not the process. The number of the worker is read from the variables of torchrun, which Ray
+    Train sets too, SLURM or Open MPI, or from OUTPACE_RANK and OUTPACE_WORLD_SIZE.
+
+    Args:
+        connection: the content of that file. It holds the keys of the workers.
+
+    Raises:
+        ConfigError: if the content does not fit this process, or the block does not call `attach`.
+        RunError: if the run ends before the block, because it fails or is interrupted.
+    """
+    if HERE.attach is not None:
+        raise ConfigError(
+            "outpace.joined: this process is or was a worker of a run: join once in a process, and "
+            "leave outpace.joined out of a script that Outpace starts"
+        )
+    from outpace.real.process.rendezvous import joined_for_block
+
+    with joined_for_block(connection, place_of_process()):
+        yield
+
+
 def _require_kinds(model: object, optimizer: object) -> None:
     kinds = (("model", model, torch.nn.Module), ("optimizer", optimizer, torch.optim.Optimizer))
     for name, given, kind in kinds:
@@ -269,14 +295,3 @@ def _say_errors_in_words() -> None:
             before(kind, error, trace)
 
     sys.excepthook = hook
-
-
-def place_of_process() -> tuple[int, int] | None:
-    """Return this process's number and the number of processes; None if no launcher tells."""
-    for rank_key, size_key in _PLACES:
-        if rank_key in os.environ and size_key in os.environ:
-            try:
-                return int(os.environ[rank_key]), int(os.environ[size_key])
-            except ValueError:
-                raise ConfigError(f"{rank_key} and {size_key} must be whole numbers") from None
-    return None

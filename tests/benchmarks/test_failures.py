@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.failures.__main__ import README, RESULTS, main, with_tables
+from benchmarks.failures.__main__ import BENCHMARK
 from benchmarks.failures.rows import markdown, row
+from benchmarks.parts import README
 
 
 def test_a_row_is_the_median_with_the_extremes_or_the_interval_of_the_mean():
@@ -26,7 +27,7 @@ def test_a_row_is_the_median_with_the_extremes_or_the_interval_of_the_mean():
 def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     parts = ["goodput", "failure-free", "overhead", "recovery", "virtual"]
-    assert main([*parts, "--quick"]) in (0, 1)  # so short runs may miss goals
+    assert BENCHMARK.main([*parts, "--quick"]) in (0, 1)  # so short runs may miss goals
     printed = capsys.readouterr().out
     for what in (
         "| goodput with one kill of a worker each 2 s, SSP, 4 workers |",
@@ -42,10 +43,10 @@ def test_every_part_that_kills_in_one_command_runs(tmp_path, monkeypatch, capsys
 
 def test_the_readme_has_the_recorded_results():
     text = README.read_text("utf-8")
-    assert with_tables(text, json.loads(RESULTS.read_text("utf-8"))) == text
+    assert BENCHMARK.with_tables(text, json.loads(BENCHMARK.results.read_text("utf-8"))) == text
 
 
 def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["nothing"])
+        BENCHMARK.main(["nothing"])
     assert "parts are goodput, goodput-hpsgd, failure-free" in capsys.readouterr().err

@@ -181,7 +181,7 @@ def worker(
     OUTPACE_CONNECT=run.json torchrun --nproc-per-node 8 -m outpace worker train.py --epochs 2
     """
     from outpace.real.process.rendezvous import run_worker
-    from outpace.script import place_of_process
+    from outpace.support.place import place_of_process
 
     problem = run_worker(script, context.args, place_of_process())
     if problem is not None:

@@ -18,6 +18,7 @@ from outpace.real.process.launcher import MakeLauncher
 from outpace.support.processes.forking import preloaded
 from outpace.sync.messages import server_name, worker_name
 
+_COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
 _STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process reads
 
 
@@ -72,6 +73,11 @@ def launch_of(
             raise ConfigError(
                 f"--insecure is not possible on this cluster, whose nodes reach this machine at "
                 f"{cluster.address}: leave it out, and the connections are encrypted"
+            )
+        if out is not None and _COPY_OF_JOB in str(out.absolute()):
+            log(
+                f"the run is written to {out.absolute()}, into Ray's copy of the working folder of "
+                "the job, which Ray removes: name a folder that stays with --out"
             )
         shared = out if experiment.checkpoint is not None or goes_on else None
         copies = settings.storage == "copy"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.errors import ConfigError
 from outpace.support.data_places import DataPlaces
 from outpace.support.notices import warn
 
@@ -58,3 +60,23 @@ class Place:
 
 CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run
 HERE: Final = Place()
+
+# Environment variables with a worker's number and the number of workers: Outpace's, torchrun's,
+# SLURM's, Open MPI's.
+_PLACES: Final = (
+    ("OUTPACE_RANK", "OUTPACE_WORLD_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+
+
+def place_of_process() -> tuple[int, int] | None:
+    """Return this process's number and the number of processes; None if no launcher tells."""
+    for rank_key, size_key in _PLACES:
+        if rank_key in os.environ and size_key in os.environ:
+            try:
+                return int(os.environ[rank_key]), int(os.environ[size_key])
+            except ValueError:
+                raise ConfigError(f"{rank_key} and {size_key} must be whole numbers") from None
+    return None

@@ -14,8 +14,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
@@ -24,7 +25,8 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import experiment_from, to_plain
-from outpace.errors import ConfigError
+from outpace.engine.scripts.running import RunOver
+from outpace.errors import ConfigError, RunError
 from outpace.real.net.transport import Keys, Session
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import Attached
@@ -36,6 +38,7 @@ from outpace.tasks import Script
 
 Place: TypeAlias = tuple[int, int]
 
+JOINED: Final = "outpace.joined"
 _WAIT_S: Final = 60.0  # for the file
 _LOOK_S: Final = 0.2
 
@@ -125,7 +128,7 @@ def run_worker(script: Path, arguments: Sequence[str], place: Place | None) -> E
 
 
 def join_from_file(path: str, place: Place | None) -> None:
-    """Join the run of this file with this process.
+    """Join the run of this file with this process, until the process ends.
 
     Args:
         place: (number of this worker, number of workers); None if unknown.
@@ -137,24 +140,67 @@ def join_from_file(path: str, place: Place | None) -> None:
 
     def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Attached:
         try:
-            found = attached(link, number, experiment, model, optimizer)
+            made = attached(link, number, experiment, model, optimizer)
         except Exception as error:  # no other process reports it
             report_failure(link, error)
             raise
-        atexit.register(found.end_at_exit)  # before ZeroMQ's handler, which is older
-        return found
+        atexit.register(made.end_at_exit)  # before ZeroMQ's handler, which is older
+        return made
 
+    _take_place(found, experiment, number, attach)
+
+
+@contextlib.contextmanager
+def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
+    """Join the run of a file with this content, for a block: see `outpace.joined`."""
+    found, experiment, link, number = _placed(
+        _decoded(connection.encode(), f"{JOINED}: connection"), JOINED, place
+    )
+    _take_place(found, experiment, number, partial(attached, link, number, experiment))
+    try:
+        yield
+        if HERE.worker is None:
+            raise ConfigError(f"{JOINED}: the block ended without calling outpace.attach")
+    except BaseException as error:
+        if HERE.worker is None:
+            report_failure(link, _as_exception(error))
+            raise
+        if not isinstance(error, RunOver):
+            HERE.worker.end(_as_exception(error))
+            raise
+        HERE.worker.end(None)
+        stopped = HERE.worker.process.stopped
+        if stopped is not None and stopped.early:
+            raise RunError(f"{link.name}: the run was ended early: {stopped.reason}") from None
+    else:
+        HERE.worker.end(None)
+
+
+def _as_exception(error: BaseException) -> Exception:
+    """Return how a block has failed, for the coordinator."""
+    return error if isinstance(error, Exception) else RunError(f"the block raised {error!r}")
+
+
+def _take_place(
+    found: Rendezvous, experiment: Experiment, number: int, attach: Callable[..., Attached]
+) -> None:
+    """Make this process the place of this worker: see `support.place`."""
     HERE.attach, HERE.number, HERE.workers = attach, number, experiment.workers
     HERE.files = Path(found.files) / worker_name(number) if found.files else None
 
 
 def _joining(path: str, place: Place | None) -> tuple[Rendezvous, Experiment, CoordinatorLink, int]:
     """Return the content of the file, the run, and this worker's link and number."""
-    found = _read(Path(path))
-    experiment = experiment_from(found.experiment, path)
+    return _placed(_read(Path(path)), CONNECT, place)
+
+
+def _placed(
+    found: Rendezvous, source: str, place: Place | None
+) -> tuple[Rendezvous, Experiment, CoordinatorLink, int]:
+    experiment = experiment_from(found.experiment, source)
     if place is None:
         raise ConfigError(
-            f"{CONNECT} is set, but the number of this worker is unknown: set OUTPACE_RANK and "
+            f"{source}: the number of this worker is unknown: set OUTPACE_RANK and "
             "OUTPACE_WORLD_SIZE, or use torchrun"
         )
     number, total = place
@@ -196,8 +242,14 @@ def _await(path: Path) -> None:
 def _read(path: Path) -> Rendezvous:
     _await(path)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Rendezvous)
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{CONNECT}: cannot read {path}: {error}") from None
+    return _decoded(content, f"{CONNECT}: {path}")
+
+
+def _decoded(content: bytes, what: str) -> Rendezvous:
+    try:
+        return msgspec.json.decode(content, type=Rendezvous)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{CONNECT}: {path} was not written by outpace serve: {error}") from None
+        raise ConfigError(f"{what} was not written by outpace serve: {error}") from None

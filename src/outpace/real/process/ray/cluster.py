@@ -43,8 +43,8 @@ _NODE_DIED: Final = "its node has died"  # in the words of Ray
 _NOTHING_MISSING: Final = ""
 
 
-class _Actor(Host):
-    """A host in an actor of Ray."""
+class OutpaceHost(Host):
+    """A host in an actor of Ray, which shows the name of this class beside that of the role."""
 
     def __init__(self, name: str, folder: str, modules: Sequence[str]) -> None:
         super().__init__(name, ray.util.get_node_ip_address(), folder, modules)
@@ -98,8 +98,9 @@ class RayHost:
         where = f" on node {self.node}" if self.node else ""
         if not isinstance(error, ActorDiedError):
             return f"was lost with its host{where} ({last_line(error)})"
-        whose = "node" if _NODE_DIED in str(error) else "actor"
-        return f"was lost with its {whose}{where}"
+        if _NODE_DIED in str(error):
+            return f"was lost with node {self.node}" if self.node else "was lost with its node"
+        return f"was lost with its actor{where}"
 
 
 def _future(reference: Any) -> Future[Any]:
@@ -130,6 +131,8 @@ class RayCluster:
     ) -> None:
         self._settings, self._groups, self._log = settings, groups, log
         self._modules = list(modules)
+        # At once: in a job of Ray, another node on this machine makes the working folder anew.
+        self._folder = os.getcwd()
         self._by_role = {name: group for group in groups for name in group.names}
         self._bundles: dict[str, _Bundle] = {}
         self._late: set[str] = set()  # roles that have joined since the start
@@ -239,8 +242,8 @@ class RayCluster:
         }
         if self._settings.runtime_env:
             options["runtime_env"] = self._settings.runtime_env
-        kind = ray.remote(concurrency_groups={_EVENTS: 1})(_Actor)
-        actor = kind.options(**options).remote(name, os.getcwd(), self._modules)
+        kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
+        actor = kind.options(**options).remote(name, self._folder, self._modules)
         host = RayHost(name, actor)
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
         if name in self._waiting:

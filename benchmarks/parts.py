@@ -1,0 +1,95 @@
+"""The command line of a benchmark in parts, each with a table of rows in benchmarks/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.failures.rows import Row, markdown
+from benchmarks.papers.results import origin
+
+from outpace.errors import OutpaceError
+
+README = Path(__file__).parent / "README.md"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark in parts.
+
+    Attributes:
+        name: as in `python -m benchmarks.NAME`; its folder has the file results.json.
+        measure: returns the rows of a part; it is called with the part, a function that prints a
+            line, and whether seconds must do.
+    """
+
+    name: str
+    description: str
+    parts: Sequence[str]
+    measure: Callable[[str, Callable[[str], object], bool], list[Row]]
+
+    @property
+    def results(self) -> Path:
+        return Path(__file__).parent / self.name / "results.json"
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Return 0, or 1 if a goal is missed or a run failed, 2 for a wrong option."""
+        parser = argparse.ArgumentParser(
+            prog=f"benchmarks.{self.name}",
+            description=self.description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("parts", nargs="*", help=f"{', '.join(self.parts)}; default: all")
+        parser.add_argument("--quick", action="store_true", help="seconds: does it work at all")
+        parser.add_argument(
+            "--record", action="store_true", help="keep the results, in the README too"
+        )
+        options = parser.parse_args(arguments)
+        if unknown := sorted(set(options.parts) - set(self.parts)):
+            parser.error(f"there is no part {unknown[0]}; parts are {', '.join(self.parts)}")
+        say = partial(print, file=sys.stderr, flush=True)
+        found: dict[str, Any] = {}
+        try:
+            for part in options.parts or self.parts:
+                load = os.getloadavg()[0]
+                rows = [asdict(each) for each in self.measure(part, say, options.quick)]
+                found[part] = {"rows": rows, "load": round(load, 1)}
+                print("\n".join(_markdown(part, found[part])), flush=True)
+                if options.record:
+                    self._record({part: found[part]})
+        except (OutpaceError, OSError, RuntimeError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        return int(not all(each["met"] for part in found.values() for each in part["rows"]))
+
+    def _record(self, found: dict[str, Any]) -> None:
+        """Keep the parts that were measured, beside those of earlier."""
+        kept = json.loads(self.results.read_text("utf-8")) if self.results.exists() else {}
+        kept |= {part: {**rows, **origin()} for part, rows in found.items()}
+        self.results.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        README.write_text(self.with_tables(README.read_text("utf-8"), kept), "utf-8")
+
+    def with_tables(self, text: str, kept: dict[str, Any]) -> str:
+        """Return the README with the tables of these results."""
+        begin = f"<!-- python -m benchmarks.{self.name} --record -->"
+        end = f"<!-- end of what benchmarks.{self.name} recorded -->"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        tables = [""]
+        for part in self.parts:
+            if part in kept:
+                said = f"{kept[part]['date']}, commit {kept[part]['commit']}."
+                tables += [said, "", *_markdown(part, kept[part])]
+        return "\n".join([before + begin, *tables, end + after])
+
+
+def _markdown(part: str, found: dict[str, Any]) -> list[str]:
+    """Return the table of a part."""
+    return [f"**{part}**; load {found['load']}", "", *markdown(found["rows"]), ""]

@@ -1,0 +1,106 @@
+"""A running `outpace serve`, and scripts as its workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from tests.support.warm import Process, Warm
+
+SCRIPT = """
+import itertools, os, pathlib, torch, outpace
+from outpace.tasks.data.digits import digits_mlp
+from outpace.tasks.samples import (Sampler)
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+task = digits_mlp()
+task.model.register_buffer("large", torch.randn(40_000))  # sent when Python shuts down
+optimizer = torch.optim.SGD(task.model.parameters(), lr=0.1)
+model, optimizer = outpace.attach(task.model, optimizer)
+inputs, targets = task.train
+batches = Sampler(len(inputs), outpace.world_size(), 8, 0)
+endless = os.environ.get("ENDLESS")
+for iteration in itertools.cycle(range(6)) if endless else range(6):
+    if endless and iteration == 5:
+        pathlib.Path(endless).touch()
+    if FAIL == (outpace.rank(), iteration):
+        raise ValueError("no more")
+    batch = batches.indices(outpace.rank(), iteration)
+    torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+class Served:
+    """A running `outpace serve` and the file for its workers."""
+
+    def __init__(
+        self, warm: Warm, folder: Path, workers: int, *settings: str, stdout: int | None = None
+    ) -> None:
+        self.folder, self.connect, self.workers = folder, folder / "connect.json", workers
+        self.started: list[Process] = []
+        self._warm = warm
+        counts = ("--workers", workers, "--connect", self.connect, "--out", folder / "run")
+        self._begin("serve", *counts, "deterministic=true", *settings, stdout=stdout)
+
+    def resume(self, *settings: object) -> None:
+        """Go on with the run, which was killed."""
+        run = self.folder / "run"
+        self._begin("serve", "--resume", run, "--connect", self.connect, *settings)
+
+    def _begin(self, *command: object, stdout: int | None = None) -> None:
+        before = self._content()
+        self.process = self._warm.outpace(*command, cwd=self.folder, stdout=stdout)
+        deadline = time.monotonic() + 60
+        while self._content() in ("", before):
+            assert self.process.poll() is None, self.process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def _content(self) -> str:
+        return self.connect.read_text() if self.connect.exists() else ""
+
+    def start(
+        self, rank: int, fail: tuple[int, int] | None = None, endless: Path | None = None
+    ) -> Process:
+        """endless: go on for ever, and make this file once training goes on."""
+        script = self.folder / "train.py"
+        script.write_text(SCRIPT.replace("FAIL", repr(fail)))
+        environment = self._environment(rank)
+        if endless is not None:
+            environment["ENDLESS"] = str(endless)
+        self.started.append(self._warm.script(script, cwd=self.folder, env=environment))
+        return self.started[-1]
+
+    def start_script(self, script: Path, rank: int) -> Process:
+        """Start a script that calls outpace.attach."""
+        environment = self._environment(rank)
+        self.started.append(self._warm.script(script, cwd=self.folder, env=environment))
+        return self.started[-1]
+
+    def start_unchanged(self, script: Path, rank: int, *arguments: object) -> Process:
+        """Start a script that knows nothing of Outpace."""
+        command = ("worker", script, *arguments)
+        environment = self._environment(rank)
+        self.started.append(self._warm.outpace(*command, cwd=self.folder, env=environment))
+        return self.started[-1]
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        place = {
+            "OUTPACE_CONNECT": str(self.connect),
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.workers),
+        }
+        return {**os.environ, **place}
+
+    def end(self) -> tuple[int, str, dict]:
+        _, text = self.process.communicate(timeout=60)
+        return (
+            self.process.returncode,
+            text,
+            json.loads((self.folder / "run" / "summary.json").read_text()),
+        )
