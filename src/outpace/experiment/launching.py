@@ -98,7 +98,7 @@ def _said(copies: bool, blind: str, folder: Path) -> str:
     if not copies:
         return f"all nodes see {folder}: each process writes its part of a checkpoint there"
     why = f"node {blind} does not see {folder}" if blind else "launcher.storage is copy"
-    return f"{why}: checkpoints are copied to this machine, and back when processes go on"
+    return f"{why}: checkpoints are copied to this machine, and sent back to processes that resume"
 
 
 def no_ray(key: str, error: ImportError) -> ConfigError:
