@@ -334,12 +334,12 @@ class MovingServers:
 
     # -- losses ----------------------------------------------------------------------------
 
-    def can_drop(self, lost: Mapping[str, RunError]) -> bool:
-        """Drop lost servers that had not joined; False if other processes are lost, too."""
-        if self._phase is not _Phase.STARTING or not self._new.issuperset(lost):
-            return False
-        self._drop("; ".join(f"{name} {how_lost(name, error)}" for name, error in lost.items()))
-        return True
+    def drop_lost(self, lost: Mapping[str, RunError]) -> Collection[str]:
+        """Drop lost servers that had not joined; return their names."""
+        names = self._new.intersection(lost) if self._phase is _Phase.STARTING else set()
+        if names:
+            self._drop("; ".join(f"{name} {how_lost(name, lost[name])}" for name in sorted(names)))
+        return names
 
     def drop(self, name: str, how: str) -> bool:
         """Drop a server that has failed before it had joined; False if it is none."""

@@ -16,7 +16,7 @@ are for the others. When their processes have ended, the servers are told.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -339,12 +339,13 @@ class ScaledWorkers:
         if leaving:
             self._has_left(leaving[0])
 
-    def can_drop(self, lost: Mapping[str, RunError]) -> bool:
-        """Drop lost workers that had not joined; False if other processes are lost, too."""
-        if not self._arriving or not all(map(self.is_arriving, lost)):
-            return False
-        name = min(lost)
-        return self.drop(name, how_lost(name, lost[name]))
+    def drop_lost(self, lost: Mapping[str, RunError]) -> Collection[str]:
+        """Drop lost workers that had not joined; return their names."""
+        names = set(filter(self.is_arriving, lost))
+        if names:
+            name = min(names)
+            self.drop(name, how_lost(name, lost[name]))
+        return names
 
     def drop(self, name: str, how: str) -> bool:
         """Drop a worker that has failed before it had joined; False if it is none."""

@@ -213,6 +213,8 @@ class Losses:
         elif self._go_on_without({name: error for name, (_, error) in lost.items()}):
             self._without.update(name for name in lost if name in self._lost)
         else:
+            # Those that had not joined are dropped already, and not why the run ends.
+            lost = {name: known for name, known in lost.items() if name not in self._without}
             _, error = min(lost.values(), key=lambda known: known[0])
             error = self._with_standstill(error)
             needed = [name for name in lost if self.begin_again_after(name)]
