@@ -16,7 +16,7 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
-from outpace.real.net.messages import Go, JoinRun, Plan
+from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
 from outpace.record.totals import Totals
 
 KILLED = "was killed by SIGKILL"
@@ -154,3 +154,31 @@ def test_the_end_of_a_run_names_the_process_that_it_needed_and_not_one_that_was_
     with pytest.raises((RunError, WalkerError), match=f"worker-1 {KILLED}"):
         run.go_on("worker-3", "worker-1")
     assert run.told == [(False, f"the number of workers stays 3: worker-3 {KILLED}")]
+
+
+def _left(run: Run, worker: int) -> None:
+    """The last worker has been told to leave, and has."""
+    run.scaling.scale(worker, run.tell)
+    assert run.replacements.take(f"worker-{worker}", ProcessDone(1)) is False
+    run.losses.process_finished(f"worker-{worker}")
+    run.losses.process_ended(f"worker-{worker}", "ended with exit code 0")
+    assert not run.scaling.is_changing
+    run.told.clear()
+
+
+@pytest.mark.parametrize("how", [KILLED, "ended with exit code 1"])
+def test_a_worker_that_left_and_is_asked_back_is_dropped_if_it_ends_before_it_joins(how):
+    run = Run()
+    _left(run, 2)
+    run.scaling.scale(3, run.tell)
+    run.losses.process_ended("worker-2", how)
+    run.go_on()
+    assert run.told == [(False, f"the number of workers stays 2: worker-2 {how}")]
+    assert not run.scaling.is_changing
+
+
+def test_a_run_does_not_wait_for_the_end_of_a_worker_that_is_asked_back_and_has_not_joined():
+    run = Run()
+    _left(run, 2)
+    run.scaling.scale(3, run.tell)
+    assert run.losses.awaited(run.workers) == ["worker-0", "worker-1"]

@@ -228,7 +228,7 @@ class ScaledWorkers:
                 self._names.append(name)
                 self._keys[worker] = joining[worker]
                 self._unknown.add(worker)
-            self._run.losses.finished.discard(name)
+            self._run.losses.has_joined(name)
             self._run.reports.joins(worker, name)
             self._replacements.knows(worker)
         self._tell_servers()
