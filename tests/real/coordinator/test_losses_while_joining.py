@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outpace.config.reading import experiment_from
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.moving import MovingServers
 from outpace.real.coordinator.parts import Parts
@@ -182,3 +182,28 @@ def test_a_run_does_not_wait_for_the_end_of_a_worker_that_is_asked_back_and_has_
     _left(run, 2)
     run.scaling.scale(3, run.tell)
     assert run.losses.awaited(run.workers) == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(11, "Resource temporarily unavailable"), ConfigError("no such node")]
+)
+def test_workers_stay_as_they_are_if_the_process_of_one_cannot_be_started(error):
+    run = Run()
+    run.fails["worker", 4] = error
+    why = f"the number of workers stays 3: worker-4 could not be started: {error}"
+    assert run.scaling.scale(5, run.tell) == why
+    assert run.told == [(False, why)]
+    assert ("kill", "worker-3") in run.did
+    run.fails.clear()
+    assert run.scaling.scale(5) == "worker-3, worker-4 will join"
+
+
+def test_servers_stay_as_they_are_if_the_process_of_one_cannot_be_started():
+    run = Run()
+    run.fails["server", 3] = OSError(11, "Resource temporarily unavailable")
+    why = "the number of servers stays 2: server-3 could not be started: [Errno 11] Resource"
+    assert run.moving.scale(4, run.tell).startswith(why)
+    assert [is_done for is_done, _ in run.told] == [False]
+    assert ("kill", "server-2") in run.did
+    run.fails.clear()
+    assert run.moving.scale(3) == "server-4 will join"

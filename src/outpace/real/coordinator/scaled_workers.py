@@ -183,8 +183,11 @@ class ScaledWorkers:
         for worker in numbers:
             generation = self._members.arrives(worker, now, self._run.processes.room_s)
             self._run.losses.joins(worker_name(worker))
-            self._generations[worker] = generation
-            self._arriving[worker] = start(worker, generation, experiment)
+            self._generations[worker], self._arriving[worker] = generation, ""
+            try:
+                self._arriving[worker] = start(worker, generation, experiment)
+            except Exception as error:  # of the system, or of a cluster's library
+                return self._drop(f"{worker_name(worker)} could not be started: {error}")
         self._replacements.do([])  # watches the limit
         said = f"{', '.join(map(worker_name, numbers))} will join"
         self._run.log(f"{plural(self._next, 'worker')}: {said}")
@@ -371,8 +374,8 @@ class ScaledWorkers:
         self._run.processes.kill(name)
         self._run.processes.release(name)
 
-    def _drop(self, why: str) -> None:
-        """Stay with the present workers."""
+    def _drop(self, why: str) -> str:
+        """Stay with the present workers; return that, in words."""
         while self._arriving:
             worker = min(self._arriving)
             self._forget(worker)
@@ -382,6 +385,7 @@ class ScaledWorkers:
         said = f"the number of workers stays {self.workers}: {why}"
         self._run.log(said)
         self._tell(is_done=False, text=said)
+        return said
 
     def _is_done(self) -> None:
         before, self.workers, self._phase = self.workers, self._next, _Phase.NONE
