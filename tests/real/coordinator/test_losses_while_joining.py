@@ -16,6 +16,7 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.scaling import scale_both
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
 from outpace.record.totals import Totals
 
@@ -207,3 +208,19 @@ def test_servers_stay_as_they_are_if_the_process_of_one_cannot_be_started():
     assert ("kill", "server-2") in run.did
     run.fails.clear()
     assert run.moving.scale(3) == "server-4 will join"
+
+
+def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_changed():
+    """A worker is lost while the servers move, and nobody asked to be told."""
+    run, said = Run(), []
+    ends = []
+    moving: Any = SimpleNamespace(
+        require_possible=lambda _: None, scale=lambda _, told: ends.append(told) or "server-2"
+    )
+    assert scale_both(moving, run.scaling, 3, 4, None, said.append) == "server-2"
+    run.losses.away.add("server-1")
+    ends[0](is_done=True, text="the run goes on with 3 servers")
+    assert said == [
+        "the number of workers stays 3: workers: a process that was lost is coming back; "
+        "try again when it has"
+    ]
