@@ -305,6 +305,9 @@ def test_servers_get_factors_only_where_they_clearly_differ():
     # A server whose updates take no time that can be told has a factor above 0.
     slow, fast = server_factors(np.array([1.0, -0.001]), error[:2])
     assert (slow, fast) == pytest.approx((2.0, 0.001), rel=0.01)
+    # The mean of all is not above 0: a factor of it has no meaning.
+    assert server_factors(np.array([1.0, -2.0]), error[:2]) == ()
+    assert server_factors(np.array([1.0, -1.0]), error[:2]) == ()
 
 
 def test_clocks_that_differ_are_brought_together():

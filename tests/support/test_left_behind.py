@@ -1,4 +1,4 @@
-"""A starter that is killed leaves no socket file, nor does a power failure for long."""
+"""A starter that is killed leaves no socket file, nor do all processes of a run for long."""
 
 import os
 import signal
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from outpace.support.processes.stale_sockets import remove_stale_sockets
+from outpace.support.processes.stale_sockets import mark, remove_stale_sockets
 
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 PROGRAM = """
 import time
 from outpace.support.processes import forking
@@ -31,7 +32,11 @@ def test_a_killed_starter_leaves_no_socket_file(tmp_path: Path):
     ) as starter:
         assert starter.stdout is not None
         assert starter.stdout.readline() == b"started\n"
-        assert [path for path in tmp_path.rglob("*") if path.is_socket()]
+        (made,) = [path for path in tmp_path.rglob("*") if path.is_socket()]
+        if BOOT.exists():
+            assert [path.read_text() for path in made.parent.glob("outpace-*")] == [
+                BOOT.read_text()
+            ]
         starter.send_signal(signal.SIGKILL)
         starter.stdout.read()  # until no process has it open
     assert not list(tmp_path.glob("pymp-*"))
@@ -45,6 +50,7 @@ def test_a_socket_file_at_which_no_process_listens_is_removed_and_others_stay(
     dead, living, other = (tmp_path / name for name in ("pymp-1", "pymp-2", "pymp-3"))
     for folder in (dead, living, other):
         folder.mkdir()
+        mark(folder / "listener-a")
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(dead / "listener-a"))
     (other / "listener-c").write_text("no socket")
@@ -54,3 +60,25 @@ def test_a_socket_file_at_which_no_process_listens_is_removed_and_others_stay(
         assert not dead.exists()
         assert (living / "listener-b").exists()
         assert (other / "listener-c").exists()
+
+
+@pytest.mark.skipif(not BOOT.exists(), reason="Linux only")
+def test_sockets_of_other_computers_and_of_other_programs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """On a folder that computers share, no connection to a socket of another one is possible."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    elsewhere, unknown = tmp_path / "pymp-1", tmp_path / "pymp-2"
+    for folder in (elsewhere, unknown):
+        folder.mkdir()
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(str(folder / "listener-a"))
+    mark(elsewhere / "listener-a")
+    (written,) = (path for path in elsewhere.iterdir() if not path.is_socket())
+    written.write_text("0d1f6c1e-0000-4000-8000-0123456789ab\n")  # of the other computer
+    remove_stale_sockets.__wrapped__()
+    assert (elsewhere / "listener-a").exists()
+    assert (unknown / "listener-a").exists()
+    written.write_text(BOOT.read_text())
+    remove_stale_sockets.__wrapped__()
+    assert not elsewhere.exists()

@@ -240,6 +240,12 @@ def test_a_part_that_no_longer_arrives_is_given_up(run):
     assert why == "server-1 did not save within 300 s"
 
 
+def test_the_first_part_is_given_up_too_if_it_does_not_arrive(run):
+    run.save(0, 1, 5, 0.5)
+    run.wait(LONGEST_S + 1)
+    assert run.keeper.abandoned == [(1, "server-0, server-1 did not save within 300 s")]
+
+
 @pytest.mark.parametrize(
     ("file", "why"),
     [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.support.served import Served
 
 import outpace
 from outpace import script
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, RunError
 from outpace.real.process import rendezvous
 from outpace.support import place
 
@@ -146,4 +147,22 @@ def test_a_process_that_is_a_worker_already_is_refused():
     script.HERE.attach = Path  # anything
     words = "this process is or was a worker of a run"
     with pytest.raises(ConfigError, match=words), outpace.joined("{}"):
+        pass
+
+
+def test_a_run_that_ends_early_while_a_worker_leaves_it_is_an_error_of_the_block(monkeypatch):
+    process = SimpleNamespace(name="worker-0", stopped=None)
+
+    def end(error: Exception | None) -> None:
+        assert error is None
+        process.stopped = SimpleNamespace(early=True, reason="it is interrupted")
+
+    monkeypatch.setattr(rendezvous, "_decoded", lambda *_: None)
+    monkeypatch.setattr(rendezvous, "_placed", lambda *_: (None, None, process, 0))
+    monkeypatch.setattr(rendezvous, "_take_place", lambda *_: None)
+    monkeypatch.setattr(place.HERE, "worker", SimpleNamespace(end=end, process=process))
+    with (
+        pytest.raises(RunError, match=r"^worker-0: the run was ended early: it is interrupted$"),
+        rendezvous.joined_for_block("", (0, 2)),
+    ):
         pass

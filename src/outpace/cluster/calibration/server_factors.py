@@ -17,11 +17,14 @@ _LEAST: Final = 1e-3  # factor of a server whose time is not more than chance
 def server_factors(levels_s: Floats, errors_s: Floats) -> tuple[float, ...]:
     """Return the factor of each server, with mean 1; empty if servers are alike, or not known.
 
+    So if the mean of all is not above 0, which by chance the mean of a time may be that is found as
+    a difference.
+
     Args:
         levels_s: Mean time of each server, shape (M,); NaN if it is not known.
         errors_s: Their standard errors, shape (M,).
     """
-    if len(levels_s) < 2 or np.isnan(levels_s).any():
+    if len(levels_s) < 2 or np.isnan(levels_s).any() or levels_s.mean() <= 0:
         return ()
     slow, fast = int(levels_s.argmax()), int(levels_s.argmin())
     apart_s = float(levels_s[slow] - levels_s[fast])

@@ -54,6 +54,7 @@ class Coordinator:
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers, self.processes = parts.observers, parts.processes
         self.changes = parts.changes
+        self._log = setting.log
         self.started = self.over = False
         self._ending, self._resume, self._origin = parts.ending, setting.resume, origin
 
@@ -111,7 +112,7 @@ class Coordinator:
             return moving.scale(servers, told)
         if servers is None:
             return scaling.scale(workers, told)
-        return scale_both(moving, scaling, servers, workers, told)
+        return scale_both(moving, scaling, servers, workers, told, self._log)
 
     def close(self) -> None:
         self._parts.close()

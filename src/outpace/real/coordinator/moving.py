@@ -157,7 +157,10 @@ class MovingServers:
         start = self._processes.join_server
         for server in joining:
             assert start is not None
-            self._keys[server] = start(server)
+            try:
+                self._keys[server] = start(server)
+            except Exception as error:  # of the system, or of a cluster's library
+                return self._drop(f"{server_name(server)} could not be started: {error}")
         self._limit_s = _LIMIT_S + self._processes.room_s
         limit = self._kernel.now + nanoseconds(self._limit_s)
         self._kernel.call_at(limit, self._give_up, self._next)
@@ -334,12 +337,12 @@ class MovingServers:
 
     # -- losses ----------------------------------------------------------------------------
 
-    def can_drop(self, lost: Mapping[str, RunError]) -> bool:
-        """Drop lost servers that had not joined; False if other processes are lost, too."""
-        if self._phase is not _Phase.STARTING or not self._new.issuperset(lost):
-            return False
-        self._drop("; ".join(f"{name} {how_lost(name, error)}" for name, error in lost.items()))
-        return True
+    def drop_lost(self, lost: Mapping[str, RunError]) -> Collection[str]:
+        """Drop lost servers that had not joined; return their names."""
+        names = self._new.intersection(lost) if self._phase is _Phase.STARTING else set()
+        if names:
+            self._drop("; ".join(f"{name} {how_lost(name, lost[name])}" for name in sorted(names)))
+        return names
 
     def drop(self, name: str, how: str) -> bool:
         """Drop a server that has failed before it had joined; False if it is none."""
@@ -354,8 +357,8 @@ class MovingServers:
             what = f"{late} did not join" if late else "other processes had not come back"
             self._drop(f"{what} within {limit_s:.0f} s")
 
-    def _drop(self, why: str) -> None:
-        """Stay with the present servers."""
+    def _drop(self, why: str) -> str:
+        """Stay with the present servers; return that, in words."""
         said = f"the number of servers stays {len(self.division.parts)}: {why}"
         self._log(said)
         self._tell(is_done=False, text=said)
@@ -365,3 +368,4 @@ class MovingServers:
             self._processes.kill(name)
             self._processes.release(name)
         self._new, self._joining = set(), set()
+        return said

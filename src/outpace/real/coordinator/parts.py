@@ -240,9 +240,13 @@ class Parts:
     def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
         """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""
         moving, scaling = self.moving, self.scaling
-        if moving is not None and moving.can_drop(lost):
-            return True
-        if scaling is not None and scaling.can_drop(lost):
+        dropped: set[str] = set()  # they had not joined
+        if moving is not None:
+            dropped.update(moving.drop_lost(lost))
+        if scaling is not None:
+            dropped.update(scaling.drop_lost(lost))
+        lost = {name: error for name, error in lost.items() if name not in dropped}
+        if not lost:
             return True
         if scaling is not None and scaling.has_scaled and not lost.keys().isdisjoint(self.servers):
             return False  # the last checkpoint may be of another number of workers

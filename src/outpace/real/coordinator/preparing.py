@@ -7,6 +7,7 @@ import msgspec
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
+from outpace.errors import RunError
 from outpace.real.coordinator.probing import probe
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.given_files import GivenFiles
@@ -85,13 +86,28 @@ class Preparation:
         return plan
 
     async def _hand_over(self, names: list[str]) -> None:
-        """Have each of these processes, one after the other, fetch the files it goes on with."""
+        """Have each of these processes, one after the other, fetch the files it goes on with.
+
+        Raises RunError if no piece was sent within the time limit.
+        """
         if self._given is None or self._resume is None:
             return
         for name in names:
             self._given.offer(name, self._resume.path)
-            what = "receive its checkpoint"
+            while not await self._has_arrived(self._given, name):
+                pass
+
+    async def _has_arrived(self, given: GivenFiles, name: str) -> bool:
+        """Wait up to the time limit; False if pieces were sent, but the last has not arrived."""
+        sent = given.sent(name)
+        what = "receive its checkpoint"
+        try:
             await self._announced.all([name], CheckpointArrived, what, self._limit_s)
+        except RunError:
+            if given.sent(name) == sent:
+                raise
+            return False
+        return True
 
     def _plan(self) -> Plan:
         resume = self._resume

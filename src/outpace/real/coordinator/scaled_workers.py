@@ -16,7 +16,7 @@ are for the others. When their processes have ended, the servers are told.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
@@ -183,8 +183,11 @@ class ScaledWorkers:
         for worker in numbers:
             generation = self._members.arrives(worker, now, self._run.processes.room_s)
             self._run.losses.joins(worker_name(worker))
-            self._generations[worker] = generation
-            self._arriving[worker] = start(worker, generation, experiment)
+            self._generations[worker], self._arriving[worker] = generation, ""
+            try:
+                self._arriving[worker] = start(worker, generation, experiment)
+            except Exception as error:  # of the system, or of a cluster's library
+                return self._drop(f"{worker_name(worker)} could not be started: {error}")
         self._replacements.do([])  # watches the limit
         said = f"{', '.join(map(worker_name, numbers))} will join"
         self._run.log(f"{plural(self._next, 'worker')}: {said}")
@@ -228,7 +231,7 @@ class ScaledWorkers:
                 self._names.append(name)
                 self._keys[worker] = joining[worker]
                 self._unknown.add(worker)
-            self._run.losses.finished.discard(name)
+            self._run.losses.has_joined(name)
             self._run.reports.joins(worker, name)
             self._replacements.knows(worker)
         self._tell_servers()
@@ -339,12 +342,13 @@ class ScaledWorkers:
         if leaving:
             self._has_left(leaving[0])
 
-    def can_drop(self, lost: Mapping[str, RunError]) -> bool:
-        """Drop lost workers that had not joined; False if other processes are lost, too."""
-        if not self._arriving or not all(map(self.is_arriving, lost)):
-            return False
-        name = min(lost)
-        return self.drop(name, how_lost(name, lost[name]))
+    def drop_lost(self, lost: Mapping[str, RunError]) -> Collection[str]:
+        """Drop lost workers that had not joined; return their names."""
+        names = set(filter(self.is_arriving, lost))
+        if names:
+            name = min(names)
+            self.drop(name, how_lost(name, lost[name]))
+        return names
 
     def drop(self, name: str, how: str) -> bool:
         """Drop a worker that has failed before it had joined; False if it is none."""
@@ -370,8 +374,8 @@ class ScaledWorkers:
         self._run.processes.kill(name)
         self._run.processes.release(name)
 
-    def _drop(self, why: str) -> None:
-        """Stay with the present workers."""
+    def _drop(self, why: str) -> str:
+        """Stay with the present workers; return that, in words."""
         while self._arriving:
             worker = min(self._arriving)
             self._forget(worker)
@@ -381,6 +385,7 @@ class ScaledWorkers:
         said = f"the number of workers stays {self.workers}: {why}"
         self._run.log(said)
         self._tell(is_done=False, text=said)
+        return said
 
     def _is_done(self) -> None:
         before, self.workers, self._phase = self.workers, self._next, _Phase.NONE

@@ -10,10 +10,16 @@ from outpace.errors import ConfigError
 if TYPE_CHECKING:
     from outpace.real.coordinator.moving import MovingServers, Told
     from outpace.real.coordinator.scaled_workers import ScaledWorkers
+    from outpace.real.net.sparse_log import Log
 
 
 def scale_both(
-    moving: MovingServers, scaling: ScaledWorkers, servers: int, workers: int, told: Told | None
+    moving: MovingServers,
+    scaling: ScaledWorkers,
+    servers: int,
+    workers: int,
+    told: Told | None,
+    log: Log,
 ) -> str:
     """Go on with another number of servers, and then of workers; return what is done first.
 
@@ -39,7 +45,8 @@ def scale_both(
                 scaling.scale(workers, partial(tell_both, text))
                 return
             except ConfigError as error:
-                why = str(error)
+                why = f"{why}: {error}"
+                log(why)  # nobody may be told
         tell_both(text, is_done=False, text=why)
 
     return moving.scale(servers, go_on)

@@ -168,12 +168,18 @@ def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
         if not isinstance(error, RunOver):
             HERE.worker.end(_as_exception(error))
             raise
-        HERE.worker.end(None)
-        stopped = HERE.worker.process.stopped
-        if stopped is not None and stopped.early:
-            raise RunError(f"{link.name}: the run was ended early: {stopped.reason}") from None
+        _end_in_order(HERE.worker)
     else:
-        HERE.worker.end(None)
+        _end_in_order(HERE.worker)
+
+
+def _end_in_order(worker: Attached) -> None:
+    """Leave the run. Raises RunError if it was ended early, also while the worker leaves."""
+    worker.end(None)
+    stopped = worker.process.stopped
+    if stopped is not None and stopped.early:
+        name = worker.process.name
+        raise RunError(f"{name}: the run was ended early: {stopped.reason}") from None
 
 
 def _as_exception(error: BaseException) -> Exception:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from outpace.support.processes.forking import die_with_parent
+from outpace.support.processes.stale_sockets import mark, remove_socket
 
 
 def end_with_starter() -> None:
@@ -23,6 +24,8 @@ def end_with_starter() -> None:
     By SIGTERM, which the kernel sends then. Linux only.
     """
     server, path = os.getpid(), _listening_at()
+    if path is not None:
+        mark(path)
 
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() != server:  # a new process, which has not set up its own handler yet
@@ -31,8 +34,7 @@ def end_with_starter() -> None:
             return
         if path is not None:
             with contextlib.suppress(OSError):  # the starter has removed it
-                path.unlink()
-                path.parent.rmdir()
+                remove_socket(path)
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)

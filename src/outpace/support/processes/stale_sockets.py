@@ -2,6 +2,10 @@
 
 Else the process that starts a fork server removes its socket file, or the fork server does when it
 loses that process (`left_behind`).
+
+The folder for temporary files may be one that several computers share. Whether a process has a
+socket is known only to the computer that made it, so the fork server writes the present start of
+its computer beside its socket, and only sockets of this start of this computer are removed.
 """
 
 from __future__ import annotations
@@ -13,6 +17,23 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Final
+
+_MARK: Final = "outpace-boot-id"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def mark(socket_file: Path) -> None:
+    """Write beside the socket of a fork server on which computer it is. Linux only."""
+    with contextlib.suppress(OSError):  # then it is not removed by others
+        (socket_file.parent / _MARK).write_bytes(_BOOT.read_bytes())
+
+
+def remove_socket(socket_file: Path) -> None:
+    """Remove the socket of a fork server that has ended. Raises OSError."""
+    socket_file.unlink()
+    (socket_file.parent / _MARK).unlink(missing_ok=True)
+    socket_file.parent.rmdir()
 
 
 @cache
@@ -24,13 +45,16 @@ def remove_stale_sockets() -> None:
         # The names are those that multiprocessing gives.
         for path in Path(tempfile.gettempdir()).glob("pymp-*/listener-*"):
             with contextlib.suppress(OSError):  # another process has removed it
-                if _is_mine(path) and _is_dead(path):
-                    path.unlink()
-                    path.parent.rmdir()
+                if _is_mine(path) and _is_of_this_boot(path) and _is_dead(path):
+                    remove_socket(path)
 
 
 def _is_mine(path: Path) -> bool:
     return path.is_socket() and path.stat().st_uid == os.getuid()
+
+
+def _is_of_this_boot(path: Path) -> bool:
+    return (path.parent / _MARK).read_bytes() == _BOOT.read_bytes()
 
 
 def _is_dead(path: Path) -> bool:

@@ -80,6 +80,7 @@ class Losses:
         self._go_on_without, self._announce = go_on_without, announce
         self._failed: set[str] = set()  # processes that have reported an error
         self._without: set[str] = set()  # lost processes that the run goes on without
+        self._asked_back: set[str] = set()  # have finished, and others of these names may join
         self._since: dict[str, Time] = {}  # of the kernel: when a loss was known first
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
         self._ended: set[str] = set()  # processes whose end the launcher has reported
@@ -120,7 +121,7 @@ class Losses:
         """The launcher says that this process has ended."""
         if self.is_replaced(name):
             return
-        if name in self.finished and not has_exited(how):
+        if name in self.finished - self._asked_back and not has_exited(how):
             self.when_killed_at_its_end(name)
             return
         self._ended.add(name)
@@ -159,10 +160,16 @@ class Losses:
         """A process of this name is started, which may have been there and left."""
         self.comes_back(name)
         self._without.discard(name)
+        self._asked_back.add(name)
+
+    def has_joined(self, name: str) -> None:
+        """A process that `joins` is there; the end of the run waits for it from now on."""
+        self._asked_back.discard(name)
+        self.finished.discard(name)
 
     @property
     def _settled(self) -> set[str]:
-        return self.finished | self._failed | self._without
+        return (self.finished - self._asked_back) | self._failed | self._without
 
     def _report(self, worker: str, server: str) -> None:
         """A worker ends because it has lost the connection to a server."""
@@ -213,6 +220,8 @@ class Losses:
         elif self._go_on_without({name: error for name, (_, error) in lost.items()}):
             self._without.update(name for name in lost if name in self._lost)
         else:
+            # Those that had not joined are dropped already, and not why the run ends.
+            lost = {name: known for name, known in lost.items() if name not in self._without}
             _, error = min(lost.values(), key=lambda known: known[0])
             error = self._with_standstill(error)
             needed = [name for name in lost if self.begin_again_after(name)]

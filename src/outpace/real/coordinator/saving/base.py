@@ -286,6 +286,7 @@ class Checkpoints(ABC):
             raise ProtocolError(f"it announces files of more than {most:,} bytes")
         done = partial(self._has_fetched, present, process, message)
         fetched.add(self._name(process), message.number, message.files, present.folder, done)
+        self._watch(present)
 
     def _has_fetched(
         self, present: Open, process: int, message: CheckpointPart, files: list[Part] | OSError
@@ -304,8 +305,7 @@ class Checkpoints(ABC):
         saved, clock = self._saved_of(process, message)
         is_whole = self._planner.saved(message.number, process, clock)
         present.parts[process] = message, saved
-        if len(present.parts) == 1:  # the others save at the same clock, or at once
-            self._look_later(present)
+        self._watch(present)
         if is_whole:
             self._has_all_parts(present)
 
@@ -314,6 +314,12 @@ class Checkpoints(ABC):
         self._kernel.call_at(
             now if present.at_start else max(now, last + REPORTED), self._finish, present
         )
+
+    def _watch(self, present: Open) -> None:
+        """A process has saved its part: the others do at the same clock, or at once."""
+        if not present.is_watched:
+            present.is_watched = True
+            self._look_later(present)
 
     def _look_later(self, present: Open) -> None:
         limit = self._kernel.now + nanoseconds(LONGEST_S)

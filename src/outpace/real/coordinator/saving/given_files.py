@@ -6,6 +6,7 @@ asked for. So no file is in memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -60,6 +61,7 @@ class GivenFiles:
         self._servers = {server_name(n): n for n in range(experiment.servers_in_run)}
         self._workers = {worker_name(n): n for n in range(experiment.workers)}
         self._offers: dict[str, _Offer] = {}  # by process
+        self._sent: Counter[str] = Counter()  # pieces, by process
 
     def offer(self, name: str, folder: Path) -> None:
         """Tell a process which files of the checkpoint in a folder it needs; it fetches them."""
@@ -108,6 +110,11 @@ class GivenFiles:
             return
         piece = FilePiece(request.number, request.file, request.offset, head_of(data))
         self._listener.send(name, piece, data)
+        self._sent[name] += 1
+
+    def sent(self, name: str) -> int:
+        """Return how many pieces a process has been sent."""
+        return self._sent[name]
 
 
 def _read(path: Path, offset: int, size: int) -> torch.Tensor | OSError:

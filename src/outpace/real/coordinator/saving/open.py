@@ -56,6 +56,7 @@ class Open:
 
     at_start: before the time of the run began. parts: what each process has sent and encoded, by
     its number. fetched: the files of those that do not see the folder, which are on the disk.
+    is_watched: it is given up if the parts that are missing do not come.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Open:
     at_start: bool
     parts: dict[int, tuple[CheckpointPart, Any]] = field(default_factory=dict)
     fetched: dict[int, list[Part]] = field(default_factory=dict)
+    is_watched: bool = False
 
     @property
     def times(self) -> Mapping[int, Time]:

@@ -261,9 +261,9 @@ def followed(
     process = FollowingWorker(link, number, experiment, script, probe_group)
     trainer = ScriptTrainer(process, experiment, script)
     found = Followed(process, trainer, experiment, collectives)
-    if experiment.checkpoint is not None:
-        kept = KeptState(script, HERE.kept, is_wanted=True, follows=True)
-        found.saver = process.saver = ScriptSaver(
-            process.view, FollowedModel(script), experiment, script, kept, found.is_elsewhere
-        )
+    # Also without checkpoints: the run may go on from one of before.
+    kept = KeptState(script, HERE.kept, experiment.checkpoint is not None, follows=True)
+    found.saver = process.saver = ScriptSaver(
+        process.view, FollowedModel(script), experiment, script, kept, found.is_elsewhere
+    )
     return found

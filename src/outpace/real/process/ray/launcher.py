@@ -105,10 +105,13 @@ class HostsLauncher:
         return self._hosts.room_s
 
     def start(self, role: Role) -> None:
+        is_leaving = role.name in self._leaving
         self._leaving.discard(role.name)
         before = self._running.pop(role.name, None)
         if before is not None:  # its process should have ended, and that was not told
             self._give_up(before)
+            if is_leaving:  # it may never have had room: this one asks for it anew
+                self._hosts.release(role.name)
         host = self._running[role.name] = self._hosts.host(role.name)
         host.start(pickle.dumps(role))  # if it fails, `events` fails as well
         self._ask(host)

@@ -1,0 +1,226 @@
+"""Processes are lost, or fail, while workers or servers join a run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outpace.config.reading import experiment_from
+from outpace.errors import ConfigError, RunError
+from outpace.kernel import Kernel, WalkerError
+from outpace.real.coordinator.moving import MovingServers
+from outpace.real.coordinator.parts import Parts
+from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.recovery.processes import Processes
+from outpace.real.coordinator.recovery.replacements import Replacements
+from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.scaling import scale_both
+from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
+from outpace.record.totals import Totals
+
+KILLED = "was killed by SIGKILL"
+
+
+class Run:
+    """Two servers and three workers, which train.
+
+    said: what the log of the run says. told: the ends of changes. did: what was done with
+    processes, in order.
+    """
+
+    def __init__(self, on_worker_loss: str = "restart") -> None:
+        self.said: list[str] = []
+        self.told: list[tuple[bool, str]] = []
+        self.did: list[tuple[Any, ...]] = []
+        self.kernel = Kernel()
+        note, nothing = self.did.append, lambda *_, **__: None
+        listener: Any = SimpleNamespace(
+            send=nothing, replace=nothing, refuse=nothing, unread=False, peers=[]
+        )
+        self.servers, self.workers = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"]
+        self.losses = Losses(
+            self.kernel,
+            listener,
+            self.servers,
+            10.0,
+            lambda lost: Parts._goes_on_without(self.parts, lost),
+            nothing,
+        )
+        self.losses.drops = lambda name, how: Parts._drops(self.parts, name, how)
+        reports: Any = SimpleNamespace(
+            joined=dict.fromkeys(self.servers + self.workers, JoinRun("", 7, layers=[4])),
+            left=set(),
+            plan=Plan(["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest=""),
+            optimizers={},
+            totals=Totals(),
+            totals_of={},
+        )
+        experiment = experiment_from(
+            {
+                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 4},
+                "workers": 3,
+                "servers": 2,
+                "sync": {"kind": "asp"},
+                "on_worker_loss": on_worker_loss,
+                "stop": {"iterations": 5},
+            },
+            "the test",
+        )
+        self.processes = Processes(
+            start=lambda worker, generation: note(("start", worker)),
+            join_server=lambda server: self.starts("server", server),
+            join_worker=lambda worker, *_: self.starts("worker", worker),
+            kill=lambda name: note(("kill", name)),
+        )
+        self.fails: dict[tuple[str, int], Exception] = {}  # of processes that cannot be started
+        run = RunAround(
+            experiment,
+            120.0,
+            self.kernel,
+            listener,
+            self.losses,
+            reports,
+            self.processes,
+            nothing,
+            nothing,
+            SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
+            self.said.append,
+            SimpleNamespace(iteration=lambda worker: 0),  # type: ignore[arg-type]
+            lambda: Go(0, ""),
+            lambda: None,
+        )
+        unused: Any = None
+        self.replacements = Replacements(run, list(self.servers), [], unused, passes_over=False)
+        self.scaling = self.replacements.let_workers_scale(
+            self.workers, self.servers, None, lambda: False
+        )
+        self.moving = MovingServers(
+            run,
+            self.servers,
+            self.workers,
+            unused,
+            checkpoints=None,
+            replacements=self.replacements,
+            scaling=self.scaling,
+        )
+        survival = SimpleNamespace(go_on_without=self.replacements.take_losses)
+        self.parts: Any = SimpleNamespace(
+            moving=self.moving, scaling=self.scaling, servers=self.servers, survival=survival
+        )
+
+    def starts(self, kind: str, number: int) -> str:
+        self.did.append(("join", kind, number))
+        if (error := self.fails.get((kind, number))) is not None:
+            raise error
+        return ""
+
+    def tell(self, *, is_done: bool, text: str) -> None:
+        self.told.append((is_done, text))
+
+    def go_on(self, *lost: str) -> None:
+        """Say that these processes were killed, and let ten seconds pass."""
+        for name in lost:
+            self.losses.process_ended(name, KILLED)
+
+        async def pause() -> None:
+            await self.kernel.sleep(10.0)
+
+        self.kernel.spawn(pause(), "the test")
+        self.kernel.run()
+
+
+def test_a_worker_is_replaced_though_one_that_joins_is_lost_at_the_same_moment():
+    run = Run()
+    run.scaling.scale(4, run.tell)
+    run.go_on("worker-1", "worker-3")
+    assert run.told == [(False, f"the number of workers stays 3: worker-3 {KILLED}")]
+    assert run.replacements.is_recovering  # worker-1
+    assert not run.scaling.is_changing
+
+
+def test_a_worker_is_replaced_though_a_server_that_joins_is_lost_at_the_same_moment():
+    run = Run()
+    run.moving.scale(3, run.tell)
+    run.go_on("worker-1", "server-2")
+    assert run.told == [(False, f"the number of servers stays 2: server-2 {KILLED}")]
+    assert run.replacements.is_recovering
+    assert not run.moving.is_changing
+
+
+def test_the_end_of_a_run_names_the_process_that_it_needed_and_not_one_that_was_to_join():
+    run = Run(on_worker_loss="stop")
+    run.scaling.scale(4, run.tell)
+    with pytest.raises((RunError, WalkerError), match=f"worker-1 {KILLED}"):
+        run.go_on("worker-3", "worker-1")
+    assert run.told == [(False, f"the number of workers stays 3: worker-3 {KILLED}")]
+
+
+def _left(run: Run, worker: int) -> None:
+    """The last worker has been told to leave, and has."""
+    run.scaling.scale(worker, run.tell)
+    assert run.replacements.take(f"worker-{worker}", ProcessDone(1)) is False
+    run.losses.process_finished(f"worker-{worker}")
+    run.losses.process_ended(f"worker-{worker}", "ended with exit code 0")
+    assert not run.scaling.is_changing
+    run.told.clear()
+
+
+@pytest.mark.parametrize("how", [KILLED, "ended with exit code 1"])
+def test_a_worker_that_left_and_is_asked_back_is_dropped_if_it_ends_before_it_joins(how):
+    run = Run()
+    _left(run, 2)
+    run.scaling.scale(3, run.tell)
+    run.losses.process_ended("worker-2", how)
+    run.go_on()
+    assert run.told == [(False, f"the number of workers stays 2: worker-2 {how}")]
+    assert not run.scaling.is_changing
+
+
+def test_a_run_does_not_wait_for_the_end_of_a_worker_that_is_asked_back_and_has_not_joined():
+    run = Run()
+    _left(run, 2)
+    run.scaling.scale(3, run.tell)
+    assert run.losses.awaited(run.workers) == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(11, "Resource temporarily unavailable"), ConfigError("no such node")]
+)
+def test_workers_stay_as_they_are_if_the_process_of_one_cannot_be_started(error):
+    run = Run()
+    run.fails["worker", 4] = error
+    why = f"the number of workers stays 3: worker-4 could not be started: {error}"
+    assert run.scaling.scale(5, run.tell) == why
+    assert run.told == [(False, why)]
+    assert ("kill", "worker-3") in run.did
+    run.fails.clear()
+    assert run.scaling.scale(5) == "worker-3, worker-4 will join"
+
+
+def test_servers_stay_as_they_are_if_the_process_of_one_cannot_be_started():
+    run = Run()
+    run.fails["server", 3] = OSError(11, "Resource temporarily unavailable")
+    why = "the number of servers stays 2: server-3 could not be started: [Errno 11] Resource"
+    assert run.moving.scale(4, run.tell).startswith(why)
+    assert [is_done for is_done, _ in run.told] == [False]
+    assert ("kill", "server-2") in run.did
+    run.fails.clear()
+    assert run.moving.scale(3) == "server-4 will join"
+
+
+def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_changed():
+    """A worker is lost while the servers move, and nobody asked to be told."""
+    run, said = Run(), []
+    ends = []
+    moving: Any = SimpleNamespace(
+        require_possible=lambda _: None, scale=lambda _, told: ends.append(told) or "server-2"
+    )
+    assert scale_both(moving, run.scaling, 3, 4, None, said.append) == "server-2"
+    run.losses.away.add("server-1")
+    ends[0](is_done=True, text="the run goes on with 3 servers")
+    assert said == [
+        "the number of workers stays 3: workers: a process that was lost is coming back; "
+        "try again when it has"
+    ]

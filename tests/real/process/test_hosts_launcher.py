@@ -1,0 +1,63 @@
+"""A launcher with hosts on a cluster, which here only note what they are asked for."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outpace.real.net.clock import RealClock
+from outpace.real.process.launcher import Role
+from outpace.real.process.ray.launcher import HostsLauncher
+
+
+def answered(*_: Any, **__: Any) -> Future[list[Any]]:
+    """Return an answer that is there: nothing has happened."""
+    answer: Future[list[Any]] = Future()
+    answer.set_result([])
+    return answer
+
+
+class Host:
+    """A host of a role at which nothing happens."""
+
+    start = stop = events = staticmethod(answered)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def end(self) -> None:
+        pass
+
+
+def noted(did: list[str]) -> Any:
+    """Return hosts that add to `did` what is done with the places of roles."""
+
+    def host(name: str) -> Host:
+        did.append(f"a place for {name}")
+        return Host(name)
+
+    return SimpleNamespace(
+        host=host,
+        lost=lambda host: did.append(f"{host.name} is lost"),
+        release=lambda name: did.append(f"{name} gives its place back"),
+        release_late=lambda: None,
+    )
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves):
+    """Else it would wait without limit for the place that the first one did not get."""
+    did: list[str] = []
+    launcher = HostsLauncher(noted(did), RealClock(), lambda *_: None)
+    role = Role("worker-3", print, ())
+    launcher.start(role)
+    if leaves:
+        launcher.release("worker-3")
+    launcher.start(role)
+    launcher.stop()
+    given_back = ["worker-3 gives its place back"] if leaves else []
+    place = "a place for worker-3"
+    assert did == [place, "worker-3 is lost", *given_back, place]
