@@ -50,10 +50,12 @@ def points_of(events, key):
 
 
 def until(pool, condition):
-    """Return the events of the pool until the condition holds for them."""
-    found = pool.wait()
+    """Return the events of the pool until the condition holds; fail if none comes for a minute."""
+    found = []
     while not condition(found):
-        found += pool.wait()
+        events = pool.wait(60)
+        assert events, "nothing has happened for a minute"
+        found += events
     return found
 
 
@@ -140,6 +142,16 @@ def test_a_node_that_joins_takes_waiting_runs():
             slots.add("two", 1)
             until(pool, lambda found: points_of(found, "second"))
             assert carrier.most == 2
+
+
+def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one():
+    alone = {"executor": {"kind": "processes", "processes": 2}}
+    with pool_on(one=2) as (_, pool):
+        for run, changes in enumerate(({}, alone, {})):
+            pool.start(Order(run, experiment(**changes)))
+        events = until(pool, lambda found: all(ended(found, run) for run in range(3)))
+    ends = [event for event in events if isinstance(event, Ended)]
+    assert [(end.key, end.status) for end in ends] == [(run, "complete") for run in range(3)]
 
 
 def test_a_process_that_is_killed_ends_its_own_run_and_the_node_is_named():

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, Final
@@ -147,17 +148,21 @@ class ProcessesElsewhere:
             raise ConfigError(str(error)) from None
 
     def expect(self, waiting: Sequence[bool]) -> float:
+        # Runs begin in their order: a slot held for one behind the first of another kind would
+        # keep the CPUs that the first needs.
+        head = list(takewhile(lambda each: each is waiting[0], waiting))
         for all_cores in (False, True):
             held = [s for s in self._held.values() if s.all_cores is all_cores and not s.problem]
             under_way = sum(slot.run is not None for slot in held)
-            wanted = under_way + sum(each is all_cores for each in waiting)
-            self._give_back(held, len(held) - wanted, at_once=(not all_cores) in waiting)
+            wanted = under_way + sum(each is all_cores for each in head)
+            self._give_back(held, len(held) - wanted, at_once=(not all_cores) in head)
             most = min(wanted, self._limit, self._room(all_cores) + _MORE)
             for _ in range(int(most) - len(held)):
                 number = self._slots.ask(self._needed(all_cores))
                 self._held[number] = _Slot(number, all_cores)
         is_starved = bool(waiting) and not any(
-            slot.is_placed or slot.run is not None for slot in self._held.values()
+            slot.run is not None or (slot.is_placed and slot.all_cores is waiting[0])
+            for slot in self._held.values()
         )
         if not is_starved:
             self._starved_since = None
