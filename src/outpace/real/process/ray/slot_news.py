@@ -34,7 +34,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The node lacks a path that was given to `begin`; nothing was begun. problem: as above."""
+    """Nothing was begun: the node lacks a path that was given to `begin`, or `begin` failed there.
+
+    problem: as above.
+    """
 
     slot: int
     node: str

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import NodeDiedError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -51,6 +51,7 @@ _NEWS_S: Final = 10.0
 _KNOWN_S: Final = 1.0  # so long the nodes of the cluster are taken to be the same
 _CLOSE_S: Final = 10.0
 _FILE_S: Final = 120.0  # for a piece of a file
+_LOST: Final = (RayActorError, NodeDiedError)  # if a node is lost, or its actor
 _NODE_DIED: Final = "its node has died"  # in the words of Ray
 
 
@@ -223,7 +224,11 @@ class RaySlots:
         self._drop(slot)
 
     def begin(self, slot: int, message: bytes, paths: Sequence[str], anew: bool) -> None:
-        self._actor(slot).begin.remote(slot, message, list(paths), anew)
+        node = self._slots[slot].node
+        assert node is not None
+        _future(node.actor.begin.remote(slot, message, list(paths), anew)).add_done_callback(
+            lambda begun: self._tell(partial(self._begun, slot, node.name, begun))
+        )
 
     def send(self, slot: int, message: bytes) -> None:
         self._actor(slot).send.remote(slot, message)
@@ -282,6 +287,11 @@ class RaySlots:
         slot.node = node = self._node(nodes[0])
         node.slots.add(number)
         yield from self._usable(node, (number,))
+
+    def _begun(self, slot: int, node: str, begun: Future[Any]) -> Iterator[SlotNews]:
+        error = begun.exception()
+        if error is not None and not isinstance(error, _LOST):  # that is said by `_come`
+            yield Missing(slot, node, f"cannot begin a run: {last_line(error)}")
 
     def _usable(self, node: _Node, slots: Sequence[int]) -> Iterator[SlotNews]:
         """Say of these slots of a node whether they can be used."""
