@@ -157,6 +157,15 @@ class RunsOnRay:
         return carrier
 
 
+def check_on(on: On, launcher: object = None) -> None:
+    """Raise ConfigError if `on` is invalid, see `on_of`, or says Ray and there is none here."""
+    if on_of(on, launcher) is not None:
+        try:
+            import outpace.real.process.ray.slots  # noqa: F401
+        except ImportError as error:
+            raise no_ray("on", error) from None
+
+
 @contextmanager
 def runs_on(
     on: On, launcher: object = None, say: Callable[[str], None] = warn
@@ -170,14 +179,13 @@ def runs_on(
     Raises:
         ConfigError: there is no Ray, or no cluster.
     """
+    check_on(on, launcher)
     settings = on_of(on, launcher)
     if settings is None:
         yield None
         return
-    try:
-        from outpace.real.process.ray.slots import RaySlots
-    except ImportError as error:
-        raise no_ray("on", error) from None
+    from outpace.real.process.ray.slots import RaySlots
+
     with RaySlots(
         settings.address, "on.address", _TARGET, preloaded(), settings.runtime_env
     ) as slots:
