@@ -167,7 +167,7 @@ class RaySlots:
             names = node_names()
             refused = {node.id for node in self._nodes.values() if node.problem}
             found = {
-                names[node["NodeID"]]: node["Resources"].get("CPU", 0.0)
+                names.get(node["NodeID"], node["NodeID"]): node["Resources"].get("CPU", 0.0)
                 for node in ray.nodes()
                 if node["Alive"] and node["NodeID"] not in refused
             }
