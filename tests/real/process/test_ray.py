@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -225,7 +224,6 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_nod
         "stop": {"iterations": 100},
         "variants": [{"name": kind, "sync": {"kind": kind}} for kind in ("bsp", "asp")],
     }
-    folders = set(Path(tempfile.gettempdir()).glob("outpace-runs-*"))
     on = {"kind": "ray", "address": cluster.address, "wait_s": 300}
     out = tmp_path / "out"
     with pytest.warns(OutpaceWarning, match=r"^node .* was lost: .* again elsewhere$") as warned:
@@ -244,7 +242,7 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_nod
     assert capfd.readouterr().out == ""
     names = processes_of(cluster.folder).values
     until(lambda: not any(name.startswith("run-") for name in names()))
-    until(lambda: set(Path(tempfile.gettempdir()).glob("outpace-runs-*")) <= folders)
+    until(lambda: not list(cluster.temporary.glob("outpace-runs-*")))
 
 
 def test_a_node_added_in_mid_run_takes_a_server_and_a_worker_and_gets_its_room_back(
