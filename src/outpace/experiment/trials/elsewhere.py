@@ -113,6 +113,7 @@ class ProcessesElsewhere:
         self._refused: dict[str, str] = {}  # nodes, and why they cannot take part
         self._starved_since: float | None = None
         self._has_said = False
+        self._is_closed = False
         self._bringing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._brought = deque[tuple[int, End | Lost]]()
         self._woken, self._wake = os.pipe()
@@ -345,6 +346,9 @@ class ProcessesElsewhere:
     # -- the end -------------------------------------------------------------------------
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             for slot in self._held.values():
                 if slot.run is not None:

@@ -102,6 +102,7 @@ class RunsOnRay:
 
     def __init__(self, settings: OnRay, slots: Slots, say: Callable[[str], None]) -> None:
         self._settings, self._slots, self._say = settings, slots, say
+        self._carriers: list[ProcessesElsewhere] = []
 
     def carrier(
         self,
@@ -149,12 +150,18 @@ class RunsOnRay:
             wait_s=wait_s,
             say=self._say,
         )
+        self._carriers.append(carrier)
         try:
             carrier.require_room(needs_all_cores(away[0]))
         except BaseException:
             carrier.close()
             raise
         return carrier
+
+    def close(self) -> None:
+        """Close the carriers, for the case that no pool has done it."""
+        for carrier in self._carriers:
+            carrier.close()
 
 
 def check_on(on: On, launcher: object = None) -> None:
@@ -189,7 +196,11 @@ def runs_on(
     with RaySlots(
         settings.address, "on.address", _TARGET, preloaded(), settings.runtime_env
     ) as slots:
-        yield RunsOnRay(settings, slots, say)
+        runs = RunsOnRay(settings, slots, say)
+        try:
+            yield runs
+        finally:
+            runs.close()
 
 
 def _require_trackers(experiment: Experiment, have_folders: bool) -> None:
