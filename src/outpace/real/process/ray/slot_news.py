@@ -94,7 +94,11 @@ class NodeFiles(Protocol):
 
 
 class Slots(Protocol):
-    """Slots on a cluster. Each has a process, which is started by `begin`."""
+    """Slots on a cluster. Each has a process, which is started by `begin`.
+
+    A slot may be lost with its node before that is told: `give_back`, `send` and `interrupt` then
+    have no effect.
+    """
 
     woken: int  # a file descriptor, which can be read when there are news
 

@@ -218,10 +218,11 @@ class RaySlots:
 
     def give_back(self, slot: int) -> None:
         """End the process of a slot, and leave its CPUs to others."""
-        node = self._slots[slot].node
-        if node is not None:
-            node.actor.end.remote(slot)
-        self._drop(slot)
+        if slot in self._slots:
+            node = self._slots[slot].node
+            if node is not None:
+                node.actor.end.remote(slot)
+            self._drop(slot)
 
     def begin(self, slot: int, message: bytes, paths: Sequence[str], anew: bool) -> None:
         node = self._slots[slot].node
@@ -231,10 +232,12 @@ class RaySlots:
         )
 
     def send(self, slot: int, message: bytes) -> None:
-        self._actor(slot).send.remote(slot, message)
+        if slot in self._slots:
+            self._actor(slot).send.remote(slot, message)
 
     def interrupt(self, slot: int) -> None:
-        self._actor(slot).interrupt.remote(slot)
+        if slot in self._slots:
+            self._actor(slot).interrupt.remote(slot)
 
     def files(self, slot: int) -> NodeFiles:
         return _Files(self._actor(slot))
