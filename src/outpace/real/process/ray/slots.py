@@ -20,7 +20,13 @@ from functools import partial
 from typing import Any, Final
 
 import ray
-from ray.exceptions import NodeDiedError, RayActorError, RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnschedulableError,
+    NodeDiedError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -335,7 +341,12 @@ class RaySlots:
         )
 
     def _surveyed(self, node: _Node, survey: Future[Any]) -> Iterator[SlotNews]:
+        if self._nodes.get(node.id) is not node:  # lost meanwhile
+            return
         error = survey.exception()
+        if isinstance(error, ActorUnschedulableError):  # its node was lost before it was made
+            yield self._lose(node)
+            return
         if error is None:
             node.problem = _problem(*survey.result())
         elif _NODE_DIED not in str(error):
