@@ -301,6 +301,19 @@ def test_the_folder_of_a_run_comes_whole_or_not_at_all(tmp_path, error):
     assert node.removed == ["/there"]
 
 
+@pytest.mark.parametrize("name", ["../other", "files/../../other", "{}/other"])
+@pytest.mark.parametrize("size", [-1, 3])
+def test_a_file_that_a_node_names_outside_the_folder_of_the_run_is_not_written(
+    tmp_path, name, size
+):
+    files = Files(None)
+    files.list = lambda _: [("b", 3), (name.format(tmp_path), size)]
+    with pytest.raises(OSError, match="the node names a file outside its folder"):
+        bring(files, "/there", tmp_path / "run", End("complete", None, {}))
+    assert list(tmp_path.iterdir()) == []
+    assert files.removed == ["/there"]
+
+
 def test_a_run_with_checkpoints_says_how_it_goes_on_here(tmp_path):
     folder = tmp_path / "run"
     summary = {"resume": "outpace simulate --resume /there", "virtual_time_s": 1.0}
