@@ -90,6 +90,7 @@ class ProcessesElsewhere:
         slots: of the cluster; they are not closed with this object.
         cpus: that each run takes up; None: one, and if it needs all cores, those of the node that
             has most.
+        all_cores: what most runs need, for `most`: all cores of a machine.
         most: runs at a time; None: as many as there is room for.
         runs_each: after so many runs another process takes the place of one.
         wait_s: for the first slot, and for another one when all are lost.
@@ -101,12 +102,14 @@ class ProcessesElsewhere:
         slots: Slots,
         *,
         cpus: float | None = None,
+        all_cores: bool = False,
         most: int | None = None,
         runs_each: int = 200,
         wait_s: float = 60.0,
         say: Callable[[str], None],
     ) -> None:
         self._slots, self._cpus, self._limit = slots, cpus, math.inf if most is None else most
+        self._all_cores = all_cores
         self._runs_each, self._wait_s, self._say = runs_each, wait_s, say
         self._held: dict[int, _Slot] = {}  # by number
         self._runs: dict[int, _Run] = {}  # by number
@@ -124,7 +127,7 @@ class ProcessesElsewhere:
 
     @property
     def most(self) -> int:
-        return int(min(self._limit, max(1, self._room(False))))
+        return int(min(self._limit, max(1, self._room(self._all_cores))))
 
     def _needed(self, all_cores: bool) -> float:
         """Return how many CPUs a run takes up."""
@@ -137,8 +140,9 @@ class ProcessesElsewhere:
         needed = self._needed(all_cores)
         return sum(int(cpus / needed) for cpus in self._slots.cpus().values())
 
-    def require_room(self, all_cores: bool) -> None:
+    def require_room(self) -> None:
         """Wait until there is a slot. Raises ConfigError if there is none in time."""
+        all_cores = self._all_cores
         try:
             while not self.has_room(all_cores):
                 again_s = self.expect([all_cores])

@@ -146,13 +146,14 @@ class RunsOnRay:
         carrier = ProcessesElsewhere(
             self._slots,
             cpus=self._settings.cpus,
+            all_cores=needs_all_cores(away[0]),
             most=processes,
             wait_s=wait_s,
             say=self._say,
         )
         self._carriers.append(carrier)
         try:
-            carrier.require_room(needs_all_cores(away[0]))
+            carrier.require_room()
         except BaseException:
             carrier.close()
             raise
