@@ -144,11 +144,13 @@ def test_a_node_that_joins_takes_waiting_runs():
             assert carrier.most == 2
 
 
-def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one():
-    alone = {"executor": {"kind": "processes", "processes": 2}}
+def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one(monkeypatch):
+    from outpace.experiment.trials import pool
+
+    monkeypatch.setattr(pool, "needs_all_cores", lambda each: each.seed == 1)
     with pool_on(one=2) as (_, pool):
-        for run, changes in enumerate(({}, alone, {})):
-            pool.start(Order(run, experiment(**changes)))
+        for run in range(3):
+            pool.start(Order(run, experiment(seed=run)))
         events = until(pool, lambda found: all(ended(found, run) for run in range(3)))
     ends = [event for event in events if isinstance(event, Ended)]
     assert [(end.key, end.status) for end in ends] == [(run, "complete") for run in range(3)]
