@@ -49,14 +49,16 @@ def one_node(cpus: int) -> Iterator[OneNode]:
     os.mkdir(os.path.join(folder, "ray"))
     cluster = Cluster(shutdown_at_exit=False)
     try:
-        cluster.add_node(
-            num_cpus=cpus,
-            node_ip_address=LOOPBACK,
-            object_store_memory=_STORE_BYTES,
-            include_dashboard=False,
-        )
-        for key, value in before.items():
-            os.environ.pop(key) if value is None else os.environ.__setitem__(key, value)
+        try:
+            cluster.add_node(
+                num_cpus=cpus,
+                node_ip_address=LOOPBACK,
+                object_store_memory=_STORE_BYTES,
+                include_dashboard=False,
+            )
+        finally:
+            for key, value in before.items():
+                os.environ.pop(key) if value is None else os.environ.__setitem__(key, value)
         yield OneNode(cluster.address, folder)
     finally:
         cluster.shutdown()

@@ -8,7 +8,7 @@ import pytest
 import outpace
 from outpace.cli import main
 from outpace.errors import OutpaceWarning
-from outpace.experiment.advising import recording, verifying
+from outpace.experiment.advising import advise, recording, verifying
 from outpace.experiment.advising.judging.found import Found
 from outpace.experiment.advising.judging.known import prediction_error
 from outpace.experiment.advising.question.curves import Bound, Curve, Goal, Trial
@@ -22,6 +22,7 @@ from outpace.experiment.advising.searching.search import Search, Space
 from outpace.experiment.advising.study import Study
 from outpace.experiment.sources import source_of
 from outpace.experiment.trials import Pool
+from outpace.real.process.ray import slots
 from outpace.support.yaml_files import read_yaml
 
 CONFIG = {
@@ -367,6 +368,29 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
         outpace.advise(data, out, target_loss=0.05, only=["asp"], say=said.append)
     assert said == ["no cluster file: 32 steps of BSP are recorded on real processes"]
     assert read_yaml(out / "cluster.yaml")["compute"]["mean_s"] == pytest.approx(0.2, rel=0.05)
+
+
+def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monkeypatch):
+    """Else a launcher `ray` with another address would record on that cluster."""
+    order = []
+
+    def record(source, *_):
+        order.append("recorded")
+        return source._replace(data=source.data | {"compute": CONFIG["compute"]})
+
+    def connect(*_):
+        order.append("connected")
+        raise outpace.ConfigError("there is no cluster")
+
+    monkeypatch.setattr(advise, "recorded_cluster", record)
+    monkeypatch.setattr(slots, "RaySlots", connect)
+    data = {key: CONFIG[key] for key in CONFIG if key != "compute"}
+    with pytest.raises(outpace.ConfigError, match="there is no cluster"):
+        outpace.advise(data, target_loss=0.05, on="ray")
+    assert order == ["recorded", "connected"]
+    with pytest.raises(outpace.ConfigError, match="unknown kind 'rya'"):
+        outpace.advise(data, target_loss=0.05, on="rya")
+    assert order == ["recorded", "connected"]
 
 
 @pytest.mark.parametrize("given", [["--lr", "0.1"], ["--lr=0.1"]])

@@ -50,10 +50,12 @@ def points_of(events, key):
 
 
 def until(pool, condition):
-    """Return the events of the pool until the condition holds for them."""
-    found = pool.wait()
+    """Return the events of the pool until the condition holds; fail if none comes for a minute."""
+    found = []
     while not condition(found):
-        found += pool.wait()
+        events = pool.wait(60)
+        assert events, "nothing has happened for a minute"
+        found += events
     return found
 
 
@@ -140,6 +142,18 @@ def test_a_node_that_joins_takes_waiting_runs():
             slots.add("two", 1)
             until(pool, lambda found: points_of(found, "second"))
             assert carrier.most == 2
+
+
+def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one(monkeypatch):
+    from outpace.experiment.trials import pool
+
+    monkeypatch.setattr(pool, "needs_all_cores", lambda each: each.seed == 1)
+    with pool_on(one=2) as (_, pool):
+        for run in range(3):
+            pool.start(Order(run, experiment(seed=run)))
+        events = until(pool, lambda found: all(ended(found, run) for run in range(3)))
+    ends = [event for event in events if isinstance(event, Ended)]
+    assert [(end.key, end.status) for end in ends] == [(run, "complete") for run in range(3)]
 
 
 def test_a_process_that_is_killed_ends_its_own_run_and_the_node_is_named():
@@ -287,6 +301,19 @@ def test_the_folder_of_a_run_comes_whole_or_not_at_all(tmp_path, error):
         bring(node, "/there", tmp_path / "run", end)
     assert list(tmp_path.iterdir()) == []
     assert node.removed == ["/there"]
+
+
+@pytest.mark.parametrize("name", ["../other", "files/../../other", "{}/other"])
+@pytest.mark.parametrize("size", [-1, 3])
+def test_a_file_that_a_node_names_outside_the_folder_of_the_run_is_not_written(
+    tmp_path, name, size
+):
+    files = Files(None)
+    files.list = lambda _: [("b", 3), (name.format(tmp_path), size)]
+    with pytest.raises(OSError, match="the node names a file outside its folder"):
+        bring(files, "/there", tmp_path / "run", End("complete", None, {}))
+    assert list(tmp_path.iterdir()) == []
+    assert files.removed == ["/there"]
 
 
 def test_a_run_with_checkpoints_says_how_it_goes_on_here(tmp_path):

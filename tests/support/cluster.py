@@ -17,7 +17,10 @@ STORE_BYTES = 80 << 20
 
 @contextmanager
 def nodes(*names: str, cpus: float) -> Iterator[Any]:
-    """Start a cluster with nodes of these names on the loopback; it is gone after the block."""
+    """Start a cluster with nodes of these names on the loopback; it is gone after the block.
+
+    Its attribute `temporary` is the folder for temporary files of its processes.
+    """
     folder = tempfile.mkdtemp(prefix="ray-")
     variables = {
         "RAY_TMPDIR": folder,
@@ -34,7 +37,8 @@ def nodes(*names: str, cpus: float) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(shutdown_at_exit=False)
-    cluster.folder = folder
+    cluster.folder, cluster.temporary = folder, Path(folder) / "tmp"
+    cluster.temporary.mkdir()
     try:
         for name in names:
             add(cluster, name, cpus)
@@ -54,6 +58,7 @@ def add(cluster: Any, name: str, cpus: float) -> Any:
         node_ip_address="127.0.0.1",
         object_store_memory=STORE_BYTES,
         include_dashboard=False,
+        env_vars={"TMPDIR": str(cluster.temporary)},
     )
 
 

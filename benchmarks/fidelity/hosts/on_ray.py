@@ -29,6 +29,7 @@ from outpace.experiment.results import Result
 _PORT: Final = 6379
 _STORE_BYTES: Final = 80 << 20  # Ray's object store of a node, which is not used
 _START_S: Final = 240.0
+_RUN_S: Final = 3600.0  # some minutes are usual
 _LOOK_S: Final = 0.5
 _STARTED: Final = "Ray runtime started"
 _ENTER: Final = "nsenter"
@@ -105,13 +106,17 @@ class RayOnHosts:
             process = subprocess.Popen(
                 self._on(-1, command), env=self._environment, stdout=output, stderr=output
             )
+            deadline = time.monotonic() + _RUN_S
             try:
                 while process.poll() is None:
+                    if time.monotonic() > deadline:
+                        raise RunError(f"{' '.join(command[1:])}: no end within {_RUN_S:g} s")
                     if self.hosts.real_time and self._roles_go_first():
                         relay.go_first(process.pid)
                     time.sleep(_LOOK_S)
             finally:
                 process.kill()
+                process.wait()
         if process.returncode:
             lines = said.read_text("utf-8", "replace").strip().splitlines() or ["it said nothing"]
             raise RunError(f"{' '.join(command[1:])}: exit code {process.returncode}: {lines[-1]}")

@@ -129,7 +129,12 @@ def with_options(
 
 
 def where(on: str | None, address: str | None, cpus: float | None) -> dict[str, Any] | None:
-    """Return `--on`, `--address` and `--cpus` as the argument `on` of `compare`."""
+    """Return `--on`, `--address` and `--cpus` as the argument `on` of `compare`.
+
+    Raises ConfigError if only the CPUs are given: that alone does not ask for a cluster.
+    """
+    if cpus is not None and on is None and address is None:
+        raise ConfigError("--cpus is for runs on a Ray cluster: add --on ray, or leave it out")
     given = {"kind": on, "address": address, "cpus": cpus}
     return {key: value for key, value in given.items() if value is not None} or None
 

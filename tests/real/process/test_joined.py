@@ -73,7 +73,7 @@ def said(served: Served, fail: tuple[int, int] | None = None) -> list[list[str]]
     file = served.folder / "train.py"
     file.write_text(SCRIPT.replace("FAIL", repr(fail)))
     workers = [served.start_script(file, rank) for rank in range(2)]
-    return [worker.communicate()[1].splitlines() for worker in workers]
+    return [worker.communicate(timeout=120)[1].splitlines() for worker in workers]
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -120,6 +119,7 @@ def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, what, how, capfd):
 
 def test_a_run_whose_worker_loses_its_actor_every_few_seconds_goes_on(cluster, tmp_path):
     """For KILLS_S; BSP then has the parameters of a run of as many iterations without kills."""
+    iterations = round(KILLS_S / SLOW["compute"]["mean_s"])  # these take KILLS_S without kills
     kills: list[float] = []
 
     def kill_again(control: Control) -> None:
@@ -136,13 +136,14 @@ def test_a_run_whose_worker_loses_its_actor_every_few_seconds_goes_on(cluster, t
 
     config = SLOW | {
         "launcher": {"kind": "ray", "address": cluster.address},
-        "stop": {"virtual_time_s": KILLS_S},
+        "stop": {"iterations": iterations},
     }
     result = library.run(config, tmp_path / "run", control=kill_again)
     assert 1 <= result.summary["restarts"] <= len(kills)  # the last may come after the end
-    done = min(result.summary["iterations"])
-    expected = library.simulate(SLOW | {"stop": {"iterations": done}})
-    assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
+    assert result.summary["iterations"] == [iterations] * 2
+    if not result.summary["updates_lost"]:  # by a kill between the pushes to the two servers
+        expected = library.simulate(SLOW | {"stop": {"iterations": iterations}})
+        assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
 
 
 def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):
@@ -223,7 +224,6 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_nod
         "stop": {"iterations": 100},
         "variants": [{"name": kind, "sync": {"kind": kind}} for kind in ("bsp", "asp")],
     }
-    folders = set(Path(tempfile.gettempdir()).glob("outpace-runs-*"))
     on = {"kind": "ray", "address": cluster.address, "wait_s": 300}
     out = tmp_path / "out"
     with pytest.warns(OutpaceWarning, match=r"^node .* was lost: .* again elsewhere$") as warned:
@@ -242,7 +242,7 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_a_nod
     assert capfd.readouterr().out == ""
     names = processes_of(cluster.folder).values
     until(lambda: not any(name.startswith("run-") for name in names()))
-    until(lambda: set(Path(tempfile.gettempdir()).glob("outpace-runs-*")) <= folders)
+    until(lambda: not list(cluster.temporary.glob("outpace-runs-*")))
 
 
 def test_a_node_added_in_mid_run_takes_a_server_and_a_worker_and_gets_its_room_back(

@@ -29,7 +29,7 @@ from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
 from outpace.experiment.sources import Source, TaskLike, source_of
 from outpace.experiment.trials import Pool
-from outpace.experiment.trials.where import On, runs_on
+from outpace.experiment.trials.where import On, check_on, runs_on
 from outpace.record import folder as files
 from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
@@ -175,11 +175,15 @@ def advised(
     asked = _asked(source, goal, seeds, [lr_argument, only])
     if folder is not None:
         _require_folder(folder, asked)
-    with runs_on(on, source.data.get("launcher")) as away:
-        if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
-            show(State("recording", 0, 1, None))
-            source = recorded_cluster(source, folder, say)
-        problem = problem_of(source, goal, lr_argument, only)
+    launcher = source.data.get("launcher")
+    check_on(on, launcher)
+    if source.data.get("compute") is None and source.data.get(INCLUDE) is None:
+        # Before this process is connected to the cluster of `on`, since Ray takes it into no other:
+        # the recording is made where the launcher of the configuration says.
+        show(State("recording", 0, 1, None))
+        source = recorded_cluster(source, folder, say)
+    problem = problem_of(source, goal, lr_argument, only)
+    with runs_on(on, launcher) as away:
         trace = None if folder is None else folder / _BSP
         interrupted = False
         elsewhere = None

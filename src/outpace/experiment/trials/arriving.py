@@ -27,8 +27,8 @@ def bring(there: NodeFiles, written: str, folder: Path, end: End) -> None:
             on this machine.
 
     Raises:
-        OSError: the files cannot be written here, or read there; a ConnectionError if the node is
-            lost.
+        OSError: the files cannot be written here, or read there, or the node names one outside the
+            folder; a ConnectionError if the node is lost.
     """
     files.require_new(folder)
     coming = folder.parent / f".{folder.name}.part"
@@ -36,10 +36,13 @@ def bring(there: NodeFiles, written: str, folder: Path, end: End) -> None:
     try:
         coming.mkdir(parents=True)
         for name, size in there.list(written):
+            path = coming / name
+            if not path.resolve().is_relative_to(coming.resolve()):
+                raise OSError(f"the node names a file outside its folder: {name!r}")
             if size < 0:
-                (coming / name).mkdir(parents=True, exist_ok=True)
+                path.mkdir(parents=True, exist_ok=True)
             else:
-                _copy(there, f"{written}/{name}", size, coming / name)
+                _copy(there, f"{written}/{name}", size, path)
         if end.summary.get("resume") is not None:
             end.summary["resume"] = resume_command("simulate", folder.absolute())
             files.write_summary(coming, end.summary)

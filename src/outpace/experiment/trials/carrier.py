@@ -64,4 +64,7 @@ class Carrier(Protocol):
         """Return what has been told. ready: those of `waited_for` that can be read."""
 
     def close(self) -> None:
-        """Interrupt all runs, wait until their folders are complete, and end all processes."""
+        """Interrupt all runs, wait until their folders are complete, and end all processes.
+
+        Nothing happens if it has been called before.
+        """

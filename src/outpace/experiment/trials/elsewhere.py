@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, Final
@@ -89,6 +90,7 @@ class ProcessesElsewhere:
         slots: of the cluster; they are not closed with this object.
         cpus: that each run takes up; None: one, and if it needs all cores, those of the node that
             has most.
+        all_cores: what most runs need, for `most`: all cores of a machine.
         most: runs at a time; None: as many as there is room for.
         runs_each: after so many runs another process takes the place of one.
         wait_s: for the first slot, and for another one when all are lost.
@@ -100,18 +102,21 @@ class ProcessesElsewhere:
         slots: Slots,
         *,
         cpus: float | None = None,
+        all_cores: bool = False,
         most: int | None = None,
         runs_each: int = 200,
         wait_s: float = 60.0,
         say: Callable[[str], None],
     ) -> None:
         self._slots, self._cpus, self._limit = slots, cpus, math.inf if most is None else most
+        self._all_cores = all_cores
         self._runs_each, self._wait_s, self._say = runs_each, wait_s, say
         self._held: dict[int, _Slot] = {}  # by number
         self._runs: dict[int, _Run] = {}  # by number
         self._refused: dict[str, str] = {}  # nodes, and why they cannot take part
         self._starved_since: float | None = None
         self._has_said = False
+        self._is_closed = False
         self._bringing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._brought = deque[tuple[int, End | Lost]]()
         self._woken, self._wake = os.pipe()
@@ -122,7 +127,7 @@ class ProcessesElsewhere:
 
     @property
     def most(self) -> int:
-        return int(min(self._limit, max(1, self._room(False))))
+        return int(min(self._limit, max(1, self._room(self._all_cores))))
 
     def _needed(self, all_cores: bool) -> float:
         """Return how many CPUs a run takes up."""
@@ -135,8 +140,9 @@ class ProcessesElsewhere:
         needed = self._needed(all_cores)
         return sum(int(cpus / needed) for cpus in self._slots.cpus().values())
 
-    def require_room(self, all_cores: bool) -> None:
+    def require_room(self) -> None:
         """Wait until there is a slot. Raises ConfigError if there is none in time."""
+        all_cores = self._all_cores
         try:
             while not self.has_room(all_cores):
                 again_s = self.expect([all_cores])
@@ -147,17 +153,21 @@ class ProcessesElsewhere:
             raise ConfigError(str(error)) from None
 
     def expect(self, waiting: Sequence[bool]) -> float:
+        # Runs begin in their order: a slot held for one behind the first of another kind would
+        # keep the CPUs that the first needs.
+        head = list(takewhile(lambda each: each is waiting[0], waiting))
         for all_cores in (False, True):
             held = [s for s in self._held.values() if s.all_cores is all_cores and not s.problem]
             under_way = sum(slot.run is not None for slot in held)
-            wanted = under_way + sum(each is all_cores for each in waiting)
-            self._give_back(held, len(held) - wanted, at_once=(not all_cores) in waiting)
+            wanted = under_way + sum(each is all_cores for each in head)
+            self._give_back(held, len(held) - wanted, at_once=(not all_cores) in head)
             most = min(wanted, self._limit, self._room(all_cores) + _MORE)
             for _ in range(int(most) - len(held)):
                 number = self._slots.ask(self._needed(all_cores))
                 self._held[number] = _Slot(number, all_cores)
         is_starved = bool(waiting) and not any(
-            slot.is_placed or slot.run is not None for slot in self._held.values()
+            slot.run is not None or (slot.is_placed and slot.all_cores is waiting[0])
+            for slot in self._held.values()
         )
         if not is_starved:
             self._starved_since = None
@@ -340,6 +350,9 @@ class ProcessesElsewhere:
     # -- the end -------------------------------------------------------------------------
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             for slot in self._held.values():
                 if slot.run is not None:

@@ -102,6 +102,7 @@ class RunsOnRay:
 
     def __init__(self, settings: OnRay, slots: Slots, say: Callable[[str], None]) -> None:
         self._settings, self._slots, self._say = settings, slots, say
+        self._carriers: list[ProcessesElsewhere] = []
 
     def carrier(
         self,
@@ -145,16 +146,32 @@ class RunsOnRay:
         carrier = ProcessesElsewhere(
             self._slots,
             cpus=self._settings.cpus,
+            all_cores=needs_all_cores(away[0]),
             most=processes,
             wait_s=wait_s,
             say=self._say,
         )
+        self._carriers.append(carrier)
         try:
-            carrier.require_room(needs_all_cores(away[0]))
+            carrier.require_room()
         except BaseException:
             carrier.close()
             raise
         return carrier
+
+    def close(self) -> None:
+        """Close the carriers, for the case that no pool has done it."""
+        for carrier in self._carriers:
+            carrier.close()
+
+
+def check_on(on: On, launcher: object = None) -> None:
+    """Raise ConfigError if `on` is invalid, see `on_of`, or says Ray and there is none here."""
+    if on_of(on, launcher) is not None:
+        try:
+            import outpace.real.process.ray.slots  # noqa: F401
+        except ImportError as error:
+            raise no_ray("on", error) from None
 
 
 @contextmanager
@@ -170,18 +187,21 @@ def runs_on(
     Raises:
         ConfigError: there is no Ray, or no cluster.
     """
+    check_on(on, launcher)
     settings = on_of(on, launcher)
     if settings is None:
         yield None
         return
-    try:
-        from outpace.real.process.ray.slots import RaySlots
-    except ImportError as error:
-        raise no_ray("on", error) from None
+    from outpace.real.process.ray.slots import RaySlots
+
     with RaySlots(
         settings.address, "on.address", _TARGET, preloaded(), settings.runtime_env
     ) as slots:
-        yield RunsOnRay(settings, slots, say)
+        runs = RunsOnRay(settings, slots, say)
+        try:
+            yield runs
+        finally:
+            runs.close()
 
 
 def _require_trackers(experiment: Experiment, have_folders: bool) -> None:

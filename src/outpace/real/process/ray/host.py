@@ -45,7 +45,8 @@ class Survey:
 
 def survey_here(paths: Sequence[str] = ()) -> Survey:
     """Return what this process finds on its machine."""
-    missing = tuple(path for path in paths if not Path(path).exists())
+    # `Path.exists` raises PermissionError for a path in a folder that cannot be looked into.
+    missing = tuple(path for path in paths if not os.path.exists(path))
     return Survey(__version__, platform.python_version(), os.getpid(), missing)
 
 

@@ -34,7 +34,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """The node lacks a path that was given to `begin`; nothing was begun. problem: as above."""
+    """Nothing was begun: the node lacks a path that was given to `begin`, or `begin` failed there.
+
+    problem: as above.
+    """
 
     slot: int
     node: str
@@ -91,7 +94,11 @@ class NodeFiles(Protocol):
 
 
 class Slots(Protocol):
-    """Slots on a cluster. Each has a process, which is started by `begin`."""
+    """Slots on a cluster. Each has a process, which is started by `begin`.
+
+    A slot may be lost with its node before that is told: `give_back`, `send` and `interrupt` then
+    have no effect.
+    """
 
     woken: int  # a file descriptor, which can be read when there are news
 

@@ -20,7 +20,13 @@ from functools import partial
 from typing import Any, Final
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import (
+    ActorUnschedulableError,
+    NodeDiedError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+)
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -51,6 +57,7 @@ _NEWS_S: Final = 10.0
 _KNOWN_S: Final = 1.0  # so long the nodes of the cluster are taken to be the same
 _CLOSE_S: Final = 10.0
 _FILE_S: Final = 120.0  # for a piece of a file
+_LOST: Final = (RayActorError, NodeDiedError)  # if a node is lost, or its actor
 _NODE_DIED: Final = "its node has died"  # in the words of Ray
 
 
@@ -166,7 +173,7 @@ class RaySlots:
             names = node_names()
             refused = {node.id for node in self._nodes.values() if node.problem}
             found = {
-                names[node["NodeID"]]: node["Resources"].get("CPU", 0.0)
+                names.get(node["NodeID"], node["NodeID"]): node["Resources"].get("CPU", 0.0)
                 for node in ray.nodes()
                 if node["Alive"] and node["NodeID"] not in refused
             }
@@ -217,19 +224,26 @@ class RaySlots:
 
     def give_back(self, slot: int) -> None:
         """End the process of a slot, and leave its CPUs to others."""
-        node = self._slots[slot].node
-        if node is not None:
-            node.actor.end.remote(slot)
-        self._drop(slot)
+        if slot in self._slots:
+            node = self._slots[slot].node
+            if node is not None:
+                node.actor.end.remote(slot)
+            self._drop(slot)
 
     def begin(self, slot: int, message: bytes, paths: Sequence[str], anew: bool) -> None:
-        self._actor(slot).begin.remote(slot, message, list(paths), anew)
+        node = self._slots[slot].node
+        assert node is not None
+        _future(node.actor.begin.remote(slot, message, list(paths), anew)).add_done_callback(
+            lambda begun: self._tell(partial(self._begun, slot, node.name, begun))
+        )
 
     def send(self, slot: int, message: bytes) -> None:
-        self._actor(slot).send.remote(slot, message)
+        if slot in self._slots:
+            self._actor(slot).send.remote(slot, message)
 
     def interrupt(self, slot: int) -> None:
-        self._actor(slot).interrupt.remote(slot)
+        if slot in self._slots:
+            self._actor(slot).interrupt.remote(slot)
 
     def files(self, slot: int) -> NodeFiles:
         return _Files(self._actor(slot))
@@ -283,6 +297,11 @@ class RaySlots:
         node.slots.add(number)
         yield from self._usable(node, (number,))
 
+    def _begun(self, slot: int, node: str, begun: Future[Any]) -> Iterator[SlotNews]:
+        error = begun.exception()
+        if error is not None and not isinstance(error, _LOST):  # that is said by `_come`
+            yield Missing(slot, node, f"cannot begin a run: {last_line(error)}")
+
     def _usable(self, node: _Node, slots: Sequence[int]) -> Iterator[SlotNews]:
         """Say of these slots of a node whether they can be used."""
         for slot in slots:
@@ -322,7 +341,12 @@ class RaySlots:
         )
 
     def _surveyed(self, node: _Node, survey: Future[Any]) -> Iterator[SlotNews]:
+        if self._nodes.get(node.id) is not node:  # lost meanwhile
+            return
         error = survey.exception()
+        if isinstance(error, ActorUnschedulableError):  # its node was lost before it was made
+            yield self._lose(node)
+            return
         if error is None:
             node.problem = _problem(*survey.result())
         elif _NODE_DIED not in str(error):
