@@ -73,7 +73,7 @@ def processes_of(folder: str) -> dict[int, str]:
     return found
 
 
-def until(condition: Callable[[], Any], limit_s: float = 30.0) -> Any:
+def until(condition: Callable[[], Any], limit_s: float = 120.0) -> Any:
     """Return the first true value of the condition. Fails after the limit."""
     deadline = time.monotonic() + limit_s
     while not (value := condition()):
