@@ -221,7 +221,10 @@ def test_code_changes_policies_and_conditions_while_the_run_goes_on(run):
         assert all(row["clock"] > row["iteration"] for row in by_then), (
             "BSP, by its own name and by the condition's"
         )
-        late = pulls(result, shard, 0.7)
+        # On a busy machine the order of 0.6 s arrives later: then what begins after its first
+        # effect follows it.
+        changed_ns = min(row["end_ns"] for row in pulls(result, shard, 0.6) if row["bound"] == 2)
+        late = pulls(result, shard, max(0.7, changed_ns / 1e9))
         assert {row["bound"] for row in late} == {2}
         assert all(row["clock"] > row["iteration"] - 2 for row in late)
     (refused,) = notes
