@@ -22,7 +22,10 @@ from outpace.real.process.launcher import Role
 from outpace.real.process.local import LocalLauncher
 from outpace.record.checkpoints import Checkpoints
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes"),
+]
 PSGD = {**SAVED, "sync": {"kind": "psgd"}, "servers": 1, "evaluate": {"every_updates": 1000}}
 
 
