@@ -1,4 +1,4 @@
-"""What carries the runs of a pool out: processes of this machine, or of a cluster."""
+"""The interface by which a pool has runs carried out, on this machine or on a cluster."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Hosts(Protocol):
         """This role has left the run: end its host, if it has one, and give back its place."""
 
     def release_late(self) -> None:
-        """The same for all roles that have joined since the start."""
+        """Give back the places of all roles that have joined since the start."""
 
 
 _Arrived: TypeAlias = tuple[RemoteHost, "Future[list[Event]]"]
