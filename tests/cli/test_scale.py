@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 from tests.real.test_moving_servers import BSP
@@ -83,9 +84,26 @@ def test_workers_or_servers_are_asked_for(tmp_path):
 
 
 def test_a_request_that_is_not_answered_has_a_limit_and_leaves_nothing(tmp_path):
-    with RunLock(tmp_path), pytest.raises(RunError, match=r"not done within 0\.05 s"):
+    with RunLock(tmp_path), pytest.raises(RunError, match=r"did not take up .* within 0\.05 s"):
         scaled(tmp_path, servers=2, limit_s=0.05)
     assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+
+
+def test_a_request_that_is_taken_and_not_done_in_time_is_done_later_and_leaves_nothing(tmp_path):
+    requests, taken = Requests(tmp_path), []
+
+    def answer(run: Path) -> str:
+        taken.extend(requests.take())
+        return "pid"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("outpace.experiment.scaling.holder", answer)
+        with pytest.raises(RunError, match=r"not done within 0\.05 s. The run goes on with it"):
+            scaled(tmp_path, servers=2, limit_s=0.05)
+    ((name, request),) = taken
+    assert request == ScaleRequest(servers=2)
+    requests.answer(name, Answer(True, "done"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_each_request_is_taken_once_and_answered(tmp_path):
@@ -93,6 +111,7 @@ def test_each_request_is_taken_once_and_answered(tmp_path):
     ((name, request),) = requests.take()
     assert request == ScaleRequest(servers=3)
     assert not list(requests.take())
+    assert asked.is_taken
     assert asked.answer() is None
     requests.answer(name, Answer(True, "done"))
     assert asked.answer() == Answer(True, "done")

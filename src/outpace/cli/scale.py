@@ -21,14 +21,14 @@ def scale(
     ] = None,
     wait_s: Annotated[
         float, typer.Option("--wait", help="Seconds to wait until it is done.", min=0.0)
-    ] = 300.0,
+    ] = 600.0,
 ) -> None:
     """Have workers or servers join or leave a run on real processes, while the others go on.
 
     New workers begin where the others are; the last ones leave when they have ended their
     iteration. With another number of servers the parameters are divided evenly again, and as few of
     them as possible move. With both numbers, the servers come first. The command waits until it is
-    done.
+    done. After --wait it ends with exit code 1, and the run goes on with the change.
     """
     from outpace.experiment.scaling import scaled
 

@@ -40,14 +40,24 @@ def scaled(
             if holder(run) is None:
                 raise RunError(f"{run}: the run ended before the number of {what} had changed")
             if time.monotonic() >= end:
-                raise RunError(
-                    f"{run}: it was not done within {limit_s:g} s. Workers go over, or leave, when "
-                    f"they have ended their iteration; outpace status {run} says how far they are"
-                )
+                raise RunError(_not_yet(run, limit_s, is_taken=asked.is_taken))
             time.sleep(_LOOK_EVERY_S)
     finally:
         asked.close()
     return _done(run, answer)
+
+
+def _not_yet(run: Path, limit_s: float, *, is_taken: bool) -> str:
+    if not is_taken:
+        return (
+            f"{run}: the command of the run did not take up the request within {limit_s:g} s, and "
+            f"the request is withdrawn; outpace status {run} says whether the run goes on"
+        )
+    return (
+        f"{run}: it was not done within {limit_s:g} s. The run goes on with it: new processes "
+        "start, and workers go over, or leave, when they have ended their iteration. "
+        f"outpace status {run} shows the processes, and log.jsonl says when it is done, or why not"
+    )
 
 
 def _done(run: Path, answer: Answer) -> str:

@@ -1,7 +1,8 @@
 """Requests to a run that goes on, as files in its folder.
 
 A command writes a request under a name of its own, waits for the answer and removes it. The process
-that leads the run looks for requests, and takes each by renaming it, so that none is done twice. It
+that leads the run looks for requests, and takes each by renaming it, so that none is done twice. A
+command that waits no more removes the renamed file, and then no answer is written. The process
 takes plain files of its own user only. So whoever may write the folder may ask, on any machine that
 has it; no port is opened.
 """
@@ -21,7 +22,7 @@ import msgspec
 from outpace.errors import ConfigError
 from outpace.record.folder import write_text
 
-_REQUEST, _TAKEN, _ANSWER = ".request.json", ".taken", ".answer.json"
+_REQUEST, _TAKEN, _ANSWER = ".request.json", ".taken.json", ".answer.json"
 _PREFIX: Final = "scale-"
 _MOST_BYTES: Final = 4096
 
@@ -61,9 +62,14 @@ class Asked:
         except (OSError, msgspec.DecodeError):
             return None
 
+    @property
+    def is_taken(self) -> bool:
+        """True if the process that leads the run has the request, and has not answered yet."""
+        return self._path(_TAKEN).exists()
+
     def close(self) -> None:
         """Remove the request and its answer. If it was not taken, it is not done any more."""
-        for suffix in (_REQUEST, _ANSWER):
+        for suffix in (_REQUEST, _TAKEN, _ANSWER):
             with contextlib.suppress(OSError):
                 self._path(suffix).unlink()
 
@@ -86,24 +92,30 @@ class Requests:
         for name in names:
             if not (name.startswith(_PREFIX) and name.endswith(_REQUEST)):
                 continue
-            taken = self._folder / (name + _TAKEN)
+            base = name.removesuffix(_REQUEST)
+            taken = self._folder / (base + _TAKEN)
             try:
                 (self._folder / name).rename(taken)
-                request = _read(taken)
             except OSError:
-                continue  # withdrawn, or of another user
-            finally:
+                continue  # withdrawn
+            try:
+                request = _read(taken)
+            except OSError:  # a link, or of another user
                 with contextlib.suppress(OSError):
                     taken.unlink()
-            base = name.removesuffix(_REQUEST)
+                continue
             if request is None:
                 self.answer(base, Answer(False, "the request cannot be read"))
             else:
                 yield base, request
 
     def answer(self, name: str, answer: Answer) -> None:
-        """Write the answer to a request; the command that waits for it removes it."""
+        """Write the answer to a request; the command that waits for it removes it.
+
+        If no command waits for it any more, nothing is written.
+        """
         with contextlib.suppress(OSError):  # the command says that it got none
+            (self._folder / (name + _TAKEN)).unlink()
             text = msgspec.json.encode(answer).decode()
             write_text(self._folder / (name + _ANSWER), text)
 
