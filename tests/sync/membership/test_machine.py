@@ -229,6 +229,20 @@ def test_a_server_that_is_just_coming_back_is_told_of_a_worker_that_finishes_mea
     assert members.confirmed("server-0", 0, 1, 2, 2, now=2) == [Reconnect("server-0")]
 
 
+def test_a_server_that_fetches_its_checkpoint_need_not_be_ready_sooner_than_one_without_a_fetch():
+    """Both limits move: that of the server, and that of a lost worker which awaits the server."""
+    members = Membership(1, ("server-0",), Rules(fence_s=10.0, start_s=60.0))
+    members.server_lost("server-0", now=0)
+    members.lost(0, KILLED, 0, has_ended=True)
+    assert members.next_deadline == 60 * SECOND
+    members.server_fetches("server-0", now=59 * SECOND)
+    assert members.next_deadline == 119 * SECOND
+    assert members.on_time(118 * SECOND) == []
+    (end,) = members.on_time(119 * SECOND)
+    assert isinstance(end, EndRun)
+    assert "server-0 was lost, and the process that takes its place was not ready" in end.reason
+
+
 def back_alone(members: Membership, server: str, reached: int, now: int) -> list[Order]:
     """Let a server die, and come back with the iterations up to `reached` of each worker."""
     members.server_lost(server, now)

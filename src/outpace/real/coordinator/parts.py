@@ -265,6 +265,8 @@ class Parts:
         if self.moving is not None and self.moving.take(name, message):
             return
         if self.given is not None and self.given.take(name, message):
+            if self._replacements is not None and self._replacements.returning is not None:
+                self._replacements.returning.fetches(name)
             return
         if not self.survival.take(name, message):
             self.announced.add(name, message)

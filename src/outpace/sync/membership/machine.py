@@ -334,6 +334,13 @@ class Membership:
             if known.phase is Phase.FENCING:
                 self._fence(known, now)
 
+    def server_fetches(self, server: str, now: Time) -> None:
+        """The new process of a lost server has been sent a piece of its checkpoint."""
+        self._returning.fetches(server, now)
+        for known in self._workers:
+            if known.phase is Phase.FENCING:
+                self._fence(known, now)
+
     def server_back(self, server: str, now: Time) -> list[Order]:
         """A lost server has come back from its last checkpoint: tell it of every worker.
 

@@ -16,7 +16,8 @@ class Returning:
     """The servers that are not as they were.
 
     Args:
-        start_s: seconds for the new process of a server to be ready.
+        start_s: seconds for the new process of a server to be ready, from the loss on, or from the
+            last piece of the checkpoint that it has been sent.
         told_s: seconds for it to know of all workers then.
     """
 
@@ -48,6 +49,14 @@ class Returning:
         self._has.pop(server, None)
         self.down.add(server)
         self._deadlines[server] = now + self._start
+
+    def fetches(self, server: str, now: Time) -> None:
+        """The new process of a server has been sent a piece of its checkpoint.
+
+        It need not be ready sooner than it needs to be without the checkpoint.
+        """
+        if server in self.down:
+            self._deadlines[server] = now + self._start
 
     def back(self, server: str, now: Time) -> None:
         self.down.remove(server)

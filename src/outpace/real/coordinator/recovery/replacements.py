@@ -26,6 +26,7 @@ from outpace.real.net.membership_messages import (
 )
 from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready, TrainingDone
 from outpace.real.net.moving_messages import Divide
+from outpace.support.units import Time
 from outpace.sync.membership import (
     EndRun,
     Kill,
@@ -81,6 +82,7 @@ class Replacements:
         self._log, self._kept, self._go, self._ending = run.log, run.kept, run.go, run.ending
         self._run = run
         self.returning: ReturningServers | None = None
+        self._watched: Time | None = None  # when the deadlines are looked at next
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
         self._uncounted = [0] * workers  # iterations before those that it did not do itself
@@ -342,11 +344,18 @@ class Replacements:
             self.returning.look()
 
     def _watch_deadline(self) -> None:
-        if (due := self._members.next_deadline) is not None:
-            self._kernel.call_at(max(due, self._kernel.now), self._look)
+        """Look at the deadlines when the next one passes. By then it may have become later."""
+        due, watched = self._members.next_deadline, self._watched
+        if due is not None and (watched is None or due < watched):
+            self._watched = max(due, self._kernel.now)
+            self._kernel.call_at(self._watched, self._look, self._watched)
 
-    def _look(self, _: object) -> None:
+    def _look(self, watched: Time) -> None:
+        if watched != self._watched:
+            return  # an earlier deadline was watched meanwhile
+        self._watched = None
         self._do(self._members.on_time(self._kernel.now))
+        self._watch_deadline()
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)

@@ -146,6 +146,11 @@ class ReturningServers:
 
     # -- messages ------------------------------------------------------------------------
 
+    def fetches(self, name: str) -> None:
+        """A process has been sent a piece of the checkpoint with which it goes on."""
+        if self._phases.get(name) is _Phase.STARTING:
+            self._members.server_fetches(name, self._kernel.now)
+
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a server that comes back."""
         phase = self._phases.get(name)
