@@ -130,8 +130,14 @@ def _fail(
             raise Broken(f"the summary of a killed run says {command.summary()['status']}")
         command.start()
         return time.monotonic() - begun if is_ready(command, family) else None
-    target = draw.choice([each for each in before if each.startswith(role)])
-    os.kill(before[target], SIGNALS[number])
+    there = [each for each in before if each.startswith(role)]
+    if not there:
+        return None  # they have ended since; then the run does, which the caller awaits
+    target = draw.choice(there)
+    try:
+        os.kill(before[target], SIGNALS[number])
+    except ProcessLookupError:
+        return None  # the same
 
     def again() -> bool:
         if command.exit_code is not None:
