@@ -186,14 +186,17 @@ def test_where_workers_pass_over_iterations_scripts_are_asked_once_all_servers_a
     assert run.orders_to("worker") == [TakeCheckpoint(2, None)] * 2
 
 
-def test_at_the_start_scripts_are_asked_once_all_servers_are_saved(tmp_path):
-    run = ScriptRun(tmp_path, "asp")
+@pytest.mark.parametrize("sync", ["bsp", "asp", "cutoff"])
+def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(tmp_path, sync):
+    """A script that is asked later is saved in a later iteration, ahead of the servers' parts.
+
+    After a resume the gradients in between would be neither applied nor counted as lost.
+    """
+    run = ScriptRun(tmp_path, sync)
     run.checkpoints.prepare(PLAN, first=True)
-    assert run.orders_to("worker") == []
-    run.saved(0, 1, 0)
-    assert run.orders_to("worker") == []
-    run.saved(1, 1, 0)
-    assert run.orders_to("worker") == [TakeCheckpoint(1, None)] * 2
+    clock = None if sync == "asp" else 0
+    assert run.orders_to("worker") == [TakeCheckpoint(1, clock)] * 2
+    assert [order.number for order in run.orders_to("server")] == [1, 1]
 
 
 def test_a_script_that_is_past_the_iteration_has_all_asked_for_a_later_one(run):

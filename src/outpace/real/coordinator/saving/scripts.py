@@ -9,6 +9,8 @@ after a resume it computes again what it is behind (`real.node.script.keeping`).
 
 Where workers pass over iterations, it is not known how many a script would have to compute again.
 There the scripts are asked once all servers are saved: what a script keeps is never behind.
+
+When a run begins, all are asked before they are told to start, so all are saved where it begins.
 """
 
 from __future__ import annotations
@@ -231,8 +233,10 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     def _ask(self, order: Order, folder: Path) -> None:
         worker, present = order.shard - len(self._servers), self._open
         assert isinstance(present, _Open)
-        # At the start no script has begun yet, and none can be behind.
-        scripts_first = order.clock is None and not (self._passes_over or present.at_start)
+        # At the start all are asked before any begins, so a script is saved at its first iteration,
+        # and the servers before the first push.
+        at_once = order.clock is not None or present.at_start
+        scripts_first = not (at_once or self._passes_over)
         if worker < 0 and scripts_first:
             present.held.append(order)
             return
@@ -243,7 +247,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             self._planner.saved(order.number, order.shard)
             return
         present.asked[worker] = TakeCheckpoint(order.number, order.clock)
-        if order.clock is None and not scripts_first:
+        if self._passes_over and not at_once:
             present.later.add(worker)
         else:
             self._listener.send(worker_name(worker), present.asked[worker])
