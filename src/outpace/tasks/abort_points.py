@@ -55,15 +55,24 @@ class AbortPoints:
         """Ask `must_stop` at every abort point, and end the block there once it returns True.
 
         Model buffers, such as BatchNorm's averages, are then restored.
+
+        Raises:
+            Exception: what `must_stop` raises, though the model may catch exceptions.
         """
         computation = Computation()
+        raised: Exception | None = None
         before = [buffer.detach().clone() for buffer in self._buffers]
         started = time.perf_counter()
 
         def look(*_: Any) -> None:
+            nonlocal raised
             computation.reached.append(time.perf_counter() - started)
-            if must_stop():
-                raise StopComputing
+            try:
+                if not must_stop():
+                    return
+            except Exception as error:
+                raised = error
+            raise StopComputing
 
         def after(_: torch.nn.Module, __: Any, output: Any) -> None:
             if isinstance(output, torch.Tensor) and output.requires_grad:
@@ -82,6 +91,8 @@ class AbortPoints:
             with torch.no_grad():
                 for buffer, value in zip(self._buffers, before, strict=True):
                     buffer.copy_(value)
+            if raised is not None:
+                raise raised from None
         finally:
             for hook in hooks:
                 hook.remove()

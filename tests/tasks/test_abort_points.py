@@ -1,0 +1,61 @@
+"""What happens at the abort points of a model reaches whoever asked for it, not the model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from outpace.errors import RunError
+from outpace.tasks import gradient_of
+from outpace.tasks.abort_points import AbortPoints
+
+
+class Careful(torch.nn.Module):
+    """A model that goes on when one of its parts raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part, self.norm = torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.norm(self.part(x))
+        except Exception:
+            return x
+
+
+def test_a_lost_connection_that_is_found_inside_the_model_is_no_error_of_the_task():
+    """Seen in a run with cut-offs whose server was killed: the run ended, blaming the task."""
+    model, asked = Careful(), []
+
+    class Workload:
+        def gradient(self, *_):
+            return None, [model(torch.ones(4, 2))]
+
+    def must_stop() -> bool:
+        asked.append(True)
+        if len(asked) == 2:
+            raise RunError("worker-0 lost the connection to server-1")
+        return False
+
+    points = AbortPoints(model)
+    with (
+        pytest.raises(RunError, match=r"^worker-0 lost the connection to server-1$"),
+        points.stopping_at(must_stop),
+    ):
+        gradient_of(Workload(), [], 0, 7)
+    assert model.norm.num_batches_tracked == 0
+    model(torch.ones(4, 2))
+    assert len(asked) == 2  # nobody asks outside
+
+
+def test_what_a_model_raises_itself_is_its_error():
+    class Workload:
+        def gradient(self, *_):
+            raise ValueError("no")
+
+    with (
+        pytest.raises(RunError, match="the task raised in worker 0, iteration 7"),
+        AbortPoints(torch.nn.Linear(1, 1)).stopping_at(lambda: False),
+    ):
+        gradient_of(Workload(), [], 0, 7)
