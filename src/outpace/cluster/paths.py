@@ -16,6 +16,9 @@ class Paths:
     Args:
         machines: Which nodes share a machine; None: none do.
 
+    Attributes:
+        loopback: Of messages between two nodes of one machine; None: they take no time.
+
     Raises:
         ConfigError: if the file of the matrix is wrong, or the law needs `machines`.
     """
@@ -27,6 +30,7 @@ class Paths:
                 "are numbered; pairs and nodes name any node"
             )
         self._law = law
+        self.loopback = None if law.loopback == LinkLaw() else law.loopback
         self._own: dict[str, LinkLaw] = {}
         self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
         # A short cut: there are as many pairs as workers times servers.
@@ -42,13 +46,17 @@ class Paths:
         """The cost of a round of an all-reduce, if it differs from that of a message."""
         return self._law.all_reduce
 
+    def machine(self, node: str) -> int | str:
+        """Return what stands for the node's machine."""
+        return self._machine_of.get(node, node)
+
     def bandwidth(self, node: str) -> float:
         """Return the bandwidth of the node's machine in each direction, in bytes/s or infinite."""
         own = self._machine(node).bandwidth_bytes_per_s
         return own or self._law.bandwidth_bytes_per_s or math.inf
 
     def latency(self, sender: str, receiver: str) -> Time:
-        """Return the latency from one node to another in nanoseconds."""
+        """Return the latency from a node to one of another machine in nanoseconds."""
         if self._alike:
             return nanoseconds(self._law.latency_s)
         pair = self._pairs.get(frozenset((sender, receiver)))

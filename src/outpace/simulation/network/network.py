@@ -15,14 +15,15 @@ from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
 from outpace.simulation.network.links import Log, Nic, Node, NodePath, Transfer
 from outpace.simulation.network.obstacles import Obstacles
-from outpace.support.units import Time
+from outpace.support.units import Time, nanoseconds
 
 
 class Network(ABC):
     """Carries messages between nodes.
 
     Messages that arrive at the same time over the same link (a pull behind its push) share one
-    event. Messages between two nodes of one machine do not use the network: they arrive at once.
+    event. Messages between two nodes of one machine do not use its connection: they arrive at once,
+    or take the time of its loopback interface.
 
     Args:
         law: Latencies and bandwidths; None: messages take no time.
@@ -50,6 +51,7 @@ class Network(ABC):
         self._nodes: dict[str, Node] = {}
         self._machine_of = {} if machines is None else machines.of_nodes()
         self._nics: dict[int | str, Nic] = {}
+        self._loopbacks: dict[int | str, Nic] = {}
         self._delays: Delays | None = None
         if law is not None and law.delays and machines is not None:
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
@@ -132,7 +134,7 @@ class Network(ABC):
 
     def obstacles_among(self, names: Sequence[str]) -> Obstacles | None:
         """Return what holds up messages among these nodes; None: nothing does."""
-        if len({self._machine_of.get(name, name) for name in names}) == 1:
+        if len({self._machine_of.get(name, name) for name in names}) <= 1:
             return None
         return self._obstacles
 
@@ -161,8 +163,15 @@ class Network(ABC):
         source, target = self._nodes[sender], self._nodes[receiver]
         local = source.nic is target.nic and source is not target
         paths = self._paths
-        if paths is None or local:
+        loopback = None if paths is None else paths.loopback
+        if paths is None or (local and loopback is None):
             link = NodePath(source, target, 0, math.inf, local, at_once=True)
+        elif local and loopback is not None:
+            machine = self._machine_of[sender]
+            if machine not in self._loopbacks:
+                self._loopbacks[machine] = Nic(loopback.bandwidth_bytes_per_s or math.inf)
+            latency, nic = nanoseconds(loopback.latency_s or 0.0), self._loopbacks[machine]
+            link = NodePath(source, target, latency, math.inf, local, at_once=False, loopback=nic)
         else:
             latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
             link = NodePath(source, target, latency, limit, local, at_once=False)
@@ -194,7 +203,7 @@ class Network(ABC):
             transfer.link.put(transfer.message)
         elif self._obstacles is not None and self._obstacles.take(transfer):
             return
-        elif self._delays is not None:
+        elif self._delays is not None and not transfer.link.local:
             self._delays(transfer)
         else:
             self._put(transfer)
