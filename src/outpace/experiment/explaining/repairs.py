@@ -121,10 +121,14 @@ def _without_link(network: Any, cause: Cause) -> dict[str, Any] | None:
         for end, number in ((worker, cause.worker), (server, cause.server))
         if number is not None
     }
+    on_machine = set(ends)
+    for shared in (network.get("machines") or {}).values():
+        if not ends.isdisjoint(shared):  # what is said of a node applies to its machine
+            on_machine |= set(shared)
     nodes = dict(network.get("nodes") or {})
     pairs, delays = list(network.get("pairs") or ()), list(network.get("delays") or ())
     if cause.worker is None or cause.server is None:
-        left = {name: law for name, law in nodes.items() if name not in ends}
+        left = {name: law for name, law in nodes.items() if name not in on_machine}
     else:
         left = nodes
     kept = [pair for pair in pairs if not ends <= set(pair.get("between", ()))]
