@@ -136,6 +136,11 @@ class NetworkLaw:
         """Return it with its paths relative to `folder`."""
         return replace(self, matrix=self.matrix and self.matrix.absolute(folder))
 
+    @property
+    def places(self) -> dict[str, str]:
+        """The machine of each node that `machines` names."""
+        return {node: machine for machine, nodes in self.machines.items() for node in nodes}
+
     def own(self, node: str) -> LinkLaw:
         """Return what `nodes` says about a node."""
         found = LinkLaw()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
@@ -14,7 +16,7 @@ class Paths:
     """Latency and bandwidth between the nodes of one run.
 
     Args:
-        machines: Which nodes share a machine; None: none do.
+        machines: Which nodes share a machine; None: those that the law names.
 
     Attributes:
         loopback: Of messages between two nodes of one machine; None: they take no time.
@@ -35,8 +37,10 @@ class Paths:
         self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
         # A short cut: there are as many pairs as workers times servers.
         self._alike = not (law.pairs or law.nodes or law.matrix)
-        self._machine_of = {} if machines is None else machines.of_nodes()
-        self._nodes_on = {} if machines is None else machines.nodes()
+        self._machine_of: Mapping[str, Any] = law.places  # numbers, or names by hand
+        self._nodes_on: Mapping[Any, Sequence[str]] = law.machines
+        if machines is not None:
+            self._machine_of, self._nodes_on = machines.of_nodes(), machines.nodes()
         self._matrix = (
             None if law.matrix is None or machines is None else law.matrix.latencies(machines.count)
         )
@@ -48,7 +52,8 @@ class Paths:
 
     def machine(self, node: str) -> int | str:
         """Return what stands for the node's machine."""
-        return self._machine_of.get(node, node)
+        found: int | str = self._machine_of.get(node, node)
+        return found
 
     def bandwidth(self, node: str) -> float:
         """Return the bandwidth of the node's machine in each direction, in bytes/s or infinite."""

@@ -162,8 +162,7 @@ def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllRed
 
 def _leaving(law: NetworkLaw, workers: int) -> int:
     """Return how many messages of a round of a ring leave a machine, at most."""
-    place = {node: name for name, nodes in law.machines.items() for node in nodes}
-    names = [worker_name(n) for n in range(workers)]
-    at = [place.get(name, name) for name in names]
+    places, names = law.places, [worker_name(n) for n in range(workers)]
+    at = [places.get(name, name) for name in names]
     leaving = Counter(one for one, other in zip(at, [*at[1:], at[0]], strict=True) if one != other)
     return max(leaving.values(), default=0)

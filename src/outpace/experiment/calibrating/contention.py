@@ -226,12 +226,11 @@ def _scaled(
 
 def _machines(law: NetworkLaw) -> dict[str, str]:
     """Return what stands for the machine of each node with a link of its own."""
-    shared = {node: name for name, nodes in law.machines.items() for node in nodes}
-    return {name: shared.get(name, name) for name in law.nodes}
+    return {name: law.places.get(name, name) for name in law.nodes}
 
 
 def _within(law: NetworkLaw, messages: Messages) -> Mask:
     """Return which messages have both ends on one machine."""
-    machines = {node: name for name, nodes in law.machines.items() for node in nodes}
-    pairs = ([machines.get(end, end) for end in ends] for ends in messages.ends)
+    places = law.places
+    pairs = ([places.get(end, end) for end in ends] for ends in messages.ends)
     return np.array([one == other for one, other in pairs], np.bool_)

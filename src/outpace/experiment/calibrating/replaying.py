@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.machines import Machines
 from outpace.cluster.network import NetworkLaw
 from outpace.experiment.calibrating.measured import Measured
 from outpace.kernel import Kernel
@@ -92,11 +91,8 @@ def replay(law: NetworkLaw, messages: Messages) -> Floats:
         assert isinstance(transfer.message, int)
         seconds[transfer.message] = (transfer.delivered - transfer.requested) / SECOND
 
-    names = sorted({name for ends in messages.ends for name in ends})
-    workers, servers = (_count(names, kind) for kind in ("worker-", "server-"))
-    machines = Machines(workers, servers, shared=law.machines)
-    network = network_of(law, kernel, delivered, machines=machines)
-    for name in names:
+    network = network_of(law, kernel, delivered)
+    for name in sorted({name for ends in messages.ends for name in ends}):
         network.add(name)
 
     async def send() -> None:
@@ -110,9 +106,3 @@ def replay(law: NetworkLaw, messages: Messages) -> Floats:
     kernel.spawn(send(), "the replay")
     kernel.run()
     return seconds
-
-
-def _count(names: list[str], kind: str) -> int:
-    """Return how many nodes of this kind there are, by the largest number in a name."""
-    numbers = (int(name.removeprefix(kind)) for name in names if name.startswith(kind))
-    return 1 + max(numbers, default=-1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outpace.cluster.delays import Lateness
 from outpace.cluster.machines import Machines
-from outpace.cluster.network import NetworkLaw
+from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
@@ -28,7 +28,7 @@ class Network(ABC):
     Args:
         law: Latencies and bandwidths; None: messages take no time.
         log: Called with each message that has arrived.
-        machines: Which nodes share a machine; None: none do.
+        machines: Which nodes share a machine; None: those that the law names.
         seed: For the random delays of `law.delays`.
 
     Raises:
@@ -49,7 +49,9 @@ class Network(ABC):
         self._kernel, self._log = kernel, log
         self._paths = None if law is None else Paths(law, machines)
         self._nodes: dict[str, Node] = {}
-        self._machine_of = {} if machines is None else machines.of_nodes()
+        self._machine_of: Mapping[str, int | str] = {} if law is None else law.places
+        if machines is not None:
+            self._machine_of = machines.of_nodes()
         self._nics: dict[int | str, Nic] = {}
         self._loopbacks: dict[int | str, Nic] = {}
         self._delays: Delays | None = None
@@ -96,7 +98,7 @@ class Network(ABC):
         transfer = Transfer(link, message, size_bytes, self._kernel.now)
         if not link.local:
             self.bytes_sent += size_bytes
-        if link.at_once:
+        if link.at_once and (duration is None or not link.local):
             transfer.started = transfer.requested
             if self._obstacles is None or not self._obstacles.take(transfer):
                 self._put(transfer)
@@ -163,15 +165,15 @@ class Network(ABC):
         source, target = self._nodes[sender], self._nodes[receiver]
         local = source.nic is target.nic and source is not target
         paths = self._paths
-        loopback = None if paths is None else paths.loopback
-        if paths is None or (local and loopback is None):
+        if paths is None:
             link = NodePath(source, target, 0, math.inf, local, at_once=True)
-        elif local and loopback is not None:
-            machine = self._machine_of[sender]
+        elif local:
+            law = paths.loopback or LinkLaw()
+            machine, at_once = self._machine_of[sender], paths.loopback is None
             if machine not in self._loopbacks:
-                self._loopbacks[machine] = Nic(loopback.bandwidth_bytes_per_s or math.inf)
-            latency, nic = nanoseconds(loopback.latency_s or 0.0), self._loopbacks[machine]
-            link = NodePath(source, target, latency, math.inf, local, at_once=False, loopback=nic)
+                self._loopbacks[machine] = Nic(law.bandwidth_bytes_per_s or math.inf)
+            latency, nic = nanoseconds(law.latency_s or 0.0), self._loopbacks[machine]
+            link = NodePath(source, target, latency, math.inf, local, at_once, loopback=nic)
         else:
             latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
             link = NodePath(source, target, latency, limit, local, at_once=False)
