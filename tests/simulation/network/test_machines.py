@@ -171,6 +171,28 @@ def test_no_connection_carries_more_than_its_rate(contention, machine_of, messag
         assert span >= total - len(way)  # each is rounded to a nanosecond
 
 
+@settings(deadline=None, max_examples=40)
+@given(machine_of=places, messages=traffic)
+def test_no_message_waits_while_both_its_machines_are_free(machine_of, messages):
+    of = dict(zip(NODES, machine_of, strict=True))
+    crossing = [
+        (of[each.sender.name], of[each.receiver.name], each)
+        for each in sent("serialised", machine_of, messages).log
+        if of[each.sender.name] != of[each.receiver.name] or each.sender is each.receiver
+    ]
+    for source, target, each in crossing:
+        spans = sorted(
+            (other.started, other.delivered - round(L * SECOND))
+            for one, two, other in crossing
+            if one == source or two == target
+        )
+        covered = each.requested
+        for start, end in spans:
+            if start <= covered:
+                covered = max(covered, end)
+        assert covered >= each.started
+
+
 @BOTH
 @settings(deadline=None, max_examples=15)
 @given(messages=traffic)
