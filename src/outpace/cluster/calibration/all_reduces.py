@@ -138,10 +138,8 @@ def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllRed
             latencies per round at any size.
     """
     own = [link for name, link in law.nodes.items() if name.startswith("worker")]
-    links, at_once = (
-        [LinkLaw(law.latency_s, law.bandwidth_bytes_per_s), *own],
-        _leaving(law, workers),
-    )
+    links = [LinkLaw(law.latency_s, law.bandwidth_bytes_per_s), *own]
+    at_once = _leaving(law, workers)
     if not at_once:  # all workers are on one machine
         links, at_once = [law.loopback], workers
     latency_s = max(link.latency_s or 0.0 for link in links)

@@ -59,6 +59,7 @@ class Network(ABC):
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
         self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
+        self._is_by_hand = machines is None  # messages may have given durations
 
     def join(self, name: str) -> Mailbox[Any]:
         """Add a node, or let another process take the place of one that was cut off."""
@@ -98,7 +99,7 @@ class Network(ABC):
         transfer = Transfer(link, message, size_bytes, self._kernel.now)
         if not link.local:
             self.bytes_sent += size_bytes
-        if link.at_once and (duration is None or not link.local):
+        if link.at_once:
             transfer.started = transfer.requested
             if self._obstacles is None or not self._obstacles.take(transfer):
                 self._put(transfer)
@@ -168,8 +169,8 @@ class Network(ABC):
         if paths is None:
             link = NodePath(source, target, 0, math.inf, local, at_once=True)
         elif local:
-            law = paths.loopback or LinkLaw()
-            machine, at_once = self._machine_of[sender], paths.loopback is None
+            law, machine = paths.loopback or LinkLaw(), self._machine_of[sender]
+            at_once = paths.loopback is None and not self._is_by_hand
             if machine not in self._loopbacks:
                 self._loopbacks[machine] = Nic(law.bandwidth_bytes_per_s or math.inf)
             latency, nic = nanoseconds(law.latency_s or 0.0), self._loopbacks[machine]
