@@ -164,7 +164,7 @@ def test_gossip_of_workers_that_share_machines_sends_its_messages():
 def test_the_formula_of_a_ring_of_neighbours_is_the_time_of_its_messages(
     sizes, kilobytes, loopback
 ):
-    # A round is as long as a message between machines, which takes longer than all those within one.
+    # A round is as long as a message between machines, which takes longer than those within one.
     workers = sum(sizes)
     shared = {
         f"m{place}": tuple(f"worker-{sum(sizes[:place]) + n}" for n in range(size))
