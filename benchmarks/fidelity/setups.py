@@ -181,10 +181,13 @@ def shared_hosts(quick: bool) -> Setup:
     of_roles = {"server-0": 0, "server-1": 0}
     of_roles |= {f"worker-{number}": 1 + number // 2 for number in range(base["workers"])}
     places = Places([LINK] * (1 + max(of_roles.values())), of_roles, {})
+    machines: dict[str, list[str]] = {}
+    for role, host in of_roles.items():
+        machines.setdefault(f"host-{host}", []).append(role)
     return Setup(
         *("e", "shared hosts", base, _calibration(quick), 1.5),
         known_law=True,
-        known={"network": _network()},
+        known={"network": {**_network(), "machines": machines}},
         hosts=places,
         only=RELAXED,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchmarks.fidelity import setups
 from benchmarks.fidelity.setups import BSP, LINK, SLOW_LINK
 
+from outpace.config.reading import experiment_from
+
 ROLES = ["server-0", "server-1", "worker-0", "worker-1", "worker-2", "worker-3"]
 
 
@@ -26,9 +28,16 @@ def test_only_the_steps_of_the_slow_server_sleep_and_its_link_is_like_the_others
 
 
 def test_servers_share_a_host_and_two_workers_each():
-    places = setups.shared_hosts(quick=False).hosts
+    setup = setups.shared_hosts(quick=False)
+    places = setup.hosts
     assert [places.of_roles[role] for role in ROLES] == [0, 0, 1, 1, 2, 2]
     assert places.links == [LINK] * 3
+    described = experiment_from(setup.described(setup.experiment(BSP, 1)), "e")
+    assert list(described.machines.nodes().values()) == [
+        ["worker-0", "worker-1"],
+        ["worker-2", "worker-3"],
+        ["server-0", "server-1"],
+    ]
 
 
 def test_the_command_of_a_run_on_ray_has_a_host_of_its_own():

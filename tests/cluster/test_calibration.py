@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from outpace.cluster.calibration.all_reduces import assumed_all_reduce
 from outpace.cluster.calibration.evaluation import fit_evaluations
 from outpace.cluster.calibration.factors import shrunk_factors
-from outpace.cluster.calibration.network import Transits, fit_network, transits_of
+from outpace.cluster.calibration.network import fit_network
 from outpace.cluster.calibration.requests import Requests
 from outpace.cluster.calibration.run_times import Recording, fit_run_times, warm_up_of
 from outpace.cluster.calibration.server_factors import server_factors
 from outpace.cluster.calibration.service import service_times
+from outpace.cluster.calibration.transits import Transits, transits_of
 from outpace.cluster.laws import (
     Constant,
     Errors,
@@ -258,6 +260,22 @@ def test_pairs_that_differ_have_links_of_their_own():
     assert link.bandwidth_bytes_per_s == pytest.approx(1e9 / 2, rel=0.01)
 
 
+def test_messages_within_a_machine_are_those_of_its_loopback():
+    # Servers and worker 0 on one machine, workers 1 and 2 on another, which has a slow connection.
+    shared = {"a": ["worker-0", "server-0", "server-1"], "b": ["worker-1", "worker-2"]}
+    latency = {0: 2e-5, 1: 5e-4, 2: 5e-4, 3: 1e-4}
+    rate = {0: 4e9, 1: 1e8, 2: 1e8, 3: 1e9}
+    found = fit_network(transits(lambda n, m: latency[n], lambda n, m: rate[n]), shared)
+    law, near = found.law, partial(pytest.approx, rel=1e-3)
+    assert law.machines == {name: tuple(nodes) for name, nodes in shared.items()}
+    assert (law.loopback.latency_s, law.loopback.bandwidth_bytes_per_s) == (near(2e-5), near(4e9))
+    assert (law.latency_s, law.bandwidth_bytes_per_s) == (near(1e-4), near(1e9))
+    assert list(law.nodes) == ["worker-1", "worker-2"]
+    assert [link.bandwidth_bytes_per_s for link in law.nodes.values()] == near([1e8, 1e8])
+    assert found.error < 1e-3
+    assert len(found.fitted) == len(found.transits.seconds) == 4 * 2 * 2 * len(SIZES)
+
+
 # -- requests ------------------------------------------------------------------------
 
 
@@ -354,3 +372,22 @@ def test_a_ring_of_gloo_waits_for_the_receivers_of_short_chunks_only(size_bytes,
     assert found.latency_s == pytest.approx(2e-3)
     chunk_s = size_bytes / 4 / found.bandwidth_bytes_per_s
     assert 6 * (found.latency_s + chunk_s) == pytest.approx(ring_s, rel=1e-3)
+
+
+def test_a_ring_of_gloo_has_as_much_bandwidth_as_the_messages_that_leave_a_machine_share():
+    links = {"latency_s": 1e-3, "bandwidth_bytes_per_s": 4e7}
+
+    def bandwidth(loopback=None, **machines):
+        law = NetworkLaw(**links, machines=machines, loopback=loopback or LinkLaw())
+        return assumed_all_reduce(law, 4, 1_000_000)
+
+    alone = bandwidth()
+    neighbours = bandwidth(a=("worker-0", "worker-1"), b=("worker-2", "worker-3"))
+    assert neighbours == alone  # one message leaves each machine
+    crosswise = bandwidth(a=("worker-0", "worker-2"), b=("worker-1", "worker-3"))
+    halved = NetworkLaw(links["latency_s"], links["bandwidth_bytes_per_s"] / 2)
+    assert crosswise == assumed_all_reduce(halved, 4, 1_000_000)
+    together = tuple(f"worker-{n}" for n in range(4))
+    assert bandwidth(a=together) is None
+    within = bandwidth(LinkLaw(1e-5, 4e9), a=together)
+    assert within == assumed_all_reduce(NetworkLaw(1e-5, 1e9), 4, 1_000_000)

@@ -124,6 +124,78 @@ def test_a_strategy_without_servers_takes_what_is_of_workers_and_links(here):
     assert run.network.latency_s == 0.001
 
 
+MACHINES = """\
+network:
+  machines: {a: [worker-0, worker-1, server-0], b: [server-1, worker-2], c: [scheduler]}
+  nodes: {worker-2: {latency_s: 0.5}, server-1: {latency_s: 0.5}}
+calibrated: {workers: 3, servers: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"workers": 3},
+            {"a": ("worker-0", "worker-1", "server-0"), "b": ("worker-2", "server-1")},
+        ),
+        (
+            {"workers": 2, "servers": 1},
+            {"a": ("worker-0", "worker-1", "server-0")},
+        ),
+        ({"workers": 2, "sync": {"kind": "ssgd"}, "servers": 1}, {"a": ("worker-0", "worker-1")}),
+    ],
+)
+def test_machines_have_the_nodes_of_the_run(here, changes, expected):
+    (here / "cluster.yaml").write_text(MACHINES)
+    run = read(here, compute={"kind": "constant", "mean_s": 0.1}, **changes)
+    assert run.network.machines == {**expected, "c": ("scheduler",)}
+
+
+def test_more_workers_are_on_machines_like_those_of_the_file(here):
+    (here / "cluster.yaml").write_text(MACHINES)
+    with pytest.warns(OutpaceWarning, match="describes 3 workers"):
+        run = read(here, compute={"kind": "constant", "mean_s": 0.1}, workers=30)
+    slow = {name for name in run.network.nodes if name.startswith("worker")}
+    for name, nodes in run.network.machines.items():
+        workers = {node for node in nodes if node.startswith("worker")}
+        if name.startswith("b"):
+            assert len(workers) == 1
+            assert workers <= slow
+        else:
+            assert len(workers) <= 2
+            assert not workers & slow
+    placed = [node for nodes in run.network.machines.values() for node in nodes]
+    assert sorted(placed) == sorted(
+        [*(f"worker-{n}" for n in range(30)), "server-0", "server-1", "scheduler"]
+    )
+    # As many machines like b as workers like worker 2, and no more like a than needed.
+    kinds = [name[0] for name in run.network.machines]
+    assert kinds.count("b") == len(slow)
+    assert (30 - len(slow)) / 2 <= kinds.count("a") <= 30 - len(slow)
+
+
+def test_servers_whose_machines_are_named_cannot_be_more(here):
+    (here / "cluster.yaml").write_text(MACHINES.replace("server-1: {latency_s: 0.5}", ""))
+    with pytest.raises(ConfigError, match="2 servers whose machines are named, and the run has 3"):
+        read(here, compute={"kind": "constant", "mean_s": 0.1}, servers=3)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ("[]", ".c must be a list of one or more nodes, not empty"),
+        ("[worker-1]", ": worker-1 is named twice, on a and c"),
+        ("[1]", r".c\[0\] must be text, not 1"),
+        ("worker-1", ".c must be a list, not 'worker-1'"),
+    ],
+)
+def test_machines_of_a_file_that_are_wrong_are_refused_with_the_file(here, nodes, words):
+    (here / "cluster.yaml").write_text(MACHINES.replace("[scheduler]", nodes))
+    with pytest.raises(ConfigError, match=f"cluster.yaml: network.machines{words}"):
+        read(here, compute={"kind": "constant", "mean_s": 0.1}, workers=3)
+
+
 def test_servers_that_differ_cannot_be_more_than_the_file_describes(here):
     with pytest.warns(OutpaceWarning, match="2 servers that are alike, and the run has 3"):
         assert read(here, servers=3).servers == 3

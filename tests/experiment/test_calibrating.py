@@ -13,7 +13,6 @@ from tests.support.command import outpace, refused
 from tests.support.recorded_as_real import as_real, as_real_without_servers
 
 from outpace.errors import ConfigError
-from outpace.experiment.calibrating import calibrate
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
@@ -125,22 +124,6 @@ def test_a_slow_server_found_under_bsp_predicts_other_strategies(slow_server, ch
     service = {key: slow_server[key] for key in ("push_time", "pull_time", "update_time")}
     predicted = simulate({**SLOW_SERVER, **service, **changes}).summary["virtual_time_s"]
     assert predicted == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "is_said"),
-    [
-        ({"server-0": "a", "server-1": "b", "worker-0": "c", "worker-1": "d"}, False),
-        ({"server-0": "a", "server-1": "a", "worker-0": "a", "worker-1": "a"}, False),
-        ({"server-0": "a", "server-1": "a", "worker-0": "b", "worker-1": "c"}, True),
-    ],
-    ids=["one each", "all on one", "two on one of three"],
-)
-def test_a_connection_that_processes_have_shared_is_said(runs, tmp_path, nodes, is_said):
-    shutil.copytree(runs / "real", tmp_path / "run")
-    path = tmp_path / "run" / files.SUMMARY
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"nodes": nodes}))
-    assert any("shared a node" in note for note in calibrate([tmp_path / "run"]).notes) == is_said
 
 
 def test_untimed_spans_before_a_step_are_one_evaluation(runs, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ def as_real(
     push_s: float | OfServer,
     pull_s: float,
     update_s: OfServer = lambda _: 0.0,
+    nodes: Mapping[str, str] | None = None,
+    loopback: tuple[float, float] = (0.0, float("inf")),
 ) -> None:
     """Write timing.parquet for a simulated run with network.log and constant service times.
 
@@ -36,10 +38,19 @@ def as_real(
         latency_s, bandwidth: Of a server's probe.
         push_s, pull_s, update_s: The run's push_time, pull_time and update_time, of a server. With
             an update, all workers push every iteration.
+        nodes: Where each worker and server ran, as a run on a cluster knows it.
+        loopback: Latency and bandwidth of the probe within a node.
     """
     config = files.read_config(folder)
+    place = nodes or {}
+
+    def link(worker: int, server: int) -> tuple[float, float]:
+        ends = f"worker-{worker}", f"server-{server}"
+        one, other = (place.get(end, end) for end in ends)
+        return loopback if one == other else (latency_s(server), bandwidth(server))
+
     rows = [
-        _probe(worker, server, number, latency_s(server), bandwidth(server))
+        _probe(worker, server, number, *link(worker, server))
         for worker in range(config["workers"])
         for server in range(config["servers"])
         for number in range(2 * len(SIZES))
@@ -49,7 +60,7 @@ def as_real(
         folder, lambda m: round(of_server(m) * 1e9), round(pull_s * 1e9),
         lambda m: round(update_s(m) * 1e9),
     )  # fmt: skip
-    _write(folder, rows, Sampling.of_run(config["workers"], config["servers"]))
+    _write(folder, rows, Sampling.of_run(config["workers"], config["servers"]), nodes)
 
 
 def as_real_without_servers(
@@ -94,12 +105,18 @@ def _all_reduce(what: str, worker: int, iteration: int, size: int, sent: int, en
     }
 
 
-def _write(folder: Path, rows: list[dict[str, Any]], sampling: Sampling) -> None:
+def _write(
+    folder: Path,
+    rows: list[dict[str, Any]],
+    sampling: Sampling,
+    nodes: Mapping[str, str] | None = None,
+) -> None:
     schema = schema_of(sampling)
     table = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(schema.metadata)
     pq.write_table(table, folder / files.TIMING)
     summary = files.read_summary(folder)
     summary["wall_time_s"] = summary.pop("virtual_time_s")
+    summary |= {} if nodes is None else {"nodes": nodes}
     (folder / files.SUMMARY).write_text(json.dumps(summary))
 
 

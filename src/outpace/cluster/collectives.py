@@ -8,22 +8,31 @@ and as many rounds back. An exchange: two workers send each other m bytes at onc
 A library may need more for a round than for a message, because of its protocol. So all-reduces and
 the collectives of scripts (`collective_rounds`), but not exchanges, may have an L and B of their
 own (`network.all_reduce`).
+
+Workers on one machine share its connection. Their messages of a round to other machines, and those
+from other machines, go one after the other; messages within the machine use its loopback. A
+preemptive schedule needs no longer than the busiest direction of a machine (Gonzalez and Sahni,
+1976). So a ring in which each machine has neighbouring workers takes as long as among machines with
+a worker each: one message leaves a machine in each round, and one arrives.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from outpace.cluster.collective_rounds import OtherPattern, Round, other_rounds
+from outpace.cluster.network import LinkLaw
 from outpace.cluster.paths import Paths
 from outpace.support.units import SECOND, Time, nanoseconds
 from outpace.sync import AllReduce
 from outpace.sync.messages import worker_name
 
 Pattern: TypeAlias = AllReduce | Literal["exchange"] | OtherPattern
+_End: TypeAlias = tuple[int | str, str]  # a machine, and which of its interfaces
 
 
 def rounds_of(pattern: Pattern, members: Sequence[int]) -> tuple[list[Round], int]:
@@ -50,7 +59,8 @@ class Cost(NamedTuple):
 
     duration: Time
     messages: int
-    bytes_sent: int
+    bytes_sent: int  # between machines
+    crossing: tuple[int, ...]  # members that exchange messages with other machines
 
 
 class Costs:
@@ -72,29 +82,56 @@ class Costs:
 
     def _cost_of(self, pattern: Pattern, members: tuple[int, ...], size_bytes: int) -> Cost:
         rounds, chunks = rounds_of(pattern, members)
-        duration, known = 0.0, {}
+        duration, sent = 0.0, 0
+        known: dict[int, tuple[float, int]] = {}
+        crossing: dict[int, None] = {}
         for once in rounds:
             if id(once) not in known:  # all rounds of a ring are the same object
-                size = size_bytes / chunks
-                known[id(once)] = max(self.time(pattern, pair, size) for pair in once)
-            duration += known[id(once)]
+                between = [pair for pair in once if not self._are_together(pair)]
+                crossing |= dict.fromkeys(member for pair in between for member in pair)
+                known[id(once)] = max(self.times(pattern, once, size_bytes / chunks)), len(between)
+            duration += known[id(once)][0]
+            sent += known[id(once)][1]
         messages = sum(map(len, rounds))
-        return Cost(math.floor(duration + 0.5), messages, messages * size_bytes // chunks)
+        bytes_sent = sent * size_bytes // chunks
+        return Cost(math.floor(duration + 0.5), messages, bytes_sent, tuple(crossing))
 
-    def time(self, pattern: Pattern, pair: tuple[int, int], size_bytes: float) -> float:
-        """Return the nanoseconds that a message between these workers takes."""
+    def times(self, pattern: Pattern, once: Round, size_bytes: float) -> list[float]:
+        """Return the nanoseconds after which each message of a round has arrived."""
         paths = self._paths
         if paths is None:
-            return 0.0
-        sender, receiver = map(worker_name, pair)
+            return [0.0] * len(once)
         own = None if pattern == "exchange" else paths.all_reduce
-        if own is None or own.latency_s is None:
-            latency = paths.latency(sender, receiver)
+        links = [self._link(paths, pair) for pair in once]
+        if own is not None and own.bandwidth_bytes_per_s is not None:
+            busy = [size_bytes / own.bandwidth_bytes_per_s * SECOND] * len(once)
         else:
-            latency = nanoseconds(own.latency_s)
-        if own is None or own.bandwidth_bytes_per_s is None:
-            ends = paths.bandwidth(sender), paths.bandwidth(receiver)
-            bandwidth = min(*ends, paths.limit(sender, receiver))
-        else:
-            bandwidth = own.bandwidth_bytes_per_s
-        return latency + size_bytes / bandwidth * SECOND
+            at: defaultdict[_End, float] = defaultdict(float)
+            for ends, _, bandwidth in links:
+                for end in ends:
+                    at[end] += size_bytes / bandwidth * SECOND
+            busy = [max(at[end] for end in ends) for ends, _, _ in links]
+        latency = None if own is None or own.latency_s is None else nanoseconds(own.latency_s)
+        return [
+            (usual if latency is None else latency) + lasts
+            for (_, usual, _), lasts in zip(links, busy, strict=True)
+        ]
+
+    def _are_together(self, pair: tuple[int, int]) -> bool:
+        """True if two workers are on one machine."""
+        if self._paths is None:
+            return False
+        one, other = (self._paths.machine(worker_name(member)) for member in pair)
+        return one == other
+
+    def _link(self, paths: Paths, pair: tuple[int, int]) -> tuple[tuple[_End, ...], Time, float]:
+        """Return what a message between these workers occupies, its latency and its bandwidth."""
+        sender, receiver = map(worker_name, pair)
+        source, target = paths.machine(sender), paths.machine(receiver)
+        if source == target:
+            law = paths.loopback or LinkLaw()
+            bandwidth = law.bandwidth_bytes_per_s or math.inf
+            return ((source, "loopback"),), nanoseconds(law.latency_s or 0.0), bandwidth
+        rates = paths.bandwidth(sender), paths.bandwidth(receiver), paths.limit(sender, receiver)
+        ends = (source, "sending"), (target, "receiving")
+        return ends, paths.latency(sender, receiver), min(rates)

@@ -3,39 +3,58 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from outpace.sync.messages import SCHEDULER, server_name, worker_name
 
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """The machines of a run, numbered from 0: those of workers, servers, then the scheduler.
+    """The machines of a run, numbered from 0 in the order of their first nodes.
 
-    With `colocate` server m is on the machine of worker m, and surplus workers or servers have
-    machines of their own.
+    The order of nodes is: workers, servers, the scheduler.
+
+    Args:
+        workers, servers: Their numbers.
+        colocate: Server m is on the machine of worker m.
+        scheduler: True if the run has one.
+        shared: The nodes of machines by the names of these machines. All nodes that are not named,
+            and that `colocate` puts nowhere, have a machine of their own. Names of nodes that the
+            run does not have are passed over.
     """
 
     workers: int
     servers: int
     colocate: bool = False
     scheduler: bool = False
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
         """Number of machines."""
-        both = (self.workers, self.servers)
-        return (max(both) if self.colocate else sum(both)) + self.scheduler
+        return len(set(self.of_nodes().values()))
+
+    @property
+    def share_workers(self) -> bool:
+        """True if several workers are on one machine."""
+        machine_of = self.of_nodes()
+        return len({machine_of[worker_name(n)] for n in range(self.workers)}) < self.workers
 
     def of_nodes(self) -> dict[str, int]:
         """Return the machine of each node by its name."""
-        first = 0 if self.colocate else self.workers  # the machine of server 0
-        workers = {worker_name(n): n for n in range(self.workers)}
-        servers = {server_name(m): first + m for m in range(self.servers)}
-        return workers | servers | ({SCHEDULER: self.count - 1} if self.scheduler else {})
+        names = [worker_name(n) for n in range(self.workers)]
+        names += [server_name(m) for m in range(self.servers)]
+        names += [SCHEDULER] if self.scheduler else []
+        first = {node: nodes[0] for nodes in self.shared.values() for node in nodes}
+        if self.colocate:
+            for m in range(min(self.workers, self.servers)):
+                first[server_name(m)] = worker_name(m)
+        numbers: dict[str, int] = {}  # by the node that stands for a machine
+        return {name: numbers.setdefault(first.get(name, name), len(numbers)) for name in names}
 
     def nodes(self) -> dict[int, list[str]]:
-        """Return the nodes of each machine, one or two."""
+        """Return the nodes of each machine."""
         found = defaultdict(list)
         for node, machine in self.of_nodes().items():
             found[machine].append(node)

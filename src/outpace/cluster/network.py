@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import filter as matching
 from fnmatch import fnmatchcase
@@ -13,7 +14,8 @@ from outpace.cluster.delays import Delay
 from outpace.cluster.machines import Machines
 from outpace.cluster.matrix import Matrix
 from outpace.errors import did_you_mean
-from outpace.support.checks import not_negative, require
+from outpace.support.checks import not_negative, reject, require
+from outpace.sync.messages import SCHEDULER
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ class NetworkLaw:
         nodes: Differing nodes by name (worker-3) or pattern (server-*). Names win over patterns
             and later patterns over earlier ones, key by key.
         pairs: Differing pairs of nodes.
+        machines: Nodes that share a machine, by the names of machines. They share its connection in
+            each direction. Nodes that are not named have a machine of their own.
+        loopback: What messages between two nodes of one machine take, which do not use its
+            connection; by default nothing.
         matrix: Latencies between machines, from a file.
         delays: Random delays of messages.
         all_reduce: Cost of a round of an all-reduce; it replaces what is said of links, and
@@ -107,6 +113,8 @@ class NetworkLaw:
     contention: Literal["serialised", "fair"] = "serialised"
     nodes: dict[str, LinkLaw] = field(default_factory=dict)
     pairs: tuple[PairLaw, ...] = ()
+    machines: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loopback: LinkLaw = field(default_factory=LinkLaw)
     matrix: Matrix | None = None
     delays: tuple[Delay, ...] = ()
     all_reduce: AllReduceLaw | None = None
@@ -122,10 +130,16 @@ class NetworkLaw:
             ends = frozenset(pair.between)
             require(ends not in seen, "pairs", "all different", f"twice {_and(pair.between)}")
             seen.add(ends)
+        _check_machines(self.machines)
 
     def absolute(self, folder: Path) -> NetworkLaw:
         """Return it with its paths relative to `folder`."""
         return replace(self, matrix=self.matrix and self.matrix.absolute(folder))
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The machine of each node that `machines` names."""
+        return {node: machine for machine, nodes in self.machines.items() for node in nodes}
 
     def own(self, node: str) -> LinkLaw:
         """Return what `nodes` says about a node."""
@@ -139,13 +153,18 @@ class NetworkLaw:
 
     def require_machines(self, machines: Machines) -> None:
         """Raise ValueError if it names unknown nodes or contradicts itself on one machine."""
-        problems = list(self._unknown(list(machines.of_nodes())))
-        if not problems and machines.colocate and (self.nodes or self.pairs):
+        problems = list(self._unknown(machines))
+        if machines.colocate and self.machines:
+            problems.append(
+                "network.machines: colocate says already where servers are: leave one of them out"
+            )
+        elif not problems and (machines.colocate or self.machines) and (self.nodes or self.pairs):
             problems = list(self._contradictions(machines))
         if problems:
             raise ValueError("\n".join(problems))
 
-    def _unknown(self, names: Sequence[str]) -> Iterator[str]:
+    def _unknown(self, machines: Machines) -> Iterator[str]:
+        names = list(machines.of_nodes())
         known = set(names)
         mentioned = [
             *(("nodes", key) for key in self.nodes),
@@ -158,20 +177,45 @@ class NetworkLaw:
                     yield f"network.{key}: no node matches {node!r}.{did_you_mean(node, names)}"
             elif node not in known:
                 yield f"network.{key}: no node {node!r}.{did_you_mean(node, names)}"
+        for machine, nodes in self.machines.items():
+            for node in nodes:
+                if node not in known and not _may_be_absent(node, machines):
+                    advice = did_you_mean(node, names)
+                    yield f"network.machines.{machine}: no node {node!r}.{advice}"
 
     def _contradictions(self, machines: Machines) -> Iterator[str]:
         of_nodes = machines.of_nodes()
+        why = "colocate" if machines.colocate else "network.machines"
         for pair in self.pairs:
             if len({of_nodes[end] for end in pair.between}) == 1:
-                yield f"network.pairs: {_and(pair.between)} are one machine (colocate)"
+                yield f"network.pairs: {_and(pair.between)} are one machine ({why})"
         for nodes in machines.nodes().values():
             for key in ("latency_s", "bandwidth_bytes_per_s"):
-                values = [getattr(self.own(node), key) for node in nodes]
-                if len({value for value in values if value is not None}) > 1:
+                said = {node: getattr(self.own(node), key) for node in nodes}
+                said = {node: value for node, value in said.items() if value is not None}
+                if len(set(said.values())) > 1:
                     yield (
-                        f"network.nodes: {_and(nodes)} are one machine (colocate), so {key} "
-                        f"cannot be {_and(values)}"
+                        f"network.nodes: {_and(list(said))} are one machine ({why}), so {key} "
+                        f"cannot be {_and(list(said.values()))}"
                     )
+
+
+def _check_machines(machines: Mapping[str, tuple[str, ...]]) -> None:
+    place: dict[str, str] = {}
+    for machine, nodes in machines.items():
+        require(bool(nodes), f"machines.{machine}", "a list of one or more nodes", "empty")
+        for node in nodes:
+            if node in place:
+                where = _and([place[node], machine])
+                reject(f"machines: {node} is named twice, on {where}: a node has one machine")
+            place[node] = machine
+
+
+def _may_be_absent(node: str, machines: Machines) -> bool:
+    """True if the strategy of the run decides that there is no such node."""
+    if node == SCHEDULER:
+        return not machines.scheduler
+    return not machines.servers and re.fullmatch(r"server-\d+", node) is not None
 
 
 def _is_pattern(key: str) -> bool:

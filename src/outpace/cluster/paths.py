@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
@@ -14,7 +16,10 @@ class Paths:
     """Latency and bandwidth between the nodes of one run.
 
     Args:
-        machines: Which nodes share a machine; None: none do.
+        machines: Which nodes share a machine; None: those that the law names.
+
+    Attributes:
+        loopback: Of messages between two nodes of one machine; None: they take no time.
 
     Raises:
         ConfigError: if the file of the matrix is wrong, or the law needs `machines`.
@@ -27,12 +32,15 @@ class Paths:
                 "are numbered; pairs and nodes name any node"
             )
         self._law = law
+        self.loopback = None if law.loopback == LinkLaw() else law.loopback
         self._own: dict[str, LinkLaw] = {}
         self._pairs = {frozenset(pair.between): pair for pair in law.pairs}
         # A short cut: there are as many pairs as workers times servers.
         self._alike = not (law.pairs or law.nodes or law.matrix)
-        self._machine_of = {} if machines is None else machines.of_nodes()
-        self._nodes_on = {} if machines is None else machines.nodes()
+        self._machine_of: Mapping[str, Any] = law.places  # numbers, or names by hand
+        self._nodes_on: Mapping[Any, Sequence[str]] = law.machines
+        if machines is not None:
+            self._machine_of, self._nodes_on = machines.of_nodes(), machines.nodes()
         self._matrix = (
             None if law.matrix is None or machines is None else law.matrix.latencies(machines.count)
         )
@@ -42,13 +50,18 @@ class Paths:
         """The cost of a round of an all-reduce, if it differs from that of a message."""
         return self._law.all_reduce
 
+    def machine(self, node: str) -> int | str:
+        """Return what stands for the node's machine."""
+        found: int | str = self._machine_of.get(node, node)
+        return found
+
     def bandwidth(self, node: str) -> float:
         """Return the bandwidth of the node's machine in each direction, in bytes/s or infinite."""
         own = self._machine(node).bandwidth_bytes_per_s
         return own or self._law.bandwidth_bytes_per_s or math.inf
 
     def latency(self, sender: str, receiver: str) -> Time:
-        """Return the latency from one node to another in nanoseconds."""
+        """Return the latency from a node to one of another machine in nanoseconds."""
         if self._alike:
             return nanoseconds(self._law.latency_s)
         pair = self._pairs.get(frozenset((sender, receiver)))

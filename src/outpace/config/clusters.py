@@ -1,8 +1,9 @@
 """The content of cluster files, and how it is fitted to a run.
 
 Workers that it does not describe are drawn from those that it does, with the seed of the run, the
-same for run times and links. What it says about the links of nodes that the run does not have is
-left out; so is `service_size` if the run has service times of its own.
+same for run times and links, and are on machines like theirs (`cluster_machines`). What it says
+about the links of nodes that the run does not have is left out; so is `service_size` if the run has
+service times of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from outpace.config.cluster_machines import are_machines, machines_of_run
 from outpace.config.keys import SERVICE_TIMES
 from outpace.errors import ConfigError
 from outpace.support.notices import warn
@@ -147,11 +149,14 @@ def _of_workers(compute: Mapping[str, Any], machines: list[int], known: int) -> 
 def _of_nodes(
     network: Mapping[str, Any], cluster: ClusterFile, machines: list[int], servers: int
 ) -> dict[str, Any]:
-    """Return the law of the network with the nodes and pairs of this run only."""
+    """Return the law of the network with the nodes, pairs and machines of this run only."""
     network = dict(network)
     nodes, pairs = network.get("nodes") or {}, network.get("pairs") or []
+    shared = network.get("machines") or {}
     if not (isinstance(nodes, Mapping) and isinstance(pairs, list) and all(map(_is_pair, pairs))):
         return network  # reported when the run is read
+    if not are_machines(shared):
+        return network
     alike: dict[str, list[str]] = {}  # the nodes of the run by the node of the file
     for worker, machine in enumerate(machines):
         alike.setdefault(worker_name(machine), []).append(worker_name(worker))
@@ -161,6 +166,9 @@ def _of_nodes(
     named = [*map(str, nodes), *(end for pair in pairs for end in pair["between"])]
     if servers > described > 0 and any(name.startswith("server-") for name in named):
         raise ConfigError(_too_many(cluster, "links differ", servers))
+    places = [node for on_it in shared.values() for node in on_it]
+    if servers > described > 0 and any(node.startswith("server-") for node in places):
+        raise ConfigError(_too_many(cluster, "machines are named", servers))
 
     def present(name: Any) -> list[Any]:
         """Return the nodes of this run to which what is said about a node applies."""
@@ -176,6 +184,8 @@ def _of_nodes(
             for one in present(pair["between"][0])
             for other in present(pair["between"][1])
         ]
+    if shared:
+        network["machines"] = machines_of_run(shared, machines, servers)
     return network
 
 

@@ -120,7 +120,8 @@ class Experiment:
         """The machines of the run and the nodes on each."""
         has_one = self.peers is None and not isinstance(self.sync, tuple)
         scheduler = has_one and self.policies.strategy.scheduler is not None
-        return Machines(self.workers, self.servers_in_run, self.colocate, scheduler)
+        shared = {} if self.network is None else self.network.machines
+        return Machines(self.workers, self.servers_in_run, self.colocate, scheduler, shared)
 
     @property
     def peers(self) -> PeerStrategy | None:

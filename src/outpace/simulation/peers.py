@@ -81,11 +81,14 @@ class PeerSimulation(VirtualRun):
         self._left: set[int] = set()
         law = experiment.network
         paths = None if law is None else Paths(law, experiment.machines)
-        if law is not None and law.contention == "fair":
+        is_fair = law is not None and law.contention == "fair"
+        has_own_cost = law is not None and law.all_reduce is not None
+        # Exchanges that go on at once meet on the connection of a machine with several workers.
+        meet = law is not None and sync.exchanges and experiment.machines.share_workers
+        if is_fair or meet:
             self._route: Route = Messages(self.kernel, self.network, experiment.workers)
         else:
             self._route = Formula(self.kernel, self.network, paths, experiment.workers)
-        has_own_cost = law is not None and law.all_reduce is not None
         self._all_reduces = SimulatedAllReduces(
             self.kernel,
             Formula(self.kernel, self.network, paths, 0) if has_own_cost else self._route,

@@ -67,6 +67,25 @@ def test_a_slow_link_is_repaired_in_the_network(tmp_path):
     assert gain.run_s == pytest.approx(even, rel=0.01)
 
 
+def test_a_slow_link_is_repaired_for_all_nodes_of_its_machine(tmp_path):
+    link, usual = {"latency_s": 0.05}, {"latency_s": 0.001}
+    shared = {"machines": {"m": ["worker-1", "worker-3"]}}
+    slow = {**usual, **shared, "nodes": {"worker-1": link, "worker-3": link}}
+    run(tmp_path / "slow", compute=EVEN, network=slow)
+    even = run(None, compute=EVEN, network={**usual, **shared})
+    by_change = {gain.change: gain for gain in outpace.explain(tmp_path / "slow").gains}
+    for worker in (1, 3):
+        gain = by_change[f"link of worker {worker} as fast as the others"]
+        assert gain.run_s == pytest.approx(even, rel=0.01)
+
+
+def test_the_gain_without_a_worker_is_known_where_machines_are_named(tmp_path):
+    network = {"latency_s": 0.001, "machines": {"m": ["worker-2", "worker-3", "server-0"]}}
+    run(tmp_path / "slow", network=network)
+    gains = outpace.explain(tmp_path / "slow").gains
+    assert "without worker 2" in [gain.change for gain in gains]
+
+
 @pytest.mark.parametrize(
     ("name", "slow", "even"),
     [

@@ -15,14 +15,16 @@ Without such a run the protocol of Gloo gives the cost (`assumed_all_reduce`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.calibration.network import Line, line_through, rounded
-from outpace.cluster.network import AllReduceLaw, NetworkLaw
+from outpace.cluster.calibration.transits import Line, line_through, rounded
+from outpace.cluster.network import AllReduceLaw, LinkLaw, NetworkLaw
+from outpace.sync.messages import worker_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,17 +129,23 @@ def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllRed
     and the distribution, each of N−1 rounds, take the longer of 2L + (N−1)·c/B, where the links are
     always busy, and (N−1)·(2L + c/2B) + c/2B, where they wait for the receivers.
 
+    Workers on one machine share its connection, over which the messages of a round to other
+    machines go; the machine with most of them counts.
+
     Args:
         law: Of messages. The slowest worker counts.
         size_bytes: For which the cost is right; 0 if unknown. Very short all-reduces have two
             latencies per round at any size.
     """
     own = [link for name, link in law.nodes.items() if name.startswith("worker")]
-    latency_s = max([law.latency_s, *(link.latency_s or 0.0 for link in own)])
+    links = [LinkLaw(law.latency_s, law.bandwidth_bytes_per_s), *own]
+    at_once = _leaving(law, workers)
+    if not at_once:  # all workers are on one machine
+        links, at_once = [law.loopback], workers
+    latency_s = max(link.latency_s or 0.0 for link in links)
     if not latency_s or workers < 2:
         return None
-    rates = [law.bandwidth_bytes_per_s, *(link.bandwidth_bytes_per_s for link in own)]
-    bandwidth = min(rate or math.inf for rate in rates)
+    bandwidth = min(link.bandwidth_bytes_per_s or math.inf for link in links) / at_once
     chunk_s = size_bytes / workers / bandwidth
     if not chunk_s:
         return AllReduceLaw(rounded(2 * latency_s))
@@ -148,3 +156,11 @@ def assumed_all_reduce(law: NetworkLaw, workers: int, size_bytes: int) -> AllRed
     )
     per_round_s = phase_s / rounds - 2 * latency_s  # of the bytes
     return AllReduceLaw(rounded(2 * latency_s), rounded(size_bytes / workers / per_round_s))
+
+
+def _leaving(law: NetworkLaw, workers: int) -> int:
+    """Return how many messages of a round of a ring leave a machine, at most."""
+    places, names = law.places, [worker_name(n) for n in range(workers)]
+    at = [places.get(name, name) for name in names]
+    leaving = Counter(one for one, other in zip(at, [*at[1:], at[0]], strict=True) if one != other)
+    return max(leaving.values(), default=0)

@@ -1,83 +1,30 @@
 """Latency and bandwidth from the probe with which a real run begins.
 
-A probe is a message of one of several sizes to an idle server, and its answer. Its transit is
-latency + bytes / bandwidth. The medians of the sizes are fitted by least squares of the logarithms,
-so that relative errors count, with a loss (soft L1) that gives outliers little weight.
+First all links are alike. A machine gets latency and bandwidth of its own where the fit is clearly
+better, one machine after the other; each pair gets them where that is better still. "Better" is
+Schwarz's criterion of the logarithms of the medians. Most machines have one node.
 
-First all links are alike. A node gets latency and bandwidth of its own where the fit is clearly
-better, one node after the other; each pair gets them where that is better still. "Better" is
-Schwarz's criterion of the logarithms of the medians.
+A probe travels alone, so machines that several nodes share change nothing but this: messages within
+a machine have a line of their own, that of its loopback interface.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
-from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.transits import NOISE, Line, Transits, line_of, rounded
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
 from outpace.sync.messages import server_name, worker_name
 
-_NOISE: Final = 0.05  # relative error of a median that is always assumed
+_Machine: TypeAlias = tuple[str, ...]  # its nodes
 _LEAST_GAIN: Final = 10.0  # of Schwarz's criterion: "very strong" evidence (Kass, Raftery 1995)
 _LEAST_DIFFERENCE: Final = 1.25  # of a node's latency or bandwidth from the others'
-_MEASURABLE: Final = 1e-7  # s; a shorter transit is none
-_SHORTEST: Final = 1e-8  # s; a shorter latency is none
-_FASTEST: Final = 1e12  # bytes/s; more is infinite
-
-
-class Line(NamedTuple):
-    """A transit of latency_s + bytes · s_per_byte."""
-
-    latency_s: float
-    s_per_byte: float
-
-    def at(self, size_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.latency_s + size_bytes * self.s_per_byte
-
-    @property
-    def bandwidth(self) -> float | None:
-        """Bytes/s; None: infinite."""
-        return 1 / self.s_per_byte if self.s_per_byte > 1 / _FASTEST else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transits:
-    """Median transits of messages of one size between two nodes, in one direction.
-
-    Args:
-        worker, server: Shape (n,).
-        to_server: True: to the server; False: its answer.
-        size_bytes, seconds: Shape (n,).
-    """
-
-    worker: NDArray[np.int64]
-    server: NDArray[np.int64]
-    to_server: NDArray[np.bool_]
-    size_bytes: NDArray[np.float64]
-    seconds: NDArray[np.float64]
-
-    def where(self, chosen: NDArray[np.bool_]) -> Transits:
-        """Return the chosen rows."""
-        return Transits(
-            self.worker[chosen],
-            self.server[chosen],
-            self.to_server[chosen],
-            self.size_bytes[chosen],
-            self.seconds[chosen],
-        )
-
-    @staticmethod
-    def joined(parts: Sequence[Transits]) -> Transits:
-        """Return the rows of all parts."""
-        columns = [entry.name for entry in fields(Transits)]
-        return Transits(*(np.concatenate([getattr(p, name) for p in parts]) for name in columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,73 +58,25 @@ class NetworkFit:
         return len(self.fitted) > self.parameters
 
 
-def transits_of(probes: Requests) -> Transits:
-    """Return the median transits of probes, in the order of time and with times on one clock.
-
-    A small message may arrive before its sender has noted that it is out. Sizes whose median is
-    shorter than 0.1 µs are left out, if the pair of processes has two others in this direction.
-    """
-    rows: list[tuple[int, int, bool, float, float]] = []
-    there = probes.received - probes.sent
-    back = probes.arrived - probes.answered_end
-    for to_server, sizes, times in (
-        (True, probes.sent_bytes, there),
-        (False, probes.answer_bytes, back),
-    ):
-        known = ~np.isnan(times)
-        keys = np.stack([probes.worker, probes.server, sizes], axis=1)[known]
-        groups, which = np.unique(keys, axis=0, return_inverse=True)
-        for place, (worker, server, size) in enumerate(groups):
-            those = times[known][which.ravel() == place]
-            if len(those) > 1:  # the first one finds cold caches and unused buffers
-                those = those[1:]
-            median = max(float(np.median(those)), _MEASURABLE)
-            rows.append((int(worker), int(server), to_server, float(size), median))
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    found = Transits(*columns)
-    kept = found.seconds > _MEASURABLE
-    ways = np.stack([found.worker, found.server, found.to_server], axis=1)
-    for way in np.unique(ways, axis=0):
-        mine = (ways == way).all(axis=1)
-        if (mine & kept).sum() < 2:
-            kept |= mine
-    return found.where(kept)
-
-
-def line_of(transits: Transits) -> Line:
-    """Return the line through these transits; neither part is below 0."""
-    return line_through(transits.size_bytes, transits.seconds)
-
-
-def line_through(sizes: NDArray[np.float64], seconds: NDArray[np.float64]) -> Line:
-    """Return the line through the durations of messages of these sizes, shape (n,) each."""
-    low = float(seconds[sizes == sizes.min()].mean())
-    high = float(np.median(seconds[sizes == sizes.max()]))
-    start = np.log([max(low, 1e-7), max((high - low) / sizes.max(), 1e-13)])
-
-    def off(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        latency, slope = np.exp(logs)
-        return np.asarray(np.log((latency + slope * sizes) / seconds))
-
-    bounds = np.log([[1e-10, 1e-15], [1e3, 1.0]])
-    found = scipy.optimize.least_squares(
-        off, np.clip(start, *bounds), bounds=bounds, loss="soft_l1", f_scale=_NOISE
-    )
-    latency, slope = np.exp(found.x)
-    return Line(float(latency) if latency > _SHORTEST else 0.0, float(slope))
-
-
-def fit_network(transits: Transits) -> NetworkFit:
+def fit_network(
+    transits: Transits, shared: Mapping[str, Sequence[str]] | None = None
+) -> NetworkFit:
     """Return the law that describes these transits best.
+
+    Args:
+        shared: The nodes of machines with several, by the names of these machines.
 
     Raises:
         ValueError: all messages are of about one size, which tells latency and bandwidth not apart.
     """
+    machines = {name: tuple(nodes) for name, nodes in (shared or {}).items()}
+    is_local = _within(transits, machines.values())
+    local, transits = transits.where(is_local), transits.where(~is_local)
     sizes = transits.size_bytes
-    if sizes.max() < 4 * max(sizes.min(), 1):
+    if not len(sizes) or sizes.max() < 4 * max(sizes.min(), 1):
         raise ValueError("all messages are of about one size")
-    best = _Lines(transits, {})
-    of_nodes = _with_nodes(best)
+    best = _Lines(transits, machines.values(), [])
+    of_nodes = _with_machines(best)
     pairs = _Pairs(transits)
     if pairs.bic < of_nodes.bic - _LEAST_GAIN:
         law, fitted, parameters = pairs.law(), pairs.fitted, pairs.parameters
@@ -186,46 +85,64 @@ def fit_network(transits: Transits) -> NetworkFit:
     there, back = (
         line_of(transits.where(transits.to_server == direction)) for direction in (True, False)
     )
+    law = replace(law, machines=machines)
+    if len(local.seconds):
+        line = line_of(local)
+        link = LinkLaw(rounded(line.latency_s) or None, rounded(line.bandwidth))
+        law = replace(law, loopback=link)
+        transits = Transits.joined([transits, local])
+        fitted = np.concatenate([fitted, np.maximum(line.at(local.size_bytes), 1e-9)])
+        parameters += 2
     return NetworkFit(law, transits, fitted, there, back, parameters)
 
 
 def _bic(transits: Transits, fitted: NDArray[np.float64], parameters: int) -> float:
     """Return Schwarz's criterion of relative errors."""
     count = len(fitted)
-    variance = float((np.log(fitted / transits.seconds) ** 2).mean()) + _NOISE**2
+    variance = float((np.log(fitted / transits.seconds) ** 2).mean()) + NOISE**2
     return count * math.log(variance) + parameters * math.log(count)
 
 
 class _Lines:
-    """A line for most links, and one for each of some nodes; the slower of two ends counts."""
+    """A line for most links, and one for each of some machines; the slower of two ends counts.
 
-    def __init__(self, transits: Transits, nodes: dict[str, Line]) -> None:
-        self.transits = transits
-        self._touched = _touched(transits, nodes)
-        rest = transits.where(~np.any([*self._touched.values(), self._none()], axis=0))
+    Args:
+        shared: The machines with several nodes.
+        lines: The machines with a line of their own.
+    """
+
+    def __init__(
+        self, transits: Transits, shared: Iterable[_Machine], lines: Iterable[_Machine]
+    ) -> None:
+        self.transits, self._shared = transits, list(shared)
+        touched = {machine: _touched(transits, machine) for machine in lines}
+        none = np.zeros(len(transits.seconds), np.bool_)
+        rest = transits.where(~np.any([*touched.values(), none], axis=0))
         self.usual = line_of(rest if len(rest.seconds) > 1 else transits)
-        self.nodes = {
-            name: line_of(transits.where(of_node)) for name, of_node in self._touched.items()
-        }
+        self.lines = {machine: line_of(transits.where(mine)) for machine, mine in touched.items()}
         latency = np.full(len(transits.seconds), self.usual.latency_s)
         slope = np.full(len(transits.seconds), self.usual.s_per_byte)
-        for name, of_node in self._touched.items():
-            line = self.nodes[name]
-            latency[of_node] = np.maximum(latency[of_node], line.latency_s)
-            slope[of_node] = np.maximum(slope[of_node], line.s_per_byte)
+        for machine, mine in touched.items():
+            line = self.lines[machine]
+            latency[mine] = np.maximum(latency[mine], line.latency_s)
+            slope[mine] = np.maximum(slope[mine], line.s_per_byte)
         self.fitted = np.maximum(latency + slope * transits.size_bytes, 1e-9)
-        self.parameters = 2 + 2 * len(nodes)
+        self.parameters = 2 + 2 * len(self.lines)
         self.bic = _bic(transits, self.fitted, self.parameters)
 
-    def _none(self) -> NDArray[np.bool_]:
-        return np.zeros(len(self.transits.seconds), np.bool_)
+    def with_others(self) -> list[_Lines]:
+        """Return the fits in which one machine more has a line of its own, and is slower."""
+        found = []
+        for machine in _machines(self.transits, self._shared):
+            if machine not in self.lines:
+                tried = _Lines(self.transits, self._shared, [*self.lines, machine])
+                if tried.differs(machine):
+                    found.append(tried)
+        return found
 
-    def with_node(self, name: str) -> _Lines:
-        return _Lines(self.transits, {**self.nodes, name: self.usual})
-
-    def differs(self, name: str) -> bool:
-        """True if the node is clearly slower than the usual ones."""
-        line, usual = self.nodes[name], self.usual
+    def differs(self, machine: _Machine) -> bool:
+        """True if the machine is clearly slower than the usual ones."""
+        line, usual = self.lines[machine], self.usual
         return (
             line.latency_s > _LEAST_DIFFERENCE * usual.latency_s
             or line.s_per_byte > _LEAST_DIFFERENCE * usual.s_per_byte
@@ -233,22 +150,20 @@ class _Lines:
 
     def law(self) -> NetworkLaw:
         links = {}
-        for name, line in sorted(self.nodes.items()):
+        for machine, line in sorted(self.lines.items()):
             latency = max(line.latency_s, self.usual.latency_s)
             slope = Line(0, max(line.s_per_byte, self.usual.s_per_byte))
-            links[name] = LinkLaw(rounded(latency), rounded(slope.bandwidth))
+            for name in machine:
+                links[name] = LinkLaw(rounded(latency), rounded(slope.bandwidth))
         return NetworkLaw(
             rounded(self.usual.latency_s) or 0.0, rounded(self.usual.bandwidth), nodes=links
         )
 
 
-def _with_nodes(best: _Lines) -> _Lines:
-    """Return the fit with lines of their own for nodes that are clearly slower."""
-    names = _nodes(best.transits)
+def _with_machines(best: _Lines) -> _Lines:
+    """Return the fit with lines of their own for machines that are clearly slower."""
     while True:
-        tried = [best.with_node(name) for name in names if name not in best.nodes]
-        tried = [each for each in tried if each.differs(next(reversed(each.nodes)))]
-        better = min(tried, key=lambda each: each.bic, default=best)
+        better = min(best.with_others(), key=lambda each: each.bic, default=best)
         if better.bic >= best.bic - _LEAST_GAIN:
             return best
         best = better
@@ -285,23 +200,31 @@ class _Pairs:
         return NetworkLaw(rounded(latency_s) or 0.0, rounded(fastest.bandwidth), pairs=pairs)
 
 
-def _nodes(transits: Transits) -> list[str]:
+def _machines(transits: Transits, shared: Sequence[_Machine]) -> list[_Machine]:
+    """Return the machines at the ends of these messages, those with servers first."""
     servers = sorted(set(transits.server.tolist()))
     workers = sorted(set(transits.worker.tolist()))
-    return [*map(server_name, servers), *map(worker_name, workers)]
+    machine_of = {node: machine for machine in shared for node in machine}
+    names = [*map(server_name, servers), *map(worker_name, workers)]
+    return list(dict.fromkeys(machine_of.get(name, (name,)) for name in names))
 
 
-def _touched(transits: Transits, names: Iterable[str]) -> dict[str, NDArray[np.bool_]]:
-    """Return which rows have each of these nodes at an end."""
-    named: dict[str, Callable[[int], str]] = {"worker": worker_name, "server": server_name}
-    found = {}
-    for name in names:
-        kind = name.partition("-")[0]
-        column = transits.worker if kind == "worker" else transits.server
-        found[name] = np.array([named[kind](number) == name for number in column.tolist()])
+def _touched(transits: Transits, machine: _Machine) -> NDArray[np.bool_]:
+    """Return which rows have a node of this machine at an end."""
+    return _at(transits.worker, worker_name, machine) | _at(transits.server, server_name, machine)
+
+
+def _within(transits: Transits, shared: Iterable[_Machine]) -> NDArray[np.bool_]:
+    """Return which rows have both ends on one machine."""
+    found = np.zeros(len(transits.seconds), np.bool_)
+    for machine in shared:
+        found |= _at(transits.worker, worker_name, machine) & _at(
+            transits.server, server_name, machine
+        )
     return found
 
 
-def rounded(value: float | None) -> float | None:
-    """Return the value with four significant digits."""
-    return None if value is None else float(f"{value:.4g}")
+def _at(
+    numbers: NDArray[np.int64], name_of: Callable[[int], str], machine: _Machine
+) -> NDArray[np.bool_]:
+    return np.array([name_of(number) in machine for number in numbers.tolist()], np.bool_)

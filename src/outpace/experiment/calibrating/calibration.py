@@ -16,9 +16,10 @@ from outpace.cluster.calibration.all_reduces import (
     fit_all_reduces,
 )
 from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluations
-from outpace.cluster.calibration.network import NetworkFit, Transits, fit_network
+from outpace.cluster.calibration.network import NetworkFit, fit_network
 from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
 from outpace.cluster.calibration.service import ServiceTimes
+from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.laws import ServiceLaw
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.service_size import ServiceSize
@@ -26,6 +27,7 @@ from outpace.config.cluster_files import BUSY, CALIBRATED
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.calibrating.contention import Contention, fit_contention
+from outpace.experiment.calibrating.machines import shared_machines
 from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
@@ -184,13 +186,7 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
         notes.append(busy)
     if any(_is_stretched(run) for run in runs):
         notes.append("the run stretched its steps by a law: the run times are those of the law")
-    if _share_connections(runs[0].nodes):
-        notes.append(
-            "several processes shared a node, and so its connection, and in the file each has one "
-            "of its own: strategies whose messages meet less often than in this run may be "
-            "predicted too long"
-        )
-    network = _network(runs, notes)
+    network = _network(runs, shared_machines(runs, notes), notes)
     with_servers = [run for run in runs if run.servers]
     contention = size = times = None
     service: dict[str, ServiceLaw] = {}
@@ -259,22 +255,19 @@ def _all_reduces(runs: Sequence[RunData], notes: list[str]) -> AllReduceFit | No
     return found
 
 
-def _share_connections(nodes: Mapping[str, str]) -> bool:
-    """True if messages between nodes met on the connection of a node with several processes."""
-    return 1 < len(set(nodes.values())) < len(nodes)
-
-
 def _is_stretched(run: RunData) -> bool:
     return run.is_real and run.config.get("compute") is not None
 
 
-def _network(runs: Sequence[RunData], notes: list[str]) -> NetworkFit | None:
+def _network(
+    runs: Sequence[RunData], shared: Mapping[str, Sequence[str]], notes: list[str]
+) -> NetworkFit | None:
     measured = [run.measured for run in runs if run.measured is not None]
     if not measured:
         return None
     joined = Transits.joined([each.transits for each in measured])
     try:
-        fit = fit_network(joined)
+        fit = fit_network(joined, shared)
     except ValueError as error:
         raise ConfigError(
             f"{runs[0].folder}: its network cannot be calibrated: {error}, so latency and "

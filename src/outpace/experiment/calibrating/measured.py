@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from outpace.cluster.calibration.independent import Floats
-from outpace.cluster.calibration.network import Transits, transits_of
 from outpace.cluster.calibration.requests import Requests
+from outpace.cluster.calibration.transits import Transits, transits_of
 from outpace.errors import ConfigError
 from outpace.record.folder import MESSAGES, read_table
 from outpace.record.reading import reading

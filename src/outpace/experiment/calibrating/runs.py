@@ -19,6 +19,7 @@ from outpace.cluster.calibration.all_reduces import AllReduceTimes
 from outpace.cluster.calibration.independent import Floats
 from outpace.cluster.calibration.run_times import Recording
 from outpace.errors import ConfigError
+from outpace.experiment.calibrating.machines import nodes_of
 from outpace.experiment.calibrating.measured import Measured, logged_in, measured_in, requests_in
 from outpace.experiment.calibrating.without_servers import all_reduces_of
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
@@ -40,7 +41,8 @@ class RunData:
         evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
             are none.
         all_reduces: Those of a real run without servers.
-        nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown.
+        nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown. If
+            the run did not record it, those of `network.machines` in its configuration.
     """
 
     folder: Path
@@ -195,7 +197,7 @@ def _read(folder: Path) -> RunData:
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
     mean = float(np.nanmean(overhead))
-    nodes = summary.get("nodes") or {}
+    nodes = summary.get("nodes") or nodes_of(config)
     return RunData(
         folder, config, is_real, recording, mean, measured, evaluations, all_reduces, nodes
     )

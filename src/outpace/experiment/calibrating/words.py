@@ -125,6 +125,8 @@ def _network(law: NetworkLaw, fit: NetworkFit) -> str:
     ]
     if law.nodes:
         parts.append(f"{', '.join(law.nodes)} slower")
+    if law.machines:
+        parts.append(f"{plural(len(law.machines), 'machine')} with several processes")
     if law.pairs:
         parts.append(f"{len(law.pairs)} pairs of their own")
     if law.delays:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from outpace.config.cluster_machines import machines_of_run
 from outpace.errors import ConfigError
 from outpace.experiment.explaining.model import Model, simulated
 from outpace.experiment.explaining.repairs import repair_of
@@ -100,8 +101,13 @@ def _of_causes(
     first = next((cause for cause in workers if cause.pattern == "steady"), None)
     if first is not None and model.seconds.shape[1] > 2:
         others = [worker for worker in range(model.seconds.shape[1]) if worker != first.worker]
+        network = model.data.get("network") or {}
+        changes: dict[str, Any] = {}
+        if machines := network.get("machines"):
+            servers = model.found.tables.servers
+            changes = {"network": {"machines": machines_of_run(machines, others, servers)}}
         try:
-            time_s = time_of(model.seconds[:, others], {})
+            time_s = time_of(model.seconds[:, others], changes)
         except ConfigError:
             pass  # the configuration names each worker
         else:

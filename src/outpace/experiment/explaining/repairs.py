@@ -6,7 +6,7 @@ which all servers are alike: there what the slow one needs longer is added first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +93,9 @@ def _of_real_server(found: Examined, data: dict[str, Any], cause: Cause) -> Repa
         usual["network"] = repaired
     elif cause.kind == "link":
         latency_s = float(network.get("latency_s", 0.0)) + _longer(requests.under_way, server) / 2
-        nodes = {**(network.get("nodes") or {}), f"server-{server}": {"latency_s": latency_s}}
+        machine = sorted(_together(network, {f"server-{server}"}))
+        late = {name: {"latency_s": latency_s} for name in machine}
+        nodes = {**(network.get("nodes") or {}), **late}
         slow["network"] = {**network, "nodes": nodes}
     return Repair(slow, usual)
 
@@ -124,7 +126,8 @@ def _without_link(network: Any, cause: Cause) -> dict[str, Any] | None:
     nodes = dict(network.get("nodes") or {})
     pairs, delays = list(network.get("pairs") or ()), list(network.get("delays") or ())
     if cause.worker is None or cause.server is None:
-        left = {name: law for name, law in nodes.items() if name not in ends}
+        machine = _together(network, ends)
+        left = {name: law for name, law in nodes.items() if name not in machine}
     else:
         left = nodes
     kept = [pair for pair in pairs if not ends <= set(pair.get("between", ()))]
@@ -132,3 +135,12 @@ def _without_link(network: Any, cause: Cause) -> dict[str, Any] | None:
     if (len(left), len(kept), len(others)) == (len(nodes), len(pairs), len(delays)):
         return None
     return {**network, "nodes": left, "pairs": kept, "delays": others}
+
+
+def _together(network: Mapping[str, Any], names: Iterable[str]) -> set[str]:
+    """Return these nodes and all on their machines: what is said of one applies to the others."""
+    found = set(names)
+    for nodes in (network.get("machines") or {}).values():
+        if not found.isdisjoint(nodes):
+            found |= set(nodes)
+    return found

@@ -3,7 +3,9 @@
 With `serialised` contention a worker sends one message and receives one at a time, so rounds
 follow each other and each takes as long as its slowest message: `Formula` computes that, and logs
 messages from its rounds. With `fair` contention connections are shared, and `Messages` sends the
-messages; but all-reduces with a cost of their own (`network.all_reduce`) follow `Formula`.
+messages; so it does with either contention where several averages share the connection of a machine
+with several workers. But all-reduces with a cost of their own (`network.all_reduce`) follow
+`Formula`.
 """
 
 from __future__ import annotations
@@ -59,12 +61,12 @@ class Formula:
     ) -> None:
         """Begin an average of `size_bytes` bytes among these workers.
 
-        It stands still while a member is cut off from the network.
+        It stands still while a member that needs the network is cut off from it.
         """
-        duration, messages, sent = self._costs.of(pattern, members, size_bytes)
+        duration, messages, sent, crossing = self._costs.of(pattern, members, size_bytes)
         self._network.messages += messages
         self._network.bytes_sent += sent
-        names = [worker_name(member) for member in members]
+        names = [worker_name(member) for member in crossing]
         obstacles = self._network.obstacles_among(names)
         if obstacles is not None:
             duration += obstacles.lost_time(names)
@@ -102,7 +104,7 @@ class Formula:
             self._network.note(*names, self._chunk, -(-size_bytes // chunks), started)
 
         for once in rounds:
-            takes = [self._costs.time(pattern, pair, size_bytes / chunks) for pair in once]
+            takes = self._costs.times(pattern, once, size_bytes / chunks)
             for pair, duration in zip(once, takes, strict=True):
                 at = now + _whole(begins + duration)
                 self._kernel.call_at(at, arrived, (*pair, now + _whole(begins)))
@@ -114,7 +116,7 @@ class _Average:
     """An average under way; began, duration: ns."""
 
     members: Sequence[int]
-    names: Sequence[str]
+    names: Sequence[str]  # of those that send or receive over the network
     began: Time
     duration: Time
     finished: Finished

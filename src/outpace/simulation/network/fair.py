@@ -1,10 +1,11 @@
 """The network with `fair` contention: messages that meet share bandwidth, max-min fair.
 
 Messages are fluid: each flow has a rate, and rates change when flows begin or end. A
-machine sends and receives at once, each with its bandwidth; a pair's own limit is a third
-resource that a flow may use. A flow begins when it is sent, whatever else is under way; only
-messages from one sender to one receiver go one after another, as on a TCP connection,
-so that a pull stays behind its push. A message arrives its latency after its last byte.
+machine sends and receives at once, each with its bandwidth, which all its nodes share; a
+pair's own limit is a third resource that a flow may use. A flow begins when it is sent,
+whatever else is under way; only messages from one sender to one receiver go one after
+another, as on a TCP connection, so that a pull stays behind its push. A message arrives its
+latency after its last byte.
 
 This is the flow-level model of SimGrid with its original constants, CM02 (Casanova,
 Legrand, Quinson et al.; Casanova and Marchal 2002): a lone flow takes latency + size /

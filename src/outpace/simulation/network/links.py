@@ -70,7 +70,7 @@ class MessageLog:
 
 @dataclass(slots=True, eq=False)
 class Nic:
-    """The network interface of a machine, used by its one or two nodes."""
+    """The network interface of a machine, used by all its nodes; or its loopback interface."""
 
     bandwidth: float  # bytes/s, in each direction
     sending_until: Time = 0
@@ -101,6 +101,7 @@ class NodePath:
     limit: float  # bytes/s of this path alone, beside the bandwidths of its two ends
     local: bool  # both nodes are on one machine
     at_once: bool  # messages take no time at all
+    loopback: Nic | None = None  # that it uses instead of those of its ends
     source: Nic = field(init=False)
     target: Nic = field(init=False)
     put: Callable[[Any], None] = field(init=False)
@@ -113,7 +114,8 @@ class NodePath:
     duration: Time = 0  # of that transfer
 
     def __post_init__(self) -> None:
-        self.source, self.target = self.sender.nic, self.receiver.nic
+        self.source = self.loopback or self.sender.nic
+        self.target = self.loopback or self.receiver.nic
         self.put = self.receiver.mailbox.put
         self.bandwidth = min(self.source.bandwidth, self.target.bandwidth, self.limit)
 

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from outpace.cluster.delays import Lateness
 from outpace.cluster.machines import Machines
-from outpace.cluster.network import NetworkLaw
+from outpace.cluster.network import LinkLaw, NetworkLaw
 from outpace.cluster.paths import Paths
 from outpace.kernel import Kernel, Mailbox
 from outpace.simulation.network.delays import Delays
 from outpace.simulation.network.links import Log, Nic, Node, NodePath, Transfer
 from outpace.simulation.network.obstacles import Obstacles
-from outpace.support.units import Time
+from outpace.support.units import Time, nanoseconds
 
 
 class Network(ABC):
     """Carries messages between nodes.
 
     Messages that arrive at the same time over the same link (a pull behind its push) share one
-    event. Messages between two nodes of one machine do not use the network: they arrive at once.
+    event. Messages between two nodes of one machine do not use its connection: they arrive at once,
+    or take the time of its loopback interface.
 
     Args:
         law: Latencies and bandwidths; None: messages take no time.
         log: Called with each message that has arrived.
-        machines: Which nodes share a machine; None: none do.
+        machines: Which nodes share a machine; None: those that the law names.
         seed: For the random delays of `law.delays`.
 
     Raises:
@@ -48,13 +49,17 @@ class Network(ABC):
         self._kernel, self._log = kernel, log
         self._paths = None if law is None else Paths(law, machines)
         self._nodes: dict[str, Node] = {}
-        self._machine_of = {} if machines is None else machines.of_nodes()
+        self._machine_of: Mapping[str, int | str] = {} if law is None else law.places
+        if machines is not None:
+            self._machine_of = machines.of_nodes()
         self._nics: dict[int | str, Nic] = {}
+        self._loopbacks: dict[int | str, Nic] = {}
         self._delays: Delays | None = None
         if law is not None and law.delays and machines is not None:
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
         self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
+        self._is_by_hand = machines is None  # messages may have given durations
 
     def join(self, name: str) -> Mailbox[Any]:
         """Add a node, or let another process take the place of one that was cut off."""
@@ -132,7 +137,7 @@ class Network(ABC):
 
     def obstacles_among(self, names: Sequence[str]) -> Obstacles | None:
         """Return what holds up messages among these nodes; None: nothing does."""
-        if len({self._machine_of.get(name, name) for name in names}) == 1:
+        if len({self._machine_of.get(name, name) for name in names}) <= 1:
             return None
         return self._obstacles
 
@@ -161,8 +166,15 @@ class Network(ABC):
         source, target = self._nodes[sender], self._nodes[receiver]
         local = source.nic is target.nic and source is not target
         paths = self._paths
-        if paths is None or local:
+        if paths is None:
             link = NodePath(source, target, 0, math.inf, local, at_once=True)
+        elif local:
+            law, machine = paths.loopback or LinkLaw(), self._machine_of[sender]
+            at_once = paths.loopback is None and not self._is_by_hand
+            if machine not in self._loopbacks:
+                self._loopbacks[machine] = Nic(law.bandwidth_bytes_per_s or math.inf)
+            latency, nic = nanoseconds(law.latency_s or 0.0), self._loopbacks[machine]
+            link = NodePath(source, target, latency, math.inf, local, at_once, loopback=nic)
         else:
             latency, limit = paths.latency(sender, receiver), paths.limit(sender, receiver)
             link = NodePath(source, target, latency, limit, local, at_once=False)
@@ -194,7 +206,7 @@ class Network(ABC):
             transfer.link.put(transfer.message)
         elif self._obstacles is not None and self._obstacles.take(transfer):
             return
-        elif self._delays is not None:
+        elif self._delays is not None and not transfer.link.local:
             self._delays(transfer)
         else:
             self._put(transfer)

@@ -1,7 +1,8 @@
 """The network with `serialised` contention (Zhang et al., A Hybrid Simulator, section 3.2).
 
 Nodes compute, send and receive independently. A node sends one message at a time and
-receives one at a time; two nodes on one machine share its interface. A transfer occupies
+receives one at a time; the nodes on one machine share its interface, and so take turns, and
+have another one for messages among themselves. A transfer occupies
 both ends for bytes / bandwidth. Latency comes after that and occupies neither.
 
 A sender that becomes free looks through its queue from the front and takes the first message

@@ -1,0 +1,187 @@
+"""Averages among workers that share machines: closed forms, exact to a nanosecond."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outpace.cluster.collectives import Costs, rounds_of
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.cluster.paths import Paths
+from outpace.experiment.running import simulate
+from outpace.kernel import Kernel
+from outpace.simulation.collective.routes import Formula, Messages
+from outpace.simulation.network import network_of
+from outpace.support.units import SECOND
+
+MB = 1_000_000
+MS = SECOND // 1000
+L, R = 0.0005, 1e9  # s, bytes/s: 1 MB takes 1 ms
+BOTH = pytest.mark.parametrize("contention", ["serialised", "fair"])
+NEIGHBOURS = {"a": ("worker-0", "worker-1"), "b": ("worker-2", "worker-3")}
+CROSSWISE = {"a": ("worker-0", "worker-2"), "b": ("worker-1", "worker-3")}
+TOGETHER = {"a": ("worker-0", "worker-1", "worker-2", "worker-3")}
+
+
+def law(contention="serialised", **more):
+    return NetworkLaw(latency_s=L, bandwidth_bytes_per_s=R, contention=contention, **more)
+
+
+def costs(shared, workers=4, **more):
+    return Costs(Paths(law(**more), Machines(workers, 0, shared=shared)))
+
+
+# A chunk of 1 MB in each of 6 rounds: the time of the crossing messages of a machine, and latency.
+@pytest.mark.parametrize(
+    ("shared", "ms", "crossing"),
+    [
+        ({}, 6 * 1.5, 4),
+        (NEIGHBOURS, 6 * 1.5, 2),  # one leaves each machine
+        (CROSSWISE, 6 * 2.5, 4),  # two do
+        ({"a": ("worker-1", "worker-2", "worker-3")}, 6 * 1.5, 2),
+        (TOGETHER, 0.0, 0),
+    ],
+)
+@BOTH
+def test_a_ring_takes_what_the_busiest_machine_sends_or_receives(contention, shared, ms, crossing):
+    result = simulate(
+        {
+            "task": {"kind": "timing", "parameters": MB},  # 4 MB: chunks of 1 MB
+            "workers": 4,
+            "sync": {"kind": "ssgd"},
+            "compute": {"kind": "constant", "mean_s": 0.1},
+            "stop": {"iterations": 2},
+            "network": {
+                "latency_s": L,
+                "bandwidth_bytes_per_s": R,
+                "contention": contention,
+                "machines": {name: list(nodes) for name, nodes in shared.items()},
+            },
+        }
+    )
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+    # Messages end by themselves, the formula ends all workers with the last.
+    assert max(row["end_ns"] - row["computed_ns"] for row in rows) == ms * MS
+    assert result.summary["bytes_sent"] == 2 * 6 * crossing * MB
+    assert result.summary["messages"] == 2 * 6 * 4
+
+
+def test_a_round_within_a_machine_takes_the_loopback():
+    # 4 chunks of 1 MB in each round, one after the other at 4 MB/ms, and 0.1 ms.
+    loopback = LinkLaw(latency_s=1e-4, bandwidth_bytes_per_s=4e9)
+    assert costs(TOGETHER, loopback=loopback).of("ring", range(4), 4 * MB).duration == 6_600_000
+
+
+def test_the_first_rounds_of_a_tree_stay_within_machines():
+    # Up and down 4 MB: 1 -> 0 and 3 -> 2 within machines, 2 -> 0 between them.
+    assert costs(NEIGHBOURS).of("tree", range(4), 4 * MB).duration == 2 * 4.5 * MS
+    assert costs(CROSSWISE).of("tree", range(4), 4 * MB).duration == 2 * 8.5 * MS
+    assert costs({}).of("tree", range(4), 4 * MB).duration == 2 * 2 * 4.5 * MS
+
+
+def test_only_those_that_need_the_network_are_held_up_by_it():
+    shared = {"a": ("worker-0", "worker-1", "worker-2")}
+    assert sorted(costs(shared).of("ring", range(4), MB).crossing) == [0, 2, 3]
+    assert sorted(costs({}).of("ring", range(4), MB).crossing) == [0, 1, 2, 3]
+    assert costs(TOGETHER).of("ring", range(4), MB).crossing == ()
+
+
+@pytest.mark.parametrize(("worker", "longer_s"), [(0, 3.0), (1, 0.0)])
+def test_a_partition_of_a_worker_among_its_own_machine_holds_up_no_ring(worker, longer_s):
+    config = {
+        "task": {"kind": "timing", "parameters": MB},
+        "workers": 4,
+        "sync": {"kind": "ssgd"},
+        "compute": {"kind": "constant", "mean_s": 0.1},
+        "stop": {"iterations": 1},
+        "network": {
+            "latency_s": L,
+            "bandwidth_bytes_per_s": R,
+            "machines": {"a": ["worker-0", "worker-1", "worker-2"]},
+        },
+    }
+    partition = {"at_s": 0.05, "kind": "partition", "worker": worker, "for_s": 3.05}
+    result = simulate({**config, "faults": {"schedule": [partition]}})
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+    took = {row["end_ns"] - row["computed_ns"] for row in rows}
+    assert took == {9 * MS + round(longer_s * SECOND)}
+
+
+def run_to_the_end(kernel):
+    async def wait():
+        await kernel.sleep(1e6)
+
+    kernel.spawn(wait())
+    kernel.run()
+    kernel.close()
+
+
+# -- several averages at once --------------------------------------------------------------
+
+
+@BOTH
+def test_exchanges_at_once_share_the_connections_of_their_machines(contention):
+    kernel = Kernel()
+    network = network_of(law(contention), kernel, machines=Machines(4, 0, shared=NEIGHBOURS))
+    route, ends = Messages(kernel, network, 4), {}
+    for pair in ((0, 2), (1, 3)):
+        route.begin("exchange", pair, MB, lambda worker: ends.update({worker: kernel.now}))
+    run_to_the_end(kernel)
+    last = [1.5, 2.5, 1.5, 2.5] if contention == "serialised" else [2.5] * 4
+    assert [ends[n] / MS for n in range(4)] == last
+
+
+def test_gossip_of_workers_that_share_machines_sends_its_messages():
+    found = simulate(
+        {
+            "task": {"kind": "timing", "parameters": MB // 4},
+            "workers": 4,
+            "sync": {"kind": "gossip"},
+            "compute": {"kind": "constant", "mean_s": 0.1},
+            "stop": {"iterations": 20},
+            "network": {
+                "latency_s": L,
+                "bandwidth_bytes_per_s": R,
+                "machines": {name: list(nodes) for name, nodes in NEIGHBOURS.items()},
+            },
+        }
+    )
+    rows = [row for row in found.trace.to_pylist() if row["event"] == "all-reduce"]
+    took = {(row["end_ns"] - row["computed_ns"]) / MS for row in rows}
+    # Within a machine, alone between machines, and one after another one.
+    assert {0.0, 1.5, 2.5} <= took
+
+
+# -- the formula against messages ------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    kilobytes=st.integers(1, 50),
+    loopback=st.sampled_from([LinkLaw(), LinkLaw(latency_s=1e-5, bandwidth_bytes_per_s=1e11)]),
+)
+def test_the_formula_of_a_ring_of_neighbours_is_the_time_of_its_messages(
+    sizes, kilobytes, loopback
+):
+    # A round is as long as a message between machines, which takes longer than those within one.
+    workers = sum(sizes)
+    shared = {
+        f"m{place}": tuple(f"worker-{sum(sizes[:place]) + n}" for n in range(size))
+        for place, size in enumerate(sizes)
+    }
+    machines = Machines(workers, 0, shared=shared)
+    took = []
+    for route_of in (Formula, Messages):
+        kernel = Kernel()
+        network = network_of(law(loopback=loopback), kernel, machines=machines)
+        ends = []
+        args = (Paths(law(loopback=loopback), machines), 0) if route_of is Formula else (workers,)
+        route = route_of(kernel, network, *args)
+        size = workers * kilobytes * 1000
+        route.begin("ring", range(workers), size, lambda _, at=kernel, to=ends: to.append(at.now))
+        run_to_the_end(kernel)
+        took.append(max(ends))
+        rounds = rounds_of("ring", range(workers))[0]
+        assert network.messages == sum(map(len, rounds))
+    assert abs(took[0] - took[1]) <= 2 * workers  # each round is rounded to a nanosecond

@@ -1,0 +1,318 @@
+"""Machines with several nodes, which share a connection: `network.machines`, by hand."""
+
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.wire import Wire
+
+from outpace.cluster.delays import Delay
+from outpace.cluster.machines import Machines
+from outpace.cluster.network import LinkLaw, NetworkLaw
+from outpace.config.reading import experiment_from
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+from outpace.support.units import SECOND
+
+MB = 1_000_000
+MS = SECOND // 1000
+R = 1e9  # bytes/s: 1 MB takes 1 ms
+L = 0.0005  # s
+BOTH = pytest.mark.parametrize("contention", ["serialised", "fair"])
+NODES = ["worker-0", "worker-1", "worker-2", "server-0"]
+
+
+def wire(contention, shared, **law):
+    law = NetworkLaw(latency_s=L, bandwidth_bytes_per_s=R, contention=contention, **law)
+    return Wire(law, NODES, machines=Machines(3, 1, shared=shared))
+
+
+def pushes(contention, shared, *receivers, **law):
+    """Return when 1 MB of each worker has arrived at its receiver, in ms, in order.
+
+    Worker n sends to the n-th receiver, all at once.
+    """
+    net = wire(contention, shared, **law)
+    for n, receiver in enumerate(receivers):
+        net.send_at(0, f"worker-{n}", receiver, MB)
+    return sorted(time / MS for time in net.run().delivered.values())
+
+
+@pytest.mark.parametrize(
+    ("contention", "shared", "expected"),
+    [
+        ("serialised", {"a": ("worker-0", "worker-1")}, [1.5, 2.5]),  # one after the other
+        ("fair", {"a": ("worker-0", "worker-1")}, [2.5, 2.5]),  # at half the rate
+        ("serialised", {}, [1.5, 1.5]),
+        ("fair", {}, [1.5, 1.5]),
+        ("serialised", {"a": ("worker-0", "server-0")}, [0, 1.5]),
+        ("fair", {"a": ("worker-0", "server-0")}, [0, 1.5]),
+    ],
+)
+def test_what_a_machine_sends_shares_its_connection(contention, shared, expected):
+    assert pushes(contention, shared, "server-0", "worker-2") == expected
+
+
+WIDE = {"nodes": {"server-0": LinkLaw(bandwidth_bytes_per_s=1e15)}}
+
+
+@pytest.mark.parametrize(
+    ("shared", "last"),
+    [
+        ({"a": ("worker-0", "worker-1")}, 2.5),
+        ({}, 1.5),
+        ({"a": ("worker-0", "worker-1", "server-0")}, 0),
+    ],
+)
+def test_pushes_to_a_server_with_a_wide_connection(shared, last):
+    # With `serialised` a server receives one message at a time, however wide its connection is.
+    assert pushes("fair", shared, "server-0", "server-0", **WIDE)[-1] == pytest.approx(last)
+
+
+@BOTH
+def test_the_nodes_of_a_machine_receive_over_one_connection(contention):
+    # 1 MB from the server to each of two workers, whose machine receives 1 MB/ms.
+    net = wire(contention, {"a": ("worker-0", "worker-1")}, **WIDE)
+    net.send_at(0, "server-0", "worker-0", MB)
+    net.send_at(0, "server-0", "worker-1", MB)
+    assert max(net.run().delivered.values()) == pytest.approx(2.5 * MS, abs=100)
+
+
+@BOTH
+def test_sending_and_receiving_of_a_machine_do_not_share(contention):
+    net = wire(contention, {"a": ("worker-0", "worker-1"), "b": ("worker-2", "server-0")})
+    net.send_at(0, "worker-0", "server-0", MB)
+    net.send_at(0, "server-0", "worker-1", MB)
+    assert set(net.run().delivered.values()) == {1.5 * MS}
+
+
+@BOTH
+def test_messages_within_a_machine_take_the_loopback_alone(contention):
+    # The loopback: 0.1 ms and 4 MB/ms. Two messages of 2 MB share it: both are through at 1 ms if
+    # fair, else at 0.5 and 1 ms. The message to worker-2 has the connection to itself.
+    loopback = LinkLaw(latency_s=1e-4, bandwidth_bytes_per_s=4e9)
+    net = wire(contention, {"a": ("worker-0", "worker-1", "server-0")}, loopback=loopback)
+    net.send_at(0, "worker-0", "server-0", 2 * MB)
+    net.send_at(0, "worker-1", "server-0", 2 * MB)
+    net.send_at(0, "worker-0", "worker-2", MB)
+    first = 1.1 if contention == "fair" else 0.6
+    delivered = net.run().delivered
+    assert [delivered[n] / MS for n in range(3)] == [first, 1.1, 1.5]
+    assert net.network.bytes_sent == MB
+
+
+@BOTH
+def test_a_message_over_the_loopback_is_never_late(contention):
+    late = (Delay("reply", probability=1.0, seconds=1.0),)
+    network = {
+        "contention": contention,
+        "loopback": {"latency_s": 0.001},
+        "machines": {"a": ["worker-0", "server-0"]},
+        "delays": [{"message": late[0].message, "probability": 1.0, "seconds": 1.0}],
+    }
+    result = simulate(run(network, workers=2, stop={"iterations": 1}))
+    # A push and its reply: 1 ms each within the machine; the other worker waits a second.
+    assert ends(result) == [1.002, 2.001]
+
+
+@BOTH
+def test_the_connection_of_a_machine_is_as_slow_as_one_of_its_nodes_is_said_to_be(contention):
+    slow = {"nodes": {"worker-1": LinkLaw(bandwidth_bytes_per_s=R / 4)}}
+    shared = {"a": ("worker-0", "worker-1")}
+    assert pushes(contention, shared, "server-0", "worker-2", **slow)[-1] == 8.5
+    assert pushes(contention, {}, "server-0", "worker-2", **slow) == [1.5, 4.5]
+
+
+# -- invariants -----------------------------------------------------------------------------
+
+traffic = st.lists(
+    st.tuples(
+        st.integers(0, 3 * MS), st.sampled_from(NODES), st.sampled_from(NODES), st.integers(0, MB)
+    ),
+    min_size=1,
+    max_size=25,
+)
+places = st.lists(st.sampled_from("abcd"), min_size=4, max_size=4)
+
+
+def sent(contention, machine_of, messages):
+    shared = defaultdict(list)
+    for node, machine in zip(NODES, machine_of, strict=True):
+        shared[machine].append(node)
+    net = wire(contention, {name: tuple(nodes) for name, nodes in shared.items()})
+    for time, sender, receiver, size in messages:
+        net.send_at(time, sender, receiver, size)
+    return net.run()
+
+
+@BOTH
+@settings(deadline=None, max_examples=40)
+@given(machine_of=places, messages=traffic)
+def test_no_connection_carries_more_than_its_rate(contention, machine_of, messages):
+    of = dict(zip(NODES, machine_of, strict=True))
+    net = sent(contention, machine_of, messages)
+    assert len(net.log) == len(messages)
+    carried = defaultdict(list)
+    for each in net.log:
+        sender, receiver = each.sender.name, each.receiver.name
+        if of[sender] == of[receiver] and sender != receiver:
+            assert each.delivered == each.requested
+        elif each.size_bytes:
+            carried[of[sender], "sends"].append(each)
+            carried[of[receiver], "receives"].append(each)
+    for way in carried.values():
+        spans = sorted((each.started, each.delivered - L * SECOND) for each in way)
+        if contention == "serialised":
+            assert all(before[1] <= after[0] for before, after in pairwise(spans))
+        total = sum(each.size_bytes for each in way) / R * SECOND
+        span = max(end for _, end in spans) - min(begin for begin, _ in spans)
+        assert span >= total - len(way)  # each is rounded to a nanosecond
+
+
+@settings(deadline=None, max_examples=40)
+@given(machine_of=places, messages=traffic)
+def test_no_message_waits_while_both_its_machines_are_free(machine_of, messages):
+    of = dict(zip(NODES, machine_of, strict=True))
+    crossing = [
+        (of[each.sender.name], of[each.receiver.name], each)
+        for each in sent("serialised", machine_of, messages).log
+        if of[each.sender.name] != of[each.receiver.name] or each.sender is each.receiver
+    ]
+    for source, target, each in crossing:
+        spans = sorted(
+            (other.started, other.delivered - round(L * SECOND))
+            for one, two, other in crossing
+            if one == source or two == target
+        )
+        covered = each.requested
+        for start, end in spans:
+            if start <= covered:
+                covered = max(covered, end)
+        assert covered >= each.started
+
+
+@BOTH
+@settings(deadline=None, max_examples=15)
+@given(messages=traffic)
+def test_a_machine_with_one_node_is_a_node(contention, messages):
+    named = sent(contention, "abcd", messages)
+    net = wire(contention, {})
+    for each in messages:
+        net.send_at(*each)
+    assert named.delivered == net.run().delivered
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def run(network, **changes):
+    """Return a BSP run of 1 s per iteration, with 1 MB for each of its servers."""
+    return {
+        "task": {"kind": "timing", "parameters": 250_000},
+        "workers": 2,
+        "servers": 1,
+        "compute": {"kind": "constant", "mean_s": 1.0},
+        "sync": {"kind": "bsp"},
+        "stop": {"iterations": 2},
+        "network": network,
+        **changes,
+    }
+
+
+def ends(result):
+    """Return the ends of the iterations in s."""
+    rows = [row for row in result.trace.to_pylist() if row["event"] == "iteration"]
+    return sorted(row["end_ns"] / SECOND for row in rows)
+
+
+@BOTH
+def test_a_bsp_run_of_two_workers_on_one_machine_by_hand(contention):
+    # 2 MB from the machine of both workers to the server in 2 ms, and back; each way 0.5 ms of
+    # latency. The server answers when it has both: an iteration takes 1 s + 2.5 + 2.5 ms for the
+    # worker that is served last. With `serialised` the other one has its answer 1 ms before, and so
+    # the pushes of the second iteration do not meet: the last leaves at 2.005 s, the server answers
+    # at 2.0065 s.
+    network = {"latency_s": L, "bandwidth_bytes_per_s": R, "contention": contention}
+    network["machines"] = {"a": ["worker-0", "worker-1"]}
+    result = simulate(run(network))
+    first = [1.004, 1.005] if contention == "serialised" else [1.005, 1.005]
+    second = [2.008, 2.009] if contention == "serialised" else [2.01, 2.01]
+    assert ends(result) == pytest.approx(first + second, abs=1e-7)
+    assert result.summary["bytes_sent"] == 8 * MB
+
+
+def test_a_strategy_without_servers_passes_over_places_of_servers():
+    network = {"machines": {"a": ["worker-0", "worker-1", "server-0"], "b": ["server-1"]}}
+    experiment_from(run(network, sync={"kind": "ssgd"}, servers=1), "x")
+
+
+@pytest.mark.parametrize(
+    ("worker", "end"),
+    [(0, 1.002), (1, 6.0)],  # worker 0 needs the network for nothing
+)
+def test_a_partition_holds_up_messages_between_machines_only(worker, end):
+    network = {"machines": {"a": ["worker-0", "server-0"]}, "loopback": {"latency_s": 0.001}}
+    faults = {"schedule": [{"at_s": 0.5, "kind": "partition", "worker": worker, "for_s": 5.5}]}
+    found = ends(simulate(run(network, stop={"iterations": 1}, faults=faults)))
+    assert max(found) == pytest.approx(end, abs=0.01)
+
+
+# -- settings --------------------------------------------------------------------------------
+
+
+def refusal(network, **changes):
+    with pytest.raises(ConfigError) as error:
+        experiment_from(run(network, **changes), "run.yaml")
+    return str(error.value).split("\n")
+
+
+@pytest.mark.parametrize(
+    ("machines", "words"),
+    [
+        ({"a": ["worker-0", "worker-7"]}, "network.machines.a: no node 'worker-7'."),
+        ({"a": ["server-1"]}, "network.machines.a: no node 'server-1'. Did you mean 'server-0'?"),
+        (
+            {"a": ["worker-0"], "b": ["worker-0"]},
+            "network.machines: worker-0 is named twice, on a and b: a node has one machine",
+        ),
+        (
+            {"a": ["worker-1", "worker-1"]},
+            "network.machines: worker-1 is named twice, on a and a: a node has one machine",
+        ),
+        ({"a": []}, "network.machines.a must be a list of one or more nodes, not empty"),
+        ({"a": None}, "network.machines.a must be a list, not None"),
+        ({"a": "worker-0"}, "network.machines.a must be a list, not 'worker-0'"),
+        ([["worker-0"]], "network.machines must be a mapping, not [['worker-0']]"),
+    ],
+)
+def test_impossible_machines_are_refused_by_file_and_key(machines, words):
+    (line,) = refusal({"machines": machines})
+    assert line.startswith(f"run.yaml: {words}")
+
+
+def test_colocate_and_machines_exclude_each_other():
+    (line,) = refusal({"machines": {"a": ["worker-0", "worker-1"]}}, colocate=True)
+    assert line.startswith("run.yaml: network.machines: colocate says already where servers are")
+
+
+def test_nodes_of_one_machine_cannot_have_different_links():
+    shared = {"a": ["worker-0", "worker-1", "server-0"]}
+    nodes = {"worker-*": {"latency_s": 1}, "server-0": {"latency_s": 2}}
+    pairs = [{"between": ["worker-0", "server-0"], "latency_s": 1}]
+    assert refusal({"machines": shared, "nodes": nodes, "pairs": pairs}) == [
+        "run.yaml: network.pairs: worker-0 and server-0 are one machine (network.machines)",
+        "run.yaml: network.nodes: worker-0 and worker-1 and server-0 are one machine "
+        "(network.machines), so latency_s cannot be 1.0 and 1.0 and 2.0",
+    ]
+
+
+def test_machines_are_numbered_by_their_first_nodes_as_the_rows_of_a_matrix():
+    shared = {"late": ("server-0", "worker-2"), "early": ("worker-1", "server-1")}
+    machines = Machines(3, 3, scheduler=True, shared=shared)
+    assert machines.count == 5
+    assert machines.of_nodes() == {
+        "worker-0": 0, "worker-1": 1, "worker-2": 2,
+        "server-0": 2, "server-1": 1, "server-2": 3, "scheduler": 4,
+    }  # fmt: skip
