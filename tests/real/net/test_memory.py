@@ -70,13 +70,19 @@ def lanes(cluster: Cluster) -> tuple[Process, Caller, Callable[..., None], Calla
     for _ in range(2):  # the first time the slots are offered
         exchange(cluster, caller.send, cluster.server, 0.0)
         exchange(cluster, reply, worker, 0.0)
-    cluster.until(lambda: slots(pools["worker-0"]) == [1] and slots(pools["server-0"]) == [1])
+    for pool in (pools["worker-0"], pools["server-0"]):
+        cluster.until(lambda: slots(pool) == [1] and is_unused(pool))  # noqa: B023  # called here
     return worker, caller, caller.send, reply
 
 
 def slots(pool: Pool) -> list[int]:
     """Return how many processes have each slot."""
     return [sum(number in lane.has for lane in pool.lanes) for number in pool._held]
+
+
+def is_unused(pool: Pool) -> bool:
+    gc.collect()
+    return all(held.is_free for held in pool._held.values())
 
 
 def is_mapped(block: Any) -> bool:
@@ -98,6 +104,7 @@ def test_after_the_first_blocks_the_bytes_do_not_travel_and_are_the_same(cluster
             assert is_mapped(got)
             assert torch.equal(whole(got), torch.full((ELEMENTS,), value))
             del got
+            cluster.until(lambda: all(map(is_unused, pools.values())))
     assert len(pools["worker-0"]._held) == len(pools["server-0"]._held) == 1
 
 
@@ -112,8 +119,7 @@ def test_a_slot_is_not_used_again_while_its_receiver_has_the_block(cluster):
         known = len(pools[pool]._held)
         assert 2 <= known <= 4
         del first, others, other
-        gc.collect()
-        cluster.until(lambda: all(held.is_free for held in pools[pool]._held.values()))  # noqa: B023
+        cluster.until(lambda: is_unused(pools[pool]))  # noqa: B023  # called here
         assert is_mapped(exchange(cluster, direction, to, 6.0))
 
 
@@ -248,7 +254,7 @@ def test_a_file_is_no_slot(tmp_path):
         GotSlot(descriptor, 4096)
 
 
-def ask(clock: RealClock, address: str, token: bytes) -> int | OSError:
+def ask(clock: RealClock, address: str, token: str) -> int | OSError:
     found: list[int | OSError] = []
     Asking(clock, address, token, found.append)
     while not found:
@@ -260,7 +266,7 @@ def test_a_token_gives_a_slot_once_and_any_other_text_nothing():
     clock = RealClock()
     giver, slot = Giver(clock), OwnSlot(0, 4096, is_read=False)
     token = giver.token_for(slot.descriptor)
-    found = ask(clock, giver.address, bytes(32))
+    found = ask(clock, giver.address, "0" * 64)
     assert isinstance(found, OSError)
     first = ask(clock, giver.address, token)
     assert isinstance(first, int)

@@ -13,8 +13,6 @@ import msgspec
 from outpace.real.net.messages import Name
 from outpace.sync.messages import Count, Index, WireMessage
 
-TOKEN_BYTES = 32
-
 
 class OfferSlot(WireMessage, tag="offer slot"):
     """Some blocks of this process will lie in this memory. Whoever shows the token gets it, once.
@@ -25,7 +23,7 @@ class OfferSlot(WireMessage, tag="offer slot"):
     slot: Index
     nbytes: Count
     address: Name
-    token: Annotated[bytes, msgspec.Meta(min_length=TOKEN_BYTES, max_length=TOKEN_BYTES)]
+    token: Name
 
 
 class HasSlot(WireMessage, tag="has slot"):

@@ -18,12 +18,12 @@ from functools import partial
 from typing import Final
 
 from outpace.real.net.clock import RealClock
-from outpace.real.net.memory_messages import TOKEN_BYTES
 
 _MOST_WAITING: Final = 64  # connections that have not shown a token yet
 _BACKLOG: Final = 1024
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 _GIVEN: Final = b"+"
+_TOKEN_BYTES: Final = 256  # no token is longer
 
 
 class Giver:
@@ -35,7 +35,7 @@ class Giver:
 
     def __init__(self, clock: RealClock) -> None:
         self._clock = clock
-        self._tokens: dict[bytes, int] = {}  # descriptors
+        self._tokens: dict[str, int] = {}  # descriptors
         self._waiting: OrderedDict[int, socket.socket] = OrderedDict()
         self.address = f"outpace-{secrets.token_hex(16)}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -47,9 +47,9 @@ class Giver:
             raise
         clock.watch(self._socket.fileno(), self._accept)
 
-    def token_for(self, descriptor: int) -> bytes:
+    def token_for(self, descriptor: int) -> str:
         """Return a token for the slot with this descriptor."""
-        token = secrets.token_bytes(TOKEN_BYTES)
+        token = secrets.token_hex(32)
         self._tokens[token] = descriptor
         return token
 
@@ -71,8 +71,8 @@ class Giver:
 
     def _answer(self, peer: socket.socket) -> None:
         with contextlib.suppress(OSError):  # it is gone
-            token = peer.recv(TOKEN_BYTES)
             # A token is so short that it arrives at once.
+            token = peer.recv(_TOKEN_BYTES).decode(errors="replace")
             descriptor = self._tokens.pop(token, None)
             if descriptor is not None:
                 socket.send_fds(peer, [_GIVEN], [descriptor])
@@ -98,13 +98,13 @@ class Asking:
     """
 
     def __init__(
-        self, clock: RealClock, address: str, token: bytes, got: Callable[[int | OSError], None]
+        self, clock: RealClock, address: str, token: str, got: Callable[[int | OSError], None]
     ) -> None:
         self._clock, self._got = clock, got
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             self._socket.connect(f"\0{address}")
-            self._socket.send(token)
+            self._socket.send(token.encode())
         except OSError as error:
             self._socket.close()
             got(error)

@@ -22,6 +22,8 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.passing import Giver
 from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
+from outpace.real.net.sparse_log import Log, SparseLog
+from outpace.real.net.transport import Session
 
 if TYPE_CHECKING:
     from outpace.real.net.memory.lane import Lane
@@ -84,7 +86,7 @@ class Pool:
         Its slot is used again when the tensor, and what was cut from it, is gone.
         """
         nbytes = elements * dtype.itemsize
-        if nbytes < self.least_bytes:
+        if nbytes < self.least_bytes or not any(each.has for each in self.lanes if each.is_read):
             return None
         self._settle()
         held = self._free(nbytes, None, set())
@@ -222,6 +224,11 @@ class Pool:
             held.slot.close()
         self._held.clear()
         self._is_off = True
+
+
+def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
+    """Return the slots of a process of this session; None if its processes share no memory."""
+    return Pool(clock, SparseLog(log).note) if session.shares_memory else None
 
 
 def _available_bytes() -> int:
