@@ -108,6 +108,13 @@ def test_after_the_first_blocks_the_bytes_do_not_travel_and_are_the_same(cluster
     assert len(pools["worker-0"]._held) == len(pools["server-0"]._held) == 1
 
 
+def test_memory_that_is_offered_before_there_is_a_connection_is_shared(cluster):
+    worker = cluster.process("worker-0")
+    caller = cluster.call(worker)
+    caller.send(*push(1.0))  # the first message of all
+    cluster.until(lambda: slots(pools["worker-0"]) == [1])
+
+
 def test_a_slot_is_not_used_again_while_its_receiver_has_the_block(cluster):
     worker, _, send, reply = lanes(cluster)
     for direction, to, pool in ((send, cluster.server, "worker-0"), (reply, worker, "server-0")):

@@ -77,10 +77,9 @@ class ZeroMQCaller(MonitoredSocket):
             raise WireError(f"the connection to {self.peer} has ended") from None
 
     def _tell(self, message: WireMessage) -> None:
-        """Send a message about shared memory; no effect if the connection has ended."""
-        if self._up:
-            with contextlib.suppress(zmq.ZMQError):
-                self._send(self._outgoing, None, message, None)
+        """Send a message about shared memory; queued until there is a connection."""
+        with contextlib.suppress(zmq.ZMQError):  # the connection has ended
+            self._send(self._outgoing, None, message, None)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         try:
