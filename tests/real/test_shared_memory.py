@@ -82,8 +82,6 @@ def test_bsp_over_shared_memory_is_bitwise_the_run_in_virtual_time(tmp_path, mom
     assert result.summary["parameters_digest"] == expected
     assert set(seen) == {"worker-0", "worker-1", "server-0", "server-1"}
     assert all(seen.values()), seen
-    over_network = library.run({**made, "shared_memory": False})
-    assert over_network.summary["parameters_digest"] == expected
 
 
 def test_a_run_over_shared_memory_survives_its_processes_and_leaves_nothing(tmp_path):
