@@ -20,8 +20,10 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
+from outpace.real.net.memory.pool import Pool
 from outpace.real.net.messages import BlockHead, Fetch, Ready, Refused, WirePush
 from outpace.real.net.report_messages import Notice
+from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import (
     FIRST,
     Caller,
@@ -36,8 +38,17 @@ from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.sync.messages import WireMessage
 
+
+def over_memory(name: str, session: Session, clock: RealClock, log: Log) -> ZeroMQTransport:
+    """Blocks of any size go through shared memory, once both processes have it."""
+    return ZeroMQTransport(name, session, clock, log, Pool(clock, log, least_bytes=1))
+
+
 # Opens the transport of a named process, and an address at which it can listen.
-TRANSPORTS: list[tuple[Callable[..., Transport], str]] = [(ZeroMQTransport, LOOPBACK)]
+TRANSPORTS: list[tuple[Callable[..., Transport], str]] = [
+    (ZeroMQTransport, LOOPBACK),
+    (over_memory, LOOPBACK),
+]
 RUN, LEASE_S = 77, 10.0
 PEERS = ("worker-0", "worker-1")
 STRANGER = "worker-9"  # has keys, but is not a peer of the listener
@@ -61,11 +72,13 @@ class Process:
         self.name, self.log = name, list[str]()
         self.got: list[tuple[str, WireMessage, Block | None]] = []
         self.lost: list[str] = []
+        self.joins_blocks = True  # else they are kept as they came
         session = Session(RUN, generation, LEASE_S, cluster.keys.get(name))
         self.transport = open_transport(name, session, cluster.clock, self.log.append)
 
     def take(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        self.got.append((peer, message, None if block is None else whole(block)))
+        joins = self.joins_blocks and block is not None
+        self.got.append((peer, message, whole(block) if joins else block))
 
     @property
     def messages(self) -> list[WireMessage]:

@@ -4,6 +4,7 @@
 pushes a gradient that is there already, and pulls; the server checks that the gradient is finite,
 takes a step (SGD without momentum), checks that the parameters are finite, and copies them for its
 readers. Compared with pyzmq under ASP, because the gradients of one worker need no sum.
+*shared memory*: the same with keys, and with the blocks in memory that the processes share.
 *transport*: the same kernel, sockets and wire messages, but the server answers a push at once with
 a block that it holds. Both ends hold the block in memory of their own, ready to be computed with.
 *plain*: DEALER and ROUTER, one message of one frame each way, copy=False, no keys; the bytes stay
@@ -36,12 +37,12 @@ def measure(quick: bool) -> list[Measurement]:
     forkserver.ensure_running()
     repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
     size, steps = (1, 4) if quick else (25, 30)
-    larger = [] if quick else _against_pyzmq(100 * MB, "100 MB", 8, repetitions, goal=0.8)
+    larger = [] if quick else _against_pyzmq(100 * MB, "100 MB", 8, repetitions, 0.8, memory=0.25)
     return [
-        *_against_pyzmq(size * MB, f"{size} MB", steps, repetitions, goal=1.0, keys=True),
+        *_against_pyzmq(size * MB, f"{size} MB", steps, repetitions, 1.0, keys=True, memory=0.45),
         *larger,
-        *_against_pyzmq(SMALL, "4 KB", 20 if quick else 2000, repetitions, goal=1.4),
-        _against_ddp(size, steps, repetitions),
+        *_against_pyzmq(SMALL, "4 KB", 20 if quick else 2000, repetitions, 1.4),
+        *_against_ddp(size, steps, repetitions),
         value(
             f"idle server in a run, share of a core over {idle_s} s",
             [idle_percent(SMALL, idle_s) for _ in range(few)],
@@ -53,8 +54,16 @@ def measure(quick: bool) -> list[Measurement]:
 
 
 def _against_pyzmq(
-    elements: int, size: str, steps: int, repetitions: int, goal: float, keys: bool = False
+    elements: int,
+    size: str,
+    steps: int,
+    repetitions: int,
+    goal: float,
+    *,
+    keys: bool = False,
+    memory: float | None = None,
 ) -> list[Measurement]:
+    """Compare with plain pyzmq. memory: the goal with shared memory; None: without it."""
     programs = [
         partial(plain, elements, steps),
         partial(transport, elements, steps),
@@ -62,7 +71,10 @@ def _against_pyzmq(
     ]
     if keys:
         programs.append(partial(whole, elements, steps, sync="asp", keys=True))
-    theirs, our_transport, ours, *secure = in_turn(programs, repetitions)
+    if memory is not None:
+        programs.append(partial(whole, elements, steps, sync="asp", keys=True, memory=True))
+    theirs, our_transport, ours, *others = in_turn(programs, repetitions)
+    shared = [] if memory is None else [others.pop()]
 
     def line(name: str, above: list[float], below: list[float], goal: float | None) -> Measurement:
         return ratio(
@@ -72,24 +84,30 @@ def _against_pyzmq(
     return [
         line("whole / plain pyzmq", ours, theirs, goal),
         line("transport / plain pyzmq", our_transport, theirs, None),
-        *(line("whole with CURVE / whole without", column, ours, None) for column in secure),
+        *(line("whole with CURVE / whole without", column, ours, None) for column in others),
+        *(
+            line("whole with CURVE, in shared memory / plain pyzmq", column, theirs, memory)
+            for column in shared
+        ),
     ]
 
 
-def _against_ddp(size: int, steps: int, repetitions: int) -> Measurement:
+def _against_ddp(size: int, steps: int, repetitions: int) -> list[Measurement]:
     elements = size * MB
-    ours, theirs = in_turn(
-        [partial(whole, elements, steps, workers=2, servers=2), partial(ddp, elements, steps)],
+    ours, shared, theirs = in_turn(
+        [
+            partial(whole, elements, steps, workers=2, servers=2),
+            partial(whole, elements, steps, workers=2, servers=2, keys=True, memory=True),
+            partial(ddp, elements, steps),
+        ],
         repetitions,
     )
-    return ratio(
-        f"BSP step of {size} MB, 2 workers, 2 servers / DDP on Gloo",
-        ours,
-        theirs,
-        goal=1.5,
-        at_least=False,
-        note=_times,
-    )
+
+    def line(how: str, above: list[float], goal: float) -> Measurement:
+        name = f"BSP step of {size} MB, 2 workers, 2 servers{how} / DDP on Gloo"
+        return ratio(name, above, theirs, goal=goal, at_least=False, note=_times)
+
+    return [line("", ours, 1.5), line(", CURVE, shared memory", shared, 0.55)]
 
 
 def _times(above: float, below: float) -> str:

@@ -105,11 +105,15 @@ def whole(
     workers: int = 1,
     servers: int = 1,
     keys: bool = False,
+    memory: bool = False,
     sync: str = "bsp",
     pause_s: float = 0.0,
     watch: Callable[[Coordinator, LocalLauncher], None] | None = None,
 ) -> float:
-    """Return the median seconds of the steps of worker 0, after as many steps to warm up."""
+    """Return the median seconds of the steps of worker 0, after as many steps to warm up.
+
+    memory: large blocks go through shared memory.
+    """
     experiment = as_experiment(
         {
             "task": {"kind": "timing", "parameters": elements},  # only its size: `Given` trains
@@ -125,7 +129,7 @@ def whole(
     run_id = secrets.randbits(62)
 
     def session(name: str) -> Session:
-        return Session(run_id, 0, LEASE_S, pairs.get(name))
+        return Session(run_id, 0, LEASE_S, pairs.get(name), shares_memory=memory)
 
     coordinator = Coordinator(
         CoordinatorSetting(

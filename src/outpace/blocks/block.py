@@ -41,7 +41,7 @@ class Pieces:
         finite: True if all entries are finite; None if that is unknown.
     """
 
-    __slots__ = ("dtype", "finite", "nbytes", "parts")
+    __slots__ = ("__weakref__", "dtype", "finite", "nbytes", "parts")
 
     def __init__(self, parts: Sequence[torch.Tensor], finite: bool | None = None) -> None:
         self.parts, self.finite = parts, finite

@@ -98,7 +98,10 @@ class Attempt:
         public = {name: pair.public for name, pair in self._keys.items()}
         run = secrets.randbits(62)
         sessions = {
-            name: Session(run, FIRST, setting.lease_s, self._keys.get(name)) for name in names
+            name: Session(
+                run, FIRST, setting.lease_s, self._keys.get(name), experiment.shared_memory
+            )
+            for name in names
         }
         self.fitting: FittingBeside | None = None
         self.history: History | None = None  # of the rule that cuts iterations off

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 import torch
 
@@ -11,7 +11,14 @@ from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, wh
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
 
+# Returns memory for so many elements in which others can read a block; None: there is none.
+NewMemory: TypeAlias = Callable[[int, torch.dtype], torch.Tensor | None]
+
 _AT_ONCE: Final = 1 << 18  # elements
+
+
+def no_memory(elements: int, dtype: torch.dtype) -> None:
+    """A `NewMemory` that has none."""
 
 
 class ParameterBlock(Protocol):
@@ -58,9 +65,16 @@ class ParameterBlock(Protocol):
 class _RealBlock:
     """The part of a real block that does not depend on how steps are taken."""
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Optimizer, deterministic: bool) -> None:
+    def __init__(
+        self,
+        parameters: torch.Tensor,
+        optimizer: Optimizer,
+        deterministic: bool,
+        new_memory: NewMemory,
+    ) -> None:
         self._elements, self._dtype = parameters.numel(), parameters.dtype
         self._optimizer, self._deterministic = optimizer, deterministic
+        self._new_memory = new_memory
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         if isinstance(gradient, Phantom):
@@ -80,7 +94,10 @@ class _RealBlock:
 
 
 class TensorBlock(_RealBlock):
-    """Real parameters; `parameters` (1-D) is copied. layers: as for `Optimizer.on`."""
+    """Real parameters; `parameters` (1-D) is copied.
+
+    layers: as for `Optimizer.on`. new_memory: for the copies that are read.
+    """
 
     def __init__(
         self,
@@ -88,8 +105,9 @@ class TensorBlock(_RealBlock):
         optimizer: Optimizer,
         deterministic: bool = True,
         layers: Sequence[slice] = (),
+        new_memory: NewMemory = no_memory,
     ) -> None:
-        super().__init__(parameters, optimizer, deterministic)
+        super().__init__(parameters, optimizer, deterministic, new_memory)
         self._parameters = parameters.detach().clone()
         self.take_step = optimizer.on(self._parameters, layers)
         self._copy: torch.Tensor | None = None
@@ -111,7 +129,10 @@ class TensorBlock(_RealBlock):
 
     def read(self) -> torch.Tensor:
         if self._copy is None:
-            self._copy = self._parameters.clone()
+            memory = self._new_memory(self._elements, self._dtype)
+            self._copy = (
+                self._parameters.clone() if memory is None else memory.copy_(self._parameters)
+            )
         return self._copy
 
     def optimizer_state(self) -> OptimizerState:
@@ -143,11 +164,19 @@ class FreshBlock(_Stateless, _RealBlock):
     The memory of a large gradient that arrives in pieces becomes the next parameters. Each piece
     fits into a cache and is checked in the same pass, so the gradient is read from memory once.
     (torch's step, a check and a copy for readers would read it three times.)
+
+    new_memory: for the parameters after a step, if they are large.
     """
 
-    def __init__(self, parameters: torch.Tensor, optimizer: Sgd, deterministic: bool = True):
+    def __init__(
+        self,
+        parameters: torch.Tensor,
+        optimizer: Sgd,
+        deterministic: bool = True,
+        new_memory: NewMemory = no_memory,
+    ) -> None:
         # torch's optimizer is not used, because importing it takes a second.
-        super().__init__(parameters, optimizer, deterministic)
+        super().__init__(parameters, optimizer, deterministic, new_memory)
         self._parameters: Gradient = parameters.detach().clone()
         self._rate, self._finite = optimizer.rate, True
 
@@ -164,11 +193,12 @@ class FreshBlock(_Stateless, _RealBlock):
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
             self.replace(plus(self._parameters, alpha, gradient))
             return
-        after: Gradient
+        after: Gradient | None = self._new_memory(self._elements, self._dtype)
         if isinstance(gradient, Pieces):
-            steps, after = gradient, gradient
+            steps, after = gradient, gradient if after is None else after
         else:  # the gradient may be a view that keeps a larger tensor in memory
-            steps, after = Pieces(torch.split(gradient, _AT_ONCE)), torch.empty_like(gradient)
+            steps = Pieces(torch.split(gradient, _AT_ONCE))
+            after = torch.empty_like(gradient) if after is None else after
         finite = True
         for old, step, new in zip(
             steps.split(self._parameters), steps.parts, steps.split(after), strict=True
@@ -237,16 +267,18 @@ def parameter_block(
     *,
     deterministic: bool = True,
     layers: Sequence[slice] = (),
+    new_memory: NewMemory = no_memory,
 ) -> ParameterBlock:
     """Return the block that starts from these parameters.
 
     Args:
         deterministic: True to add gradients in the order of workers, not of arrival.
         layers: the slice of each parameter tensor; some optimizers need them.
+        new_memory: gives memory that those share who read large parameters.
     """
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
     if isinstance(optimizer, Sgd) and optimizer.is_plain:
-        return FreshBlock(initial, optimizer, deterministic)
-    return TensorBlock(initial, optimizer, deterministic, layers)
+        return FreshBlock(initial, optimizer, deterministic, new_memory)
+    return TensorBlock(initial, optimizer, deterministic, layers, new_memory)

@@ -53,6 +53,7 @@ class RealClock:
         self._poller = zmq.Poller()
         self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
         self._handlers: dict[Readable, Callable[[], None]] = {}
+        self._before: list[Callable[[], object]] = []
 
     @property
     def after_ns(self) -> int:
@@ -67,6 +68,10 @@ class RealClock:
         """Call the handler whenever this socket or file descriptor can be read."""
         self._poller.register(socket, zmq.POLLIN)
         self._handlers[socket] = handler
+
+    def before_waits(self, call: Callable[[], object]) -> None:
+        """Call this whenever the clock is about to wait."""
+        self._before.append(call)
 
     def forget(self, socket: Readable) -> None:
         """Stop watching this socket or file descriptor."""
@@ -109,6 +114,8 @@ class RealClock:
     def __call__(self, next_event: Time | None) -> Time | None:
         """Call the handlers of what can be read; if nothing can, wait until the next event."""
         self._run_signal_handlers()
+        for call in self._before:
+            call()
         if not self._handlers and next_event is None:
             return None
         wait = None if next_event is None else next_event - self.now

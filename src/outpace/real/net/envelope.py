@@ -11,17 +11,19 @@ import msgspec
 from outpace.real.net import (
     checkpoint_messages,
     membership_messages,
+    memory_messages,
     moving_messages,
     peer_messages,
     probe_messages,
     report_messages,
 )
 from outpace.real.net.messages import WirePart
-from outpace.sync.messages import Count, WireMessage
+from outpace.sync.messages import Count, Index, WireMessage
 
 # Imported so that their messages are among the subclasses.
 assert checkpoint_messages
 assert membership_messages
+assert memory_messages
 assert moving_messages
 assert peer_messages
 assert probe_messages
@@ -34,13 +36,15 @@ ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
 class Header(WirePart):
     """The first frame of every message.
 
-    generation: of the process that sends. serial: counts the messages of one connection.
+    generation: of the process that sends. serial: counts the messages of one connection. slot: the
+    shared memory in which the block lies that comes with the message; None: it comes in frames.
     """
 
     run: Count
     generation: Count
     serial: Count
     message: WireMessage
+    slot: Index | None = None
 
 
 class Envelope(WirePart):
@@ -50,3 +54,4 @@ class Envelope(WirePart):
     generation: Count
     serial: Count
     message: msgspec.Raw
+    slot: Index | None = None

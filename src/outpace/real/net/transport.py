@@ -54,13 +54,15 @@ class Session:
     generation: FIRST, or higher in a process that has taken the place of another one of the same
     name. lease_s: seconds of silence after which a
     connection counts as lost. keys: None in an insecure run, whose messages are not encrypted, and
-    whose processes show the number `run` instead.
+    whose processes show the number `run` instead. shares_memory: True if large blocks go through
+    memory that processes of one machine share.
     """
 
     run: int
     generation: int
     lease_s: float
     keys: Keys | None
+    shares_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

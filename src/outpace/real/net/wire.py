@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.packing import DTYPES
@@ -31,6 +32,7 @@ HEADER_BYTES: Final = 1 << 22  # no header is longer
 Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protocol
 # Which block may come with a message, as (dtype, elements); None refuses any block.
 Expect: TypeAlias = Callable[[WireMessage], "tuple[str, int] | None"]
+InSlot: TypeAlias = Callable[[int, int, torch.dtype, "IsFinite | None"], Block]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(Envelope)
@@ -63,18 +65,23 @@ class Outgoing:
     def __init__(self, run: int, generation: int) -> None:
         self._run, self._generation, self._serial = run, generation, 0
 
-    def frames(self, message: WireMessage, block: Block | None = None) -> Iterator[list[Frame]]:
-        """Yield the parts to send, each a list of frames. The block is not copied."""
-        if block is None:
-            yield [self._header(message)]
+    def frames(
+        self, message: WireMessage, block: Block | None = None, slot: int | None = None
+    ) -> Iterator[list[Frame]]:
+        """Yield the parts to send, each a list of frames. The block is not copied.
+
+        slot: the shared memory in which the block lies; its bytes are not sent then.
+        """
+        if block is None or slot is not None:
+            yield [self._header(message, slot)]
             return
         offset = 0
         for piece in pieces_of(block):
             yield [self._header(BlockPiece(offset) if offset else message), piece]
             offset += len(piece)
 
-    def _header(self, message: WireMessage) -> bytes:
-        data = _ENCODER.encode(Header(self._run, self._generation, self._serial, message))
+    def _header(self, message: WireMessage, slot: int | None = None) -> bytes:
+        data = _ENCODER.encode(Header(self._run, self._generation, self._serial, message, slot))
         if len(data) > HEADER_BYTES:
             raise WireError(f"{_kind(message)} is too long to be sent")
         self._serial += 1
@@ -85,23 +92,29 @@ class Incoming:
     """The receiving direction of a connection: checks the messages and puts blocks together.
 
     generation: of the process that is heard. is_finite: tests large blocks piece by piece, if
-    given.
+    given. in_slot: returns the block that lies in this shared memory; None: none does.
     """
 
     __slots__ = (
         "_assembly",
         "_expect",
         "_fence",
+        "_in_slot",
         "_is_finite",
         "_message",
         "_run",
     )
 
     def __init__(
-        self, run: int, generation: int, expect: Expect, is_finite: IsFinite | None = None
+        self,
+        run: int,
+        generation: int,
+        expect: Expect,
+        is_finite: IsFinite | None = None,
+        in_slot: InSlot | None = None,
     ) -> None:
         self._run, self._fence = run, Fence(generation)
-        self._expect, self._is_finite = expect, is_finite
+        self._expect, self._is_finite, self._in_slot = expect, is_finite, in_slot
         self._message: WireMessage  # whose block is put together
         self._assembly: Assembly | None = None  # of that block
 
@@ -113,7 +126,7 @@ class Incoming:
         """
         if not 1 <= len(frames) <= 2:
             raise WireError(f"a message has 1 or 2 frames, not {len(frames)}")
-        message = self._open(frames[0])
+        message, slot = self._open(frames[0])
         piece = memoryview(frames[1]).cast("B") if len(frames) == 2 else None
         if isinstance(message, BlockPiece):
             return self._continue(message, piece)
@@ -121,12 +134,14 @@ class Incoming:
             raise WireError(f"{_kind(message)} came in the middle of a block")
         head: BlockHead | None = getattr(message, "block", None)
         if head is None:
-            if piece is not None:
+            if piece is not None or slot is not None:
                 raise WireError(f"{_kind(message)} came with bytes that it does not announce")
             self._fence.take()
             return message, None
-        if piece is None:
-            raise WireError(f"{_kind(message)} announces a block and has none")
+        if slot is not None and piece is None:
+            return self._placed(message, head, slot)
+        if piece is None or slot is not None:
+            raise WireError(f"{_kind(message)} announces a block and has none, or two")
         self._require_expected(message, head)
         assembly = Assembly(head, self._is_finite)
         if len(piece) != assembly.due:
@@ -134,8 +149,22 @@ class Incoming:
         self._message = message
         return self._add(assembly, piece)
 
-    def _open(self, frame: Frame) -> WireMessage:
-        """Return the wire message if it is the one that is due."""
+    def _placed(
+        self, message: WireMessage, head: BlockHead, slot: int
+    ) -> tuple[WireMessage, Block]:
+        """Return a message whose block lies in shared memory."""
+        self._require_expected(message, head)
+        if self._in_slot is None or head.dtype == PHANTOM or not head.elements:
+            raise WireError(f"{_kind(message)} must not come with a block in shared memory")
+        try:
+            block = self._in_slot(slot, head.elements, DTYPES[head.dtype], self._is_finite)
+        except ProtocolError as error:
+            raise WireError(f"{_kind(message)}: {error}") from None
+        self._fence.take()
+        return message, block
+
+    def _open(self, frame: Frame) -> tuple[WireMessage, int | None]:
+        """Return the wire message if it is the one that is due, and where its block lies."""
         if len(memoryview(frame)) > HEADER_BYTES:
             raise WireError("the header is too long")
         header = _decode(_ENVELOPES, frame)
@@ -156,7 +185,7 @@ class Incoming:
                 f"it has serial number {header.serial} where {fence.serial} was due: a message "
                 "before it is missing"
             )
-        return _decode(_MESSAGES, header.message)
+        return _decode(_MESSAGES, header.message), header.slot
 
     def _require_expected(self, message: WireMessage, head: BlockHead) -> None:
         if head.dtype != PHANTOM and head.dtype not in DTYPES:

@@ -82,7 +82,7 @@ from outpace.sync.messages import (
     WireMessage,
     worker_name,
 )
-from outpace.sync.parameter_block import TensorBlock, parameter_block
+from outpace.sync.parameter_block import TensorBlock, no_memory, parameter_block
 from outpace.tasks import Script
 
 _LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
@@ -135,6 +135,7 @@ class Server(Member):
         self._all_left_at: Time | None = None
         self._taken: Message | None = None  # the last message of the shard
         self._log = SparseLog(self.notice)
+        self._new_memory = no_memory if self.memory is None else self.memory.empty
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self.listener = self.transport.listen(
             address,
@@ -190,6 +191,7 @@ class Server(Member):
             self._optimizer(made),
             deterministic=experiment.deterministic,
             layers=layers_within(part, plan.layers),
+            new_memory=self._new_memory,
         )
         if isinstance(block, TensorBlock) and isinstance(block.take_step, TorchSteps):
             self._steps = block.take_step
@@ -264,6 +266,7 @@ class Server(Member):
             self._experiment.optimizer,
             deterministic=self._experiment.deterministic,
             layers=layers_of(part, layers),
+            new_memory=self._new_memory,
         )
         policy = self._followed.policy
         shard = TimedShard(self.index, block, len(state.watermarks), policy, self.recorder)

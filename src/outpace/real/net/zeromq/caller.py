@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from functools import partial
 from typing import Any, Final
@@ -9,7 +10,11 @@ from typing import Any, Final
 import zmq
 
 from outpace.blocks.block import Block
+from outpace.errors import ProtocolError
 from outpace.real.net.clock import RealClock
+from outpace.real.net.memory.lane import Lane, MemoryMessage
+from outpace.real.net.memory.pool import Pool
+from outpace.real.net.memory_messages import LacksSlot, OfferSlot
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
@@ -33,10 +38,17 @@ class ZeroMQCaller(MonitoredSocket):
         endpoint: str,
         key: str,
         generation: int = FIRST,
+        pool: Pool | None = None,
     ) -> None:
         super().__init__(context, clock, zmq.DEALER, session, handlers)
         self.peer = peer
-        self._incoming = Incoming(session.run, generation, partial(handlers.expect, peer))
+        self._lane = None if pool is None else Lane(pool, self._tell, is_read=False)
+        self._incoming = Incoming(
+            session.run,
+            generation,
+            partial(handlers.expect, peer),
+            in_slot=None if self._lane is None else self._lane.block,
+        )
         self._outgoing = Outgoing(session.run, session.generation)
         self._up = False
         self._failed = 0  # handshakes in a row
@@ -58,11 +70,16 @@ class ZeroMQCaller(MonitoredSocket):
 
     def send(self, message: WireMessage, block: Block | None = None) -> None:
         try:
-            self._send(self._outgoing, None, message, block)
+            self._send(self._outgoing, None, message, block, self._lane)
         except zmq.Again:
             self._monitor.poll(_EVENT_MS)
             self._take_events()
             raise WireError(f"the connection to {self.peer} has ended") from None
+
+    def _tell(self, message: WireMessage) -> None:
+        """Send a message about shared memory; queued until there is a connection."""
+        with contextlib.suppress(zmq.ZMQError):  # the connection has ended
+            self._send(self._outgoing, None, message, None)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         try:
@@ -76,12 +93,32 @@ class ZeroMQCaller(MonitoredSocket):
             self._first_ns = self._first_ns or clock.read_ns
             return False
         clock.first_ns, self._first_ns = self._first_ns or clock.read_ns, 0
+        if isinstance(got[0], MemoryMessage):
+            self._take_memory(got[0])
+            return False
         self._handlers.on_message(self.peer, *got)
         return True
+
+    def _take_memory(self, message: MemoryMessage) -> None:
+        if self._lane is None:
+            if isinstance(message, OfferSlot):
+                self._tell(LacksSlot(message.slot, ""))
+            return
+        try:
+            self._lane.take(message)
+        except ProtocolError as error:
+            raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
+
+    def close(self, linger_s: float = 1.0) -> None:
+        if self._lane is not None:
+            self._lane.close()
+        super().close(linger_s)
 
     def _disconnected(self, _: int) -> None:
         if self._up:  # else only a handshake has ended
             self._up = False
+            if self._lane is not None:
+                self._lane.close(hears=True)
             self._handlers.on_lost(self.peer)
 
     def _handshake_succeeded(self) -> None:

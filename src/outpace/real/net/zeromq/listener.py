@@ -20,9 +20,12 @@ from typing import Any, Final
 import zmq
 
 from outpace.blocks.block import Block
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, ProtocolError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
+from outpace.real.net.memory.lane import Lane, MemoryMessage
+from outpace.real.net.memory.pool import Pool
+from outpace.real.net.memory_messages import LacksSlot, OfferSlot
 from outpace.real.net.messages import Refused
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Session
@@ -46,6 +49,7 @@ class _Peer:
     connection: int  # file descriptor; _CLOSED: none
     incoming: Incoming
     outgoing: Outgoing
+    lane: Lane | None
     refused: bool = False
     first_ns: int = 0  # when the first piece of a message in several pieces was read
 
@@ -62,8 +66,10 @@ class ZeroMQListener(MonitoredSocket):
         address: str,
         names: Collection[str],
         log: SparseLog,
+        pool: Pool | None = None,
     ) -> None:
         super().__init__(context, clock, zmq.ROUTER, session, handlers)
+        self._pool = pool
         self._log, self._names = log, set(names)
         self.admits: dict[str, str] = {}  # public key -> name, of those that may connect
         self._peers: dict[bytes, _Peer] = {}  # by identity
@@ -105,7 +111,7 @@ class ZeroMQListener(MonitoredSocket):
         peer = self._named.get(name)
         if peer is not None and not peer.refused:
             try:
-                self._send(peer.outgoing, peer.identity, message, block)
+                self._send(peer.outgoing, peer.identity, message, block, peer.lane)
             except zmq.ZMQError as error:  # lost, and the monitor has not said so yet
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
@@ -121,6 +127,7 @@ class ZeroMQListener(MonitoredSocket):
             self._log.note(line, always=True)
             self.send(name, Refused(reason))
             peer.refused = True
+            _close_lane(peer)
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
 
@@ -139,6 +146,7 @@ class ZeroMQListener(MonitoredSocket):
             if not peer.refused and peer.connection != _CLOSED:
                 self._tell(peer.outgoing, peer.identity, Fenced(generation))
             peer.refused = True
+            _close_lane(peer)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         identity = bytes(frames[0].buffer)
@@ -183,7 +191,11 @@ class ZeroMQListener(MonitoredSocket):
             peer.first_ns = peer.first_ns or clock.read_ns
         else:
             clock.first_ns, peer.first_ns = peer.first_ns or clock.read_ns, 0
-            self._handlers.on_message(name, *got)
+            if isinstance(got[0], MemoryMessage):
+                self._take_memory(peer, got[0])
+                got = None
+            else:
+                self._handlers.on_message(name, *got)
         if is_gone:
             self._handlers.on_lost(name)
         return got is not None
@@ -195,8 +207,23 @@ class ZeroMQListener(MonitoredSocket):
         connection = int(frame.get(zmq.SRCFD))
         run, generation = self._session.run, self._generations.get(name, FIRST)
         expect = partial(self._handlers.expect, name)
-        incoming = Incoming(run, generation, expect, self._handlers.is_finite)
-        return _Peer(name, identity, connection, incoming, self._outgoing())
+        outgoing = self._outgoing()
+        lane = None
+        if self._pool is not None:
+            lane = Lane(self._pool, partial(self._tell, outgoing, identity), is_read=True)
+        in_slot = None if lane is None else lane.block
+        incoming = Incoming(run, generation, expect, self._handlers.is_finite, in_slot)
+        return _Peer(name, identity, connection, incoming, outgoing, lane)
+
+    def _take_memory(self, peer: _Peer, message: MemoryMessage) -> None:
+        if peer.lane is None:
+            if isinstance(message, OfferSlot):
+                self._tell(peer.outgoing, peer.identity, LacksSlot(message.slot, ""))
+            return
+        try:
+            peer.lane.take(message)
+        except ProtocolError as error:
+            self.refuse(peer.name, str(error))
 
     def _first_message(self, connection: int) -> None:
         self._take_events()  # an unread event may be of an earlier connection's end
@@ -211,10 +238,10 @@ class ZeroMQListener(MonitoredSocket):
     def _outgoing(self) -> Outgoing:
         return Outgoing(self._session.run, self._session.generation)
 
-    def _tell(self, outgoing: Outgoing, identity: bytes, why: Refused | Fenced) -> None:
-        """Tell a sender that has this run's keys: perhaps the same worker was started twice."""
+    def _tell(self, outgoing: Outgoing, identity: bytes, message: WireMessage) -> None:
+        """Tell a sender that has this run's keys, and perhaps a name that another one has."""
         with contextlib.suppress(zmq.ZMQError):  # it is gone
-            self._send(outgoing, identity, why, None)
+            self._send(outgoing, identity, message, None)
 
     def _events_came(self) -> None:
         super()._events_came()
@@ -242,11 +269,17 @@ class ZeroMQListener(MonitoredSocket):
     def _handshake_succeeded(self) -> None:
         self._let_in += 1
 
+    def close(self, linger_s: float = 1.0) -> None:
+        for peer in self._peers.values():
+            _close_lane(peer)
+        super().close(linger_s)
+
     def _disconnected(self, connection: int) -> None:
         self._forget_newcomer(connection)
         for peer in self._peers.values():
             if peer.connection == connection:
                 peer.connection = _CLOSED  # earlier messages are still to be read
+                _close_lane(peer, hears=True)
                 if not peer.refused:
                     self._handlers.on_lost(peer.name)
                 return
@@ -263,6 +296,11 @@ class ZeroMQListener(MonitoredSocket):
             names = " or ".join(sorted(self._coming))
             line = f"a process that was starting in place of {names} ended before it had joined"
         self._log.note(line)
+
+
+def _close_lane(peer: _Peer, *, hears: bool = False) -> None:
+    if peer.lane is not None:
+        peer.lane.close(hears=hears)
 
 
 def _require_own_key(name: str, frame: zmq.Frame) -> None:

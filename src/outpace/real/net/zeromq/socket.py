@@ -13,6 +13,7 @@ from zmq.utils.monitor import parse_monitor_message
 from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.clock import RealClock
+from outpace.real.net.memory.lane import Lane
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 from outpace.sync.messages import WireMessage
@@ -123,11 +124,20 @@ class MonitoredSocket(ABC):
             self._empty_ns = monotonic_ns()
 
     def _send(
-        self, outgoing: Outgoing, identity: bytes | None, message: WireMessage, block: Block | None
+        self,
+        outgoing: Outgoing,
+        identity: bytes | None,
+        message: WireMessage,
+        block: Block | None,
+        lane: Lane | None = None,
     ) -> None:
-        """Send; raises zmq.Again if there is no connection and ZeroMQ does not try to get one."""
+        """Send; raises zmq.Again if there is no connection and ZeroMQ does not try to get one.
+
+        lane: the memory that the two processes share.
+        """
         send = self._socket.send
-        for header, *piece in outgoing.frames(message, block):
+        slot = None if lane is None else lane.place(block)
+        for header, *piece in outgoing.frames(message, block, slot):
             if identity is not None:
                 send(identity, _MORE)
             send(header, _MORE if piece else zmq.NOBLOCK)

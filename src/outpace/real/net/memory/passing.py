@@ -1,0 +1,141 @@
+"""Passes slots from process to process, over an abstract Unix socket (SCM_RIGHTS).
+
+Such a socket has no file. Whoever shows a token that was sent over the authenticated connection
+gets the slot, once; it must be a process of the same user. Nothing here waits: what is to come is
+taken when the clock says that it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import struct
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from outpace.real.net.clock import RealClock
+
+_MOST_WAITING: Final = 64  # connections that have not shown a token yet
+_BACKLOG: Final = 1024
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
+_GIVEN: Final = b"+"
+_TOKEN_BYTES: Final = 256  # no token is longer
+
+
+class Giver:
+    """Gives slots of this process to whoever shows their tokens.
+
+    Raises:
+        OSError: there is no such socket on this system.
+    """
+
+    def __init__(self, clock: RealClock) -> None:
+        self._clock = clock
+        self._tokens: dict[str, int] = {}  # descriptors
+        self._waiting: OrderedDict[int, socket.socket] = OrderedDict()
+        self.address = f"outpace-{secrets.token_hex(16)}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.bind(f"\0{self.address}")
+            self._socket.listen(_BACKLOG)
+        except OSError:
+            self._socket.close()
+            raise
+        clock.watch(self._socket.fileno(), self._accept)
+
+    def token_for(self, descriptor: int) -> str:
+        """Return a token for the slot with this descriptor."""
+        token = secrets.token_hex(32)
+        self._tokens[token] = descriptor
+        return token
+
+    def forget(self, descriptor: int) -> None:
+        """Give this slot to nobody any more, before it is closed."""
+        self._tokens = {key: known for key, known in self._tokens.items() if known != descriptor}
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            found, _ = self._socket.accept()
+            found.setblocking(False)
+            if _user_of(found) != os.geteuid():
+                found.close()
+                return
+            self._waiting[found.fileno()] = found
+            self._clock.watch(found.fileno(), partial(self._answer, found))
+            if len(self._waiting) > _MOST_WAITING:
+                self._close(next(iter(self._waiting.values())))
+
+    def _answer(self, peer: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # it is gone
+            # A token is so short that it arrives at once.
+            token = peer.recv(_TOKEN_BYTES).decode(errors="replace")
+            descriptor = self._tokens.pop(token, None)
+            if descriptor is not None:
+                socket.send_fds(peer, [_GIVEN], [descriptor])
+        self._close(peer)
+
+    def _close(self, peer: socket.socket) -> None:
+        del self._waiting[peer.fileno()]
+        self._clock.forget(peer.fileno())
+        peer.close()
+
+    def close(self) -> None:
+        for peer in list(self._waiting.values()):
+            self._close(peer)
+        self._clock.forget(self._socket.fileno())
+        self._socket.close()
+
+
+class Asking:
+    """Asks another process of this machine for a slot.
+
+    Args:
+        got: called with its descriptor, which then belongs to the receiver, or with an error.
+    """
+
+    def __init__(
+        self, clock: RealClock, address: str, token: str, got: Callable[[int | OSError], None]
+    ) -> None:
+        self._clock, self._got = clock, got
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.connect(f"\0{address}")
+            self._socket.send(token.encode())
+        except OSError as error:
+            self._socket.close()
+            got(error)
+            return
+        clock.watch(self._socket.fileno(), self._receive)
+
+    def _receive(self) -> None:
+        found: int | OSError
+        try:
+            _, descriptors, _, _ = socket.recv_fds(
+                self._socket, len(_GIVEN), 1, socket.MSG_CMSG_CLOEXEC
+            )
+            found = descriptors[0] if descriptors else OSError("the process does not give it")
+        except OSError as error:
+            found = error
+        self.close()
+        self._got(found)
+
+    @property
+    def is_open(self) -> bool:
+        """True until there is an answer."""
+        return self._socket.fileno() >= 0
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._socket.fileno() >= 0:
+            self._clock.forget(self._socket.fileno())
+            self._socket.close()
+
+
+def _user_of(peer: socket.socket) -> int:
+    known = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    user: int = _CREDENTIALS.unpack(known)[1]
+    return user

@@ -1,0 +1,240 @@
+"""The slots of one process, for the blocks that it sends to others of its machine.
+
+A slot is used again when all receivers have said that they need its block no more, and nothing in
+this process lies in it. Nobody waits for a slot: without a free one, a block goes over the network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from outpace.blocks.block import Pieces
+from outpace.real.net.clock import RealClock
+from outpace.real.net.memory.passing import Giver
+from outpace.real.net.memory.segments import OwnSlot, is_available
+from outpace.real.net.memory_messages import OfferSlot
+from outpace.real.net.sparse_log import Log, SparseLog
+from outpace.real.net.transport import Session
+
+if TYPE_CHECKING:
+    from outpace.real.net.memory.lane import Lane
+
+LEAST_BYTES: Final = 1 << 17  # smaller blocks go over the network, in less time than it takes here
+_PAGE: Final = 4096
+_GIVEN_EACH: Final = 3  # slots for the blocks that a connection gives
+_READ_MORE: Final = 3  # slots that are read, beside one for each connection
+_SHARE: Final = 4  # a slot takes at most such a part of the memory that is free
+
+
+@dataclass(eq=False)
+class _Held:
+    """A slot. owner: the connection whose blocks it gives; None: many read it."""
+
+    slot: OwnSlot
+    owner: Lane | None
+    # For each connection, how often the block was sent there that its peer still needs.
+    readers: Counter[Lane] = field(default_factory=Counter)
+    lent: int = 0  # tensors of this process that lie in it
+    content: weakref.ref[torch.Tensor | Pieces] | None = None  # the block that it is a copy of
+
+    @property
+    def is_free(self) -> bool:
+        return not self.readers and not self.lent
+
+
+class Pool:
+    """The slots of this process.
+
+    Args:
+        note: is told why blocks go over the network although the other process is on this machine.
+        least_bytes: of a block that goes through memory.
+    """
+
+    def __init__(
+        self, clock: RealClock, note: Callable[[str], None], least_bytes: int = LEAST_BYTES
+    ) -> None:
+        self.clock, self.note, self.least_bytes = clock, note, least_bytes
+        self.lanes: set[Lane] = set()
+        self._held: dict[int, _Held] = {}
+        self._giver: Giver | None = None
+        self._next = 0
+        self._is_off = not is_available()
+        # Appended to in any thread.
+        self._unlent: deque[_Held] = deque()
+        self.to_free: deque[tuple[Lane, int]] = deque()
+        clock.before_waits(self._settle)
+
+    @property
+    def is_off(self) -> bool:
+        """True if this process has no slots, and can have none."""
+        return self._is_off
+
+    # -- blocks of this process that lie in slots ----------------------------------------------
+
+    def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return memory for a block that will be sent to several; None: there is none.
+
+        Its slot is used again when the tensor, and what was cut from it, is gone.
+        """
+        nbytes = elements * dtype.itemsize
+        if nbytes < self.least_bytes or not any(each.has for each in self.lanes if each.is_read):
+            return None
+        self._settle()
+        held = self._free(nbytes, None, set())
+        if held is None:
+            return None
+        held.lent += 1
+        held.content = None
+        return held.slot.lend(elements, dtype, partial(self._unlent.append, held))
+
+    def place(self, block: torch.Tensor | Pieces, lane: Lane) -> int | None:
+        """Return the slot in which this block lies for the peer of a lane; None: in none.
+
+        The block is copied there unless it is there. The peer may not have the slot yet.
+        """
+        if block.nbytes < self.least_bytes or self._is_off:
+            return None
+        self._settle()
+        held = self._known(block) if lane.is_read else None
+        if held is None:
+            held = self._free(block.nbytes, None if lane.is_read else lane, lane.has)
+            if held is None:
+                return None
+            if held.slot.number in lane.has:
+                view = held.slot.view(block.numel(), block.dtype)
+                if isinstance(block, Pieces):
+                    block.copy_to(view)
+                else:
+                    view.copy_(block.detach())
+                held.content = weakref.ref(block) if lane.is_read else None
+        if held.slot.number in lane.has:
+            held.readers[lane] += 1
+        return held.slot.number
+
+    def _known(self, block: torch.Tensor | Pieces) -> _Held | None:
+        """Return the slot in which the block lies, or that has a copy of it."""
+        for held in self._held.values():
+            if held.content is not None and held.content() is block:
+                return held
+            if (
+                held.lent
+                and isinstance(block, torch.Tensor)
+                and block.is_contiguous()
+                and block.data_ptr() == held.slot.address
+            ):
+                return held
+        return None
+
+    def _free(self, nbytes: int, owner: Lane | None, has: set[int]) -> _Held | None:
+        """Return a slot of about this size that nobody uses, if possible one that the peer has."""
+        size = -(-nbytes // _PAGE) * _PAGE
+        mine = [held for held in self._held.values() if held.owner is owner]
+        free = [held for held in mine if held.is_free]
+        fitting = [held for held in free if held.slot.nbytes == size]
+        if fitting:
+            return min(fitting, key=lambda held: (held.slot.number not in has, held.slot.number))
+        most = _READ_MORE + len(self.lanes) if owner is None else _GIVEN_EACH
+        if len(mine) >= most:
+            if not free:
+                return None
+            self._drop(free[0])  # of another size: the blocks were divided anew
+        return self._new(size, owner)
+
+    def _new(self, size: int, owner: Lane | None) -> _Held | None:
+        if self._is_off:
+            return None
+        if size * _SHARE > _available_bytes():
+            self.note(f"blocks of {size} bytes go over the network: little memory is free")
+            return None
+        number = self._next
+        try:
+            slot = OwnSlot(number, size, is_read=owner is None)
+            self._giver = self._giver or Giver(self.clock)
+        except OSError as error:
+            self.turn_off(f"this process can share no memory: {error.strerror or error}")
+            return None
+        self._next += 1
+        held = self._held[number] = _Held(slot, owner)
+        return held
+
+    def turn_off(self, why: str) -> None:
+        """Share no memory from now on; what was shared goes on to be used."""
+        self._is_off = True
+        self.note(f"blocks go over the network: {why}")
+
+    # -- slots and the other processes -------------------------------------------------------
+
+    def offer(self, number: int) -> OfferSlot:
+        """Return the offer of a slot to one process."""
+        assert self._giver is not None
+        slot = self._held[number].slot
+        token = self._giver.token_for(slot.descriptor)
+        return OfferSlot(number, slot.nbytes, self._giver.address, token)
+
+    def done(self, number: int, lane: Lane) -> None:
+        """The peer of a lane needs the block in a slot no more."""
+        held = self._held.get(number)
+        if held is not None and lane in held.readers:
+            held.readers[lane] -= 1
+            if not held.readers[lane]:
+                del held.readers[lane]
+
+    def join(self, lane: Lane) -> None:
+        self.lanes.add(lane)
+
+    def leave(self, lane: Lane) -> None:
+        """The peer of a lane is gone, and reads nothing that counts any more."""
+        self.lanes.discard(lane)
+        for held in list(self._held.values()):
+            del held.readers[lane]
+            if held.owner is lane:
+                self._drop(held)
+
+    def _drop(self, held: _Held) -> None:
+        number = held.slot.number
+        del self._held[number]
+        if self._giver is not None:
+            self._giver.forget(held.slot.descriptor)
+        held.slot.close()
+        for lane in list(self.lanes):
+            lane.dropped(number)
+
+    def _settle(self) -> None:
+        """Take note of what is not used any more."""
+        while self._unlent:
+            self._unlent.popleft().lent -= 1
+        while self.to_free:
+            lane, number = self.to_free.popleft()
+            lane.tell_free(number)
+
+    def close(self) -> None:
+        if self._giver is not None:
+            self._giver.close()
+            self._giver = None
+        for held in self._held.values():
+            held.slot.close()
+        self._held.clear()
+        self._is_off = True
+
+
+def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
+    """Return the slots of a process of this session; None if its processes share no memory."""
+    return Pool(clock, SparseLog(log).note) if session.shares_memory else None
+
+
+def _available_bytes() -> int:
+    """Return the memory that is free on this machine; where that is unknown, very much."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    return 1 << 62

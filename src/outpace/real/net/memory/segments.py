@@ -1,0 +1,128 @@
+"""Memory that a process shares with others of its machine, one piece (a slot) at a time.
+
+A slot is an anonymous file in memory (`memfd_create`). It has no name, so nothing is left behind
+when its processes are killed. Its size is sealed, so that no process can cut it off under another
+one that reads it.
+
+There are two kinds. A *read* slot is sealed against writing by all but the process that made it
+(F_SEAL_FUTURE_WRITE): parameters that a server gives to several workers. Others map it anew for
+each block, as memory of their own where they write (MAP_PRIVATE). A *given* slot is written by
+both, in turns: a gradient, whose receiver may add to it in place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from outpace.errors import ProtocolError
+
+_SIZE_SEALS: Final = 0x0002 | 0x0004  # F_SEAL_SHRINK, F_SEAL_GROW: Python 3.11 names few of them
+_SEAL_SEALS: Final = 0x0001
+_SEAL_FUTURE_WRITE: Final = 0x0010
+_ADD_SEALS: Final = 1033
+_GET_SEALS: Final = 1034
+_ALL: Final = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+def is_available() -> bool:
+    """True if this system has such memory."""
+    return hasattr(os, "memfd_create") and hasattr(mmap, "MAP_PRIVATE")
+
+
+class OwnSlot:
+    """A slot of this process, to be filled with one block at a time.
+
+    Args:
+        is_read: others only read it, any number of them; otherwise it is given to one process.
+
+    Raises:
+        OSError: there is no memory or file descriptor for it, or the system has no such memory.
+    """
+
+    def __init__(self, number: int, nbytes: int, *, is_read: bool) -> None:
+        self.number, self.nbytes, self.is_read = number, nbytes, is_read
+        self.descriptor = os.memfd_create("outpace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(self.descriptor, 0, nbytes)  # else a write would meet the lack of it
+            self._memory = mmap.mmap(self.descriptor, nbytes)
+            # After the mapping, which goes on to be writable.
+            seals = _SIZE_SEALS | _SEAL_SEALS | (_SEAL_FUTURE_WRITE if is_read else 0)
+            fcntl.fcntl(self.descriptor, _ADD_SEALS, seals)
+        except OSError:
+            os.close(self.descriptor)
+            raise
+        self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self.address = self._bytes.data_ptr()
+
+    def view(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return the first elements of the slot."""
+        return self._bytes[: elements * dtype.itemsize].view(dtype)
+
+    def lend(
+        self, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
+    ) -> torch.Tensor:
+        """Return the first elements; `when_gone` is called in any thread when nobody has them."""
+        return _lent(self._memory, elements, dtype, when_gone)
+
+    def close(self) -> None:
+        """Keep the memory as long as something uses it, and give it to nobody any more."""
+        os.close(self.descriptor)
+
+
+class GotSlot:
+    """A slot of another process. Closes the descriptor when the object goes.
+
+    Raises:
+        ProtocolError: it is not what was offered, or could be cut off.
+    """
+
+    def __init__(self, descriptor: int, nbytes: int) -> None:
+        self._descriptor, self._nbytes = descriptor, nbytes
+        weakref.finalize(self, os.close, descriptor)
+        self._shared: mmap.mmap | None = None
+        try:
+            seals = fcntl.fcntl(descriptor, _GET_SEALS)
+            size = os.fstat(descriptor).st_size
+        except OSError as error:
+            raise ProtocolError(f"a slot is no memory to share: {error.strerror}") from None
+        if seals & _SIZE_SEALS != _SIZE_SEALS:
+            raise ProtocolError("the size of a slot is not sealed")
+        if size != nbytes or nbytes == 0:
+            raise ProtocolError(f"a slot has {size} bytes where {nbytes} were offered")
+        if not seals & _SEAL_FUTURE_WRITE:
+            self._shared = mmap.mmap(descriptor, nbytes)
+
+    def lend(
+        self, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
+    ) -> torch.Tensor:
+        """Return the first elements, which belong to the caller.
+
+        `when_gone` is called in any thread when nobody has them.
+
+        Raises:
+            ProtocolError: the slot has fewer.
+            OSError: the memory cannot be mapped.
+        """
+        if elements * dtype.itemsize > self._nbytes:
+            raise ProtocolError(
+                f"{elements} elements of {dtype} do not fit in a slot of {self._nbytes} bytes"
+            )
+        memory = self._shared
+        if memory is None:
+            memory = mmap.mmap(self._descriptor, self._nbytes, flags=mmap.MAP_PRIVATE, prot=_ALL)
+        return _lent(memory, elements, dtype, when_gone)
+
+
+def _lent(
+    memory: mmap.mmap, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
+) -> torch.Tensor:
+    view = memoryview(memory)[: elements * dtype.itemsize]
+    weakref.finalize(view, when_gone).atexit = False
+    return torch.frombuffer(view, dtype=dtype)  # keeps the view

@@ -1,0 +1,105 @@
+"""Two processes that send each other blocks through shared memory as fast as they can.
+
+Every block has one value only, so a block that was changed while it was read has two.
+OUTPACE_MEMORY_ROUNDS sets the number of rounds; `make soak` tries 100,000.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import sys
+from collections import deque
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+
+from outpace.blocks.block import Block, Pieces, parts
+from outpace.real.net.addresses import LOOPBACK
+from outpace.real.net.block_frames import head_of
+from outpace.real.net.clock import RealClock
+from outpace.real.net.memory.pool import Pool
+from outpace.real.net.messages import BlockHead, WirePush
+from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.sync.messages import WireMessage
+
+ROUNDS = int(os.environ.get("OUTPACE_MEMORY_ROUNDS", "300"))
+ELEMENTS = 1 << 19  # two pieces
+LIMIT_S = 60.0 + ROUNDS / 50
+
+
+def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
+    head: BlockHead | None = getattr(message, "block", None)
+    return None if head is None else (head.dtype, head.elements)
+
+
+class End:
+    """One process: keeps a few of the blocks that it has received, and looks at them again."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.clock = RealClock()
+        pool = Pool(self.clock, print)
+        session = Session(5, FIRST, 20.0, None)
+        self.transport = ZeroMQTransport(name, session, self.clock, print, pool)
+        self.handlers = Handlers(any_block, self.take, lambda _: None)
+        self.received = self.in_memory = 0
+        self._kept = deque[tuple[int, Block]]()
+        self._draw = random.Random(seed)
+
+    def take(self, _: str, message: WireMessage, block: Block | None) -> None:
+        assert isinstance(message, WirePush)
+        assert block is not None
+        self.in_memory += isinstance(block, Pieces) and len(block.parts) == 2
+        self._kept.append((message.iteration, block))
+        self.received = message.iteration + 1
+        while len(self._kept) > self._draw.randrange(4):
+            value, old = self._kept.popleft()
+            for part in parts(old):
+                low, high = part.aminmax()
+                assert low == high == value, f"block {value} has {low} to {high}"
+
+    def wait_for(self, count: int) -> None:
+        until = self.clock.now + int(LIMIT_S * 1e9)
+        while self.received < count:
+            assert self.clock.now < until, f"{count} blocks did not come in {LIMIT_S} s"
+            self.clock(self.clock.now + 50_000_000)
+
+
+def message(number: int) -> tuple[WirePush, torch.Tensor]:
+    block = torch.full((ELEMENTS,), float(number))
+    return WirePush(0, number, 0, head_of(block)), block
+
+
+def work(endpoint: str, rounds: int, said: Connection) -> None:
+    end = End("worker-0", 1)
+    caller = end.transport.call("server-0", endpoint, "", end.handlers)
+    for number in range(rounds):
+        caller.send(*message(number))
+        end.wait_for(number)  # one block is on the way in each direction
+    end.wait_for(rounds)
+    said.send(end.received)
+    end.transport.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no such memory")
+def test_no_block_changes_while_it_is_read():
+    end = End("server-0", 2)
+    listener = end.transport.listen(LOOPBACK, {"worker-0": ""}, end.handlers)
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("forkserver").Process(
+        target=work, args=(listener.endpoint, ROUNDS, theirs)
+    )
+    process.start()
+    for number in range(ROUNDS):
+        end.wait_for(number + 1)
+        listener.send("worker-0", *message(number))
+    while not mine.poll(0):
+        end.clock(end.clock.now + 10_000_000)
+        assert process.is_alive()
+    assert mine.recv() == ROUNDS
+    process.join()
+    end.transport.close()
