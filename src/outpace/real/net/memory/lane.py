@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, Pieces, value_of
+from outpace.blocks.block import Block, Pieces
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.memory.passing import Asking
@@ -54,14 +54,12 @@ class Lane:
 
     def place(self, block: Block | None) -> int | None:
         """Return the slot in which a block lies that is about to be sent; None: in none."""
-        if block is None or self._is_refused or self._is_closed or isinstance(block, Phantom):
+        if not isinstance(block, torch.Tensor | Pieces) or self._is_refused or self._is_closed:
             return None
         if block.nbytes < self._pool.least_bytes:
             return None
-        value = value_of(block)
-        assert not isinstance(value, Phantom)
         self._pool.join(self)
-        number = self._pool.place(value, self)
+        number = self._pool.place(block, self)
         if number is None or number in self.has:
             return number
         if number not in self._offered:
