@@ -43,6 +43,7 @@ class Taken(msgspec.Struct, kw_only=True):
         ended: workers whose scripts had come to their end.
         anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
         costs: of simulated failures until now (`simulation.faults.costs`).
+        of_script: the optimizers' states are by tensor of the model, as those of scripts are.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Taken(msgspec.Struct, kw_only=True):
     anew: tuple[int, ...] = ()
     costs: dict[str, Any] = {}
     ranges: tuple[tuple[Range, ...], ...] = ()
+    of_script: bool = False
 
     @property
     def workers(self) -> int:
