@@ -79,11 +79,6 @@ class Moves:
         self._is_complete = shard is not None or server not in division.parts
 
     @property
-    def held(self) -> int:
-        """The number of the last division whose part this server has, or had or was to have."""
-        return self.division.number - (self.shard is None)
-
-    @property
     def is_moving(self) -> bool:
         """True from the announcement of a division until this server has its part."""
         return self._next is not None or not self._is_complete

@@ -12,7 +12,7 @@ tensor of the model, of the elements of this tensor that are in the part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
