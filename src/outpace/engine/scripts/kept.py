@@ -101,6 +101,7 @@ class KeptState:
             "buffers": self._script.read_buffers(),
             "random": HERE.data.generators or random_states(),
             "data": HERE.data.places(),
+            "shares": HERE.data.shares(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -126,11 +127,23 @@ class KeptState:
         for group, of_group in zip(groups, settings, strict=True):
             group.update(of_group)
         self._script.load_buffers(state["buffers"])
+        shares = state.get("shares")
         if (random := state.get("random")) is None:
-            HERE.data.restore(state["data"], lambda: None)
+            HERE.data.restore(state["data"], lambda: None, shares)
         else:
-            HERE.data.restore(state["data"], lambda: set_random_states(random))
+            HERE.data.restore(state["data"], lambda: set_random_states(random), shares)
             set_random_states(random)
+
+
+def for_new_worker(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a worker begins with that joins a run, of what another worker keeps.
+
+    Its random generators stay as they were seeded: it must not draw the same numbers. It reads as
+    many samples as the other worker has left in its epoch, beside the workers that divide them.
+    """
+    found = {name: value for name, value in state.items() if name != "random"}
+    found["shares"] = [(0, left) for _, left in state["shares"]]
+    return found
 
 
 def random_states() -> dict[str, Any]:

@@ -191,6 +191,9 @@ class JoinRun(WireMessage, tag="join"):
     state: Name = ""  # digest of the optimizer's state; empty if workers may differ, or without any
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
     follows: bool = False  # the worker's script trains with its own collectives
+    collects: bool = False  # the worker's script has collectives of its own, beside the servers
+    # Names of the objects that the script gave to attach.
+    kept: list[Name] = msgspec.field(default_factory=list)
 
 
 class Plan(WireMessage, tag="plan"):

@@ -60,6 +60,7 @@ from outpace.real.node.probing import ProbeOfServers
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
 from outpace.record.timing import COMPUTE, PULL, PUSH, STOPPED
+from outpace.support.place import HERE
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
@@ -151,7 +152,12 @@ class ServedWorker(WorkerProcess):
         self.trainer = trainer
         (parameters,) = trainer.cut([slice(0, sum(trainer.layers))])
         digest = parameters_digest([parameters])
-        plan = await self.join_run(digest=digest, dtype=head_of(parameters).dtype)
+        plan = await self.join_run(
+            digest=digest,
+            dtype=head_of(parameters).dtype,
+            collects=HERE.is_distributed,
+            kept=sorted(HERE.kept),
+        )
         self._blocks = trainer.cut(plan.slices)
         self._call(plan, await self._presents.get() if plan.division else None)
         if self.worker == 0 and not plan.late:
@@ -289,6 +295,11 @@ class ServedWorker(WorkerProcess):
 
     async def probe(self, budget: Time) -> None:
         await self._probe.run(budget, list(self._callers.values()))
+
+    @property
+    def why_done(self) -> str:
+        is_told = math.isfinite(self._leaves_before)
+        return f"{self.name} was told to leave the run" if is_told else super().why_done
 
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.

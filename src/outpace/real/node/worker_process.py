@@ -301,6 +301,11 @@ class WorkerProcess(Member, ABC):
 
     # -- the end -------------------------------------------------------------------------
 
+    @property
+    def why_done(self) -> str:
+        """Why the training has ended that the coordinator has not stopped, in words."""
+        return "stop.iterations is reached"
+
     @abstractmethod
     async def leave(self, *, fetch: bool) -> list[Block]:
         """Leave the run when the script has ended.

@@ -36,6 +36,7 @@ class CheckpointsOfServers(Checkpoints):
         self._division: Division | None = None  # once servers have joined or left
         self._is_script = isinstance(experiment.task, Script)
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
+        self.present = 0  # workers that take part, once some have joined or left
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:
             done = resume.totals.iterations
@@ -120,4 +121,5 @@ class CheckpointsOfServers(Checkpoints):
             layers=tuple(self._plan.layers),
             ranges=() if division is None or len(records) == 1 else tuple(ranges),
             of_script=self._is_script,
+            present=self.present,
         )
