@@ -28,8 +28,8 @@ class Sampling(Protocol):
         workers: by which the data are divided then; None: the present number.
         """
 
-    def read_beside(self, samples: int) -> None:
-        """Read so many samples next, while other workers divide the data among themselves."""
+    def read_beside(self, samples: int, workers: int) -> None:
+        """Read so many samples next, while so many other workers divide the data."""
 
 
 class DataPlaces:
@@ -38,6 +38,8 @@ class DataPlaces:
     Attributes:
         wanted: True if the generators are to be noted when a batch is drawn.
         generators: their states when the present batch was drawn, or when the step before ended.
+        is_joining: True until the worker has joined a run that goes on. An epoch that begins before
+            is divided among the other workers.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class DataPlaces:
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
         self.generators: dict[str, Any] | None = None
+        self.is_joining = False
 
     def add(self, sampler: Sampling) -> None:
         """A sampler was made; give it its place if the run goes on."""
@@ -74,6 +77,8 @@ class DataPlaces:
         places: list[tuple[int, int]],
         begins: Callable[[], None],
         shares: list[tuple[int, int]] | None = None,
+        *,
+        joins: bool = False,
     ) -> None:
         """Put samplers to their places.
 
@@ -81,7 +86,9 @@ class DataPlaces:
             begins: called when data are read for the first time.
             shares: as `shares` returned them; None: the data are divided by the present number of
                 workers.
+            joins: the places are those of another worker, beside which this one reads.
         """
+        self.is_joining = joins
         self._restored, self._begins, self._shares = places, begins, shares or []
         for number, known in enumerate(self._samplers[: len(places)]):
             if (sampler := known()) is not None:
@@ -108,7 +115,7 @@ class DataPlaces:
             sampler.leave_out(samples)
             return
         workers, left = self._shares[number]
-        if workers:
+        if workers and not self.is_joining:
             sampler.leave_out(samples, workers)
         else:
-            sampler.read_beside(left)
+            sampler.read_beside(left, workers)

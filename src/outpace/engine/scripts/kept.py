@@ -104,8 +104,12 @@ class KeptState:
             "shares": HERE.data.shares(),
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], *, joins: bool = False) -> None:
         """Put the script into a state, without `random` if the generators stay as they are.
+
+        joins: the state is that of another worker's script, and this worker joins the run. Its
+        generators stay as they were seeded: it must not draw the same numbers. It reads as many
+        samples as the other one has left in its epoch, beside the workers that divide them.
 
         Raises ConfigError if it keeps other objects now.
         """
@@ -128,22 +132,11 @@ class KeptState:
             group.update(of_group)
         self._script.load_buffers(state["buffers"])
         shares = state.get("shares")
-        if (random := state.get("random")) is None:
-            HERE.data.restore(state["data"], lambda: None, shares)
+        if joins or (random := state.get("random")) is None:
+            HERE.data.restore(state["data"], lambda: None, shares, joins=joins)
         else:
             HERE.data.restore(state["data"], lambda: set_random_states(random), shares)
             set_random_states(random)
-
-
-def for_new_worker(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a worker begins with that joins a run, of what another worker keeps.
-
-    Its random generators stay as they were seeded: it must not draw the same numbers. It reads as
-    many samples as the other worker has left in its epoch, beside the workers that divide them.
-    """
-    found = {name: value for name, value in state.items() if name != "random"}
-    found["shares"] = [(0, left) for _, left in state["shares"]]
-    return found
 
 
 def random_states() -> dict[str, Any]:

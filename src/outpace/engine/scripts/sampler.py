@@ -36,6 +36,7 @@ class WorkerSampler(DistributedSampler[Any]):
     _iterator: weakref.ref[Any] | None = None  # of the DataLoader
     _next: int | None = None  # workers by which the data are divided next; None: those of the run
     _beside: int | None = None  # samples to read next, beside workers that divide the data
+    _others = 0  # by how many workers these divide them
     _is_beside = False  # while it reads them
     _length = 0  # samples in the present reading
 
@@ -53,6 +54,8 @@ class WorkerSampler(DistributedSampler[Any]):
         self._divide()
         indices = [*super().__iter__()]
         beside, self._beside = self._beside, None
+        if beside is None and HERE.data.is_joining and self._others:
+            beside = self._samples_of_one(self._others)
         self._is_beside = beside is not None
         if beside is None:
             self._began, self._left_out = self._left_out, 0
@@ -97,9 +100,14 @@ class WorkerSampler(DistributedSampler[Any]):
         """See `Sampling`."""
         self._left_out, self._next, self._goes_on = samples, workers, self.epoch
 
-    def read_beside(self, samples: int) -> None:
+    def read_beside(self, samples: int, workers: int) -> None:
         """See `Sampling`."""
-        self._beside, self._goes_on = samples, self.epoch
+        self._beside, self._others, self._goes_on = samples, workers, self.epoch
+
+    def _samples_of_one(self, workers: int) -> int:
+        """Return how many samples each of so many workers reads in an epoch."""
+        settings = {**self._settings, "num_replicas": workers, "rank": 0}
+        return DistributedSampler(self.dataset, **settings).num_samples
 
     def set_epoch(self, epoch: int) -> None:
         """Read the data in the order of this epoch next.

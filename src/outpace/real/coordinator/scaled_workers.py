@@ -32,6 +32,7 @@ from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.membership_messages import (
     DataDivided,
+    EndsTraining,
     LeaveRun,
     NewWorker,
     RunHasWorkers,
@@ -103,6 +104,8 @@ class ScaledWorkers:
         self._first = 0  # iteration from which on there are as many workers
         self._began: Time = 0
         self._told: Told | None = None
+        self._at_end: set[str] = set()  # workers that train no more
+        self._of_start = set(range(self.workers))  # workers that have been there all the time
         self._scripts: JoiningScripts | None = None
         if isinstance(run.experiment.task, Script):
             self._scripts = JoiningScripts(run)
@@ -177,7 +180,7 @@ class ScaledWorkers:
     @property
     def has_finished(self) -> bool:
         """True if a worker that takes part has come to its end."""
-        return not self._run.reports.left.isdisjoint(self._names[: self.workers])
+        return not self._at_end.isdisjoint(self._names[: self.workers])
 
     # -- more workers ------------------------------------------------------------------
 
@@ -208,8 +211,10 @@ class ScaledWorkers:
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a process that arrives."""
-        if isinstance(message, TrainingDone):
+        if isinstance(message, EndsTraining | TrainingDone):
+            self._at_end.add(name)
             self._look_at_ends()
+            return isinstance(message, EndsTraining)
         if not isinstance(message, JoinRun) or not self.is_arriving(name):
             return False
         first = self._run.reports.joined[worker_name(0)]
@@ -241,15 +246,11 @@ class ScaledWorkers:
             return
         if self._scripts.is_awaited and self.has_finished:
             self._drop("the run is about to end")
-        start, left = self._run.experiment.workers, self._run.reports.left
-        others = [
-            worker_name(n) for n in range(min(start, self.workers)) if self._members.is_here(n)
-        ]
-        if not left.intersection(self._names[:start]) or not left.issuperset(others):
-            return
-        for name in self._names[start:]:
-            if name not in left:
-                self._run.listener.send(name, LeaveRun(0))
+        here = {worker_name(each) for each in self._of_start if self._members.is_here(each)}
+        if here <= self._at_end and not self._at_end.isdisjoint(map(worker_name, self._of_start)):
+            for name in self._names[: self.workers]:
+                if name not in here | self._at_end:
+                    self._run.listener.send(name, LeaveRun(0))
 
     def _let_join(self) -> None:
         """All processes are there: tell the servers of them."""
@@ -270,6 +271,7 @@ class ScaledWorkers:
             self._run.losses.has_joined(name)
             self._run.reports.joins(worker, name)
             self._run.kept.forget(worker)
+            self._at_end.discard(name)
             self._replacements.knows(worker)
         self._tell_servers()
         for worker in sorted(joining):
@@ -354,6 +356,7 @@ class ScaledWorkers:
         if self._checkpoints is not None:
             self._checkpoints.present = self._next
         first = self._soon()
+        self._of_start.difference_update(numbers)
         for worker in numbers:
             self._members.retires(worker)
             self._run.listener.send(worker_name(worker), LeaveRun(first))

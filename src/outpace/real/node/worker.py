@@ -30,6 +30,7 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.membership_messages import (
     DataDivided,
+    EndsTraining,
     Fenced,
     LeaveRun,
     ServerLost,
@@ -308,7 +309,10 @@ class ServedWorker(WorkerProcess):
         if self._context is not None:
             attending = self._context.attend_always()
             self.kernel.spawn(attending, f"{self.name}'s servers", daemon=True)
-        parameters = await self._fetch(final=True) if fetch else []
+        parameters: list[Block] = []
+        if fetch:
+            self.coordinator.send(EndsTraining())
+            parameters = await self._fetch(final=True)
         self._has_left = True
         return parameters
 

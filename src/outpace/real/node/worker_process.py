@@ -210,7 +210,7 @@ class WorkerProcess(Member, ABC):
         duration_s = self.draw_s(iteration, started)
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
-        if not self.must_stop(iteration):  # the script has not ended in the meantime
+        if not self.trainer.must_stop(iteration):  # the script has not ended in the meantime
             self.kernel.catch_up()
             rest_s = duration_s - self.worked_s(started)
             if rest_s > 0:

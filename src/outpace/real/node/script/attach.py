@@ -77,6 +77,7 @@ class Attached:
         # Iterations at which there are other workers, and how many.
         self._divided: deque[tuple[int, int]] = deque()
         self._known = HERE.workers  # after the last of these
+        self._began_at = 0  # iteration of the run
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
 
     @property
@@ -98,7 +99,8 @@ class Attached:
             raise RunOver(0)
         if self.saver is not None:
             self.saver.begin()
-        self._begins(self._trainer.iteration)
+        self._began_at = self._trainer.iteration
+        self._begins(self._began_at)
         if self.keeping is not None:
             self.keeping.restore()
             self.keeping.begins(self._trainer.iteration)
@@ -115,6 +117,8 @@ class Attached:
 
     def _begins(self, iteration: int) -> None:
         """The script begins an iteration."""
+        if iteration > self._began_at:
+            HERE.data.is_joining = False
         while self._divided and iteration >= self._divided[0][0]:
             _, HERE.workers = self._divided.popleft()
 

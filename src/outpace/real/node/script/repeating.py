@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from outpace.engine.scripts.kept import KeptState, for_new_worker
+from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import RunError
 from outpace.real.net.checkpoint_messages import ScriptState
@@ -87,7 +87,7 @@ class Repeating(ABC):
             raise RunError(f"{self._of.name}: what its script kept: {error}") from error
         others = self._of.redivided
         if message.joins:
-            self._kept.restore(for_new_worker(tree))
+            self._kept.restore(tree, joins=True)
         else:
             self._kept.restore(tree if others is None else others.of(self._of.worker, tree))
         if (iteration := tree.get("iteration")) is not None:
