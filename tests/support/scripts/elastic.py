@@ -43,6 +43,8 @@ for epoch in range(sampler.epoch, EPOCHS):
     for samples in loader:
         optimizer.zero_grad()
         model(epoch, samples).backward()
+        if steps.done % 3 == 0:
+            optimizer.state_dict()  # in an iteration the servers may be about to move
         outpace.log(done=steps.done, epoch=epoch, workers=outpace.world_size())
         steps.done += 1
         optimizer.step()

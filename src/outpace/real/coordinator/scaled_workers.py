@@ -147,7 +147,10 @@ class ScaledWorkers:
         if not 1 <= workers <= _MOST:
             return f"must be from 1 to {_MOST}, not {workers}"
         if self._run.processes.join_worker is None:
-            return "no worker can be started: the workers of this run are started elsewhere"
+            return (
+                "no worker can be started: the workers of this run are started elsewhere; with "
+                f"checkpoint, outpace serve --resume RUN --workers {workers} goes on so"
+            )
         if why := why_collectives(self._run.reports.joined):
             return why
         if has_scheduler(experiment):
