@@ -64,7 +64,9 @@ def killing(
     return {"watch": runs.append, "log": said.append, "control": control}, said
 
 
-def test_a_script_resumed_on_more_servers_is_bitwise_the_one_without_interruption(tmp_path, whole):
+def test_a_resumed_script_is_bitwise_the_one_without_interruption_also_on_more_servers(
+    tmp_path, whole
+):
     folder = tmp_path / "run"
     with pytest.raises(RunError, match="that is enough"):
         run(SAVED, folder, control=once_saved(folder, give_up))

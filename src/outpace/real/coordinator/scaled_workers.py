@@ -149,7 +149,7 @@ class ScaledWorkers:
         if self._run.processes.join_worker is None:
             return (
                 "no worker can be started: the workers of this run are started elsewhere; with "
-                f"checkpoint, outpace serve --resume RUN --workers {workers} goes on so"
+                f"checkpoint, outpace serve --resume RUN --connect FILE --workers {workers} can"
             )
         if why := why_collectives(self._run.reports.joined):
             return why
