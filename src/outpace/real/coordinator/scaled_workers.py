@@ -337,6 +337,7 @@ class ScaledWorkers:
             self._starts.pop(worker, None)
             self._begin_if_all_may()
             self._end_if_joined()
+        self._at_end.discard(worker_name(worker))  # its next process may wait for the end again
         if worker == 0 and self._scripts is not None and self._scripts.is_awaited:
             self._drop("worker-0, with whose state the script was to begin, was lost")
         now = self._run.kernel.now  # the machine has not been told yet
