@@ -174,7 +174,10 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Return the number of workers; 1 when the script runs alone."""
+    """Return the number of workers; 1 when the script runs alone.
+
+    It changes when workers join or leave a run that goes on (`outpace scale`).
+    """
     _in_a_run()
     return HERE.workers
 
@@ -185,15 +188,18 @@ def sampler(
     """Return a sampler of this worker's share of the dataset, for a DataLoader.
 
     Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`. The batch
-    size of a DataLoader that uses the sampler is part of the records of the run. Under torchrun
-    alone it shares the data out among the processes of torch.distributed.
+    size of a DataLoader that uses the sampler is part of the records of the run. If workers join or
+    leave, the next epoch is divided among those that there are then. Under torchrun alone it shares
+    the data out among the processes of torch.distributed.
     """
     from outpace.engine.scripts.sampler import WorkerSampler
 
     if _is_distributed_alone():
         place = torch.distributed.get_world_size(), torch.distributed.get_rank()
+        follows = False
     else:
         place = world_size(), rank()
+        follows = True
     return WorkerSampler(
         cast("torch.utils.data.Dataset[Any]", dataset),
         num_replicas=place[0],
@@ -201,6 +207,7 @@ def sampler(
         shuffle=shuffle,
         seed=seed,
         drop_last=drop_last,
+        follows=follows,
     )
 
 

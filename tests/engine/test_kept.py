@@ -149,3 +149,64 @@ def test_a_script_with_other_parameter_groups_is_not_resumed_and_stays_as_it_is(
     with pytest.raises(outpace.ConfigError, match=r"with 2 parameter groups, .* has 1: resume"):
         script.kept.restore(state)
     assert script.scheduler.last_epoch == 7
+
+
+class Place:
+    """The sampler of one worker, in a run whose number of workers changes."""
+
+    def __init__(self, monkeypatch, rank: int, workers: int) -> None:
+        monkeypatch.setattr(HERE, "number", rank)
+        monkeypatch.setattr(HERE, "workers", workers)
+        monkeypatch.setattr(HERE, "attach", lambda *_: None)
+        self.sampler = outpace.sampler(range(24), shuffle=False)
+        self.loader = DataLoader(range(24), 2, sampler=self.sampler, collate_fn=list)
+
+
+def test_a_sampler_divides_the_next_epoch_among_the_workers_that_there_are_then(
+    places, monkeypatch
+):
+    place = Place(monkeypatch, rank=1, workers=2)
+    batches = iter(place.loader)
+    read = [next(batches)]
+    monkeypatch.setattr(HERE, "workers", 3)
+    assert [*read, *batches] == [[1, 3], [5, 7], [9, 11], [13, 15], [17, 19], [21, 23]]
+    assert [*place.loader] == [[1, 4], [7, 10], [13, 16], [19, 22]]
+    monkeypatch.setattr(HERE, "workers", 1)  # this one leaves, and reads on until it does
+    assert [*place.loader] == [[1, 4], [7, 10], [13, 16], [19, 22]]
+
+
+def test_a_worker_that_joins_reads_as_much_as_the_others_to_the_end_of_their_epoch(
+    places, monkeypatch
+):
+    first = Place(monkeypatch, rank=0, workers=2)
+    batches = iter(first.loader)
+    next(batches), next(batches)  # the second of six is the present one
+    at, shares = HERE.data.places(), HERE.data.shares()
+    assert (at, shares) == ([(0, 2)], [(2, 10)])
+
+    places()
+    joined = Place(monkeypatch, rank=2, workers=3)
+    HERE.data.restore(at, lambda: None, shares, joins=True)
+    # Its share is 2, 5, ..., 23: eight samples, of which it reads two twice.
+    batches = iter(joined.loader)
+    read = [next(batches)]
+    assert HERE.data.shares() == [(0, 10)]
+    assert [*read, *batches] == [[20, 23], [2, 5], [8, 11], [14, 17], [20, 23]]
+    # An epoch that begins before it has joined is the others' too: twelve samples for each of them.
+    assert sum(map(len, joined.loader)) == 12
+    HERE.data.is_joining = False
+    assert [*joined.loader] == [[2, 5], [8, 11], [14, 17], [20, 23]]
+
+
+def test_a_reading_goes_on_by_the_workers_that_it_was_divided_among(places, monkeypatch):
+    first = Place(monkeypatch, rank=0, workers=2)
+    batches = iter(first.loader)
+    next(batches), next(batches)
+    at, shares = HERE.data.places(), HERE.data.shares()
+    rest = [[4, 6], *batches]
+
+    places()
+    again = Place(monkeypatch, rank=0, workers=3)  # there are three meanwhile
+    HERE.data.restore(at, lambda: None, shares)
+    assert [*again.loader] == rest
+    assert [*again.loader] == [[0, 3], [6, 9], [12, 15], [18, 21]]

@@ -24,11 +24,14 @@ SLOW = {"compute": {"kind": "constant", "mean_s": 0.02}}
 
 
 def changing(
-    folder: Path, *steps: dict[str, int], at_end: Callable[[RealControl], None]
+    folder: Path,
+    *steps: dict[str, int],
+    at_end: Callable[[RealControl], None],
+    more: int = MORE,
 ) -> Callable[[RealControl], None]:
     """Return a control function that makes these changes, one after the other.
 
-    It calls `at_end` when some iterations have been done after the last one.
+    It calls `at_end` when some iterations have been done after the last one. more: how many.
     """
 
     def control(control: RealControl) -> None:
@@ -38,7 +41,7 @@ def changing(
             nonlocal due, expected
             fastest = max(control.summary()["iterations"])
             if len(scaled(folder)) + len(divided(folder)) == expected:
-                due = due or fastest + MORE
+                due = due or fastest + more
                 if fastest >= due and not left:
                     at_end(control)
                     return

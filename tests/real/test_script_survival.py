@@ -64,11 +64,13 @@ def killing(
     return {"watch": runs.append, "log": said.append, "control": control}, said
 
 
-def test_a_resumed_script_is_bitwise_the_one_without_interruption(tmp_path, whole):
+def test_a_resumed_script_is_bitwise_the_one_without_interruption_also_on_more_servers(
+    tmp_path, whole
+):
     folder = tmp_path / "run"
     with pytest.raises(RunError, match="that is enough"):
         run(SAVED, folder, control=once_saved(folder, give_up))
-    result = run(resume=folder)
+    result = run(resume=folder, servers=3)
     assert result.summary["resumed_from"].startswith("checkpoints/0000")
     assert result.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert result.summary["iterations"] == [9, 9]

@@ -14,10 +14,11 @@ import torch
 from benchmarks.micro.real.processes import between, value_of
 
 from outpace.blocks.block import Block
+from outpace.blocks.division import Ranges
 from outpace.config.experiment import Experiment
 from outpace.experiment.sources import as_experiment
 from outpace.kernel import Kernel
-from outpace.optim.torch_optimizers import Groups, State
+from outpace.optim.torch_optimizers import State
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.net.block_frames import head_of
@@ -59,10 +60,10 @@ class Given:
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
 
-    def places(self, server: int) -> Groups:
-        return []
+    def lengths(self, part: Ranges) -> dict[int, int]:
+        return {}
 
-    def initial_state(self) -> Sequence[Mapping[int, State]]:
+    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
         return []
 
     def settings(self) -> None:

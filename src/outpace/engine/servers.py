@@ -129,14 +129,13 @@ def why_servers_stay(experiment: Experiment) -> str:
     """Return why servers cannot join or leave this run (`sync.moving`); empty if they can."""
     if experiment.peers is not None:
         return f"{experiment.peers.kind} has no servers"
-    if isinstance(experiment.task, Script):
-        return "the servers of a script run its optimizer"
     strategy, pull = experiment.policies.strategy, experiment.pull
     if experiment.slicing is not Slicing.EVEN:
         return "slicing: layers has whole tensors on each server; set slicing: even"
     if has_scheduler(experiment):
         return "a scheduler (barrier: global, cutoff) counts on the servers that the run began with"
-    if strategy.worker_program(experiment.workers, experiment.optimizer) is not None:
+    optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
+    if strategy.worker_program(experiment.workers, optimizer) is not None:
         return f"the workers of {strategy.kind} count answers of the servers"
     if leaves_behind(experiment):
         return (

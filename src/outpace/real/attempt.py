@@ -235,7 +235,8 @@ class Attempt:
             session = replace(run.session, generation=FIRST, keys=keys)
             self._links[name] = replace(run, name=name, session=session)
             self.workers.append(name)
-        self._scaled = experiment
+        workers = experiment.workers
+        self._scaled = replace(self._setting.training.experiment, workers=workers)
         self.coordinator.listener.replace(name, generation)
         self._start_again(worker, generation)
         keys = self._keys.get(name)

@@ -18,7 +18,7 @@ from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
 from outpace.sync.checkpoint.state import ShardState, lacking
 from outpace.sync.shard import Shard
-from outpace.tasks import Workload
+from outpace.tasks import Script, Workload
 
 if TYPE_CHECKING:
     from outpace.simulation.servers import Simulation
@@ -228,6 +228,7 @@ def written_now(
         layout=workload.layout,
         recovery=run.recovery(),
         costs=run.costs(),
+        of_script=isinstance(run.experiment.task, Script),
     )
 
 

@@ -15,8 +15,21 @@ class Sampling(Protocol):
     def samples_had(self) -> int:
         """Return how many samples the script has had before the present batch."""
 
-    def leave_out(self, samples: int) -> None:
-        """Leave so many samples out when the data are read next."""
+    def share(self) -> tuple[int, int]:
+        """Return by how many workers the data are divided now, and the samples that are left.
+
+        0 workers: it reads beside the workers that divide the data. The samples left count from the
+        present batch to the end of the epoch.
+        """
+
+    def leave_out(self, samples: int, workers: int | None = None) -> None:
+        """Leave so many samples out when the data are read next.
+
+        workers: by which the data are divided then; None: the present number.
+        """
+
+    def read_beside(self, samples: int, workers: int) -> None:
+        """Read so many samples next, while so many other workers divide the data."""
 
 
 class DataPlaces:
@@ -25,20 +38,24 @@ class DataPlaces:
     Attributes:
         wanted: True if the generators are to be noted when a batch is drawn.
         generators: their states when the present batch was drawn, or when the step before ended.
+        is_joining: True until the worker has joined a run that goes on. An epoch that begins before
+            is divided among the other workers.
     """
 
     def __init__(self) -> None:
         self._samplers: list[weakref.ref[Sampling]] = []
         self._restored: list[tuple[int, int]] = []
+        self._shares: list[tuple[int, int]] = []  # as `shares`; may have fewer entries
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
         self.generators: dict[str, Any] | None = None
+        self.is_joining = False
 
     def add(self, sampler: Sampling) -> None:
         """A sampler was made; give it its place if the run goes on."""
         self._samplers.append(weakref.ref(sampler))
         if len(self._samplers) <= len(self._restored):
-            self._put(sampler, *self._restored[len(self._samplers) - 1])
+            self._put(sampler, len(self._samplers) - 1)
 
     @property
     def has_samplers(self) -> bool:
@@ -50,12 +67,32 @@ class DataPlaces:
         alive = [each() for each in self._samplers]
         return [(0, 0) if each is None else (each.epoch, each.samples_had()) for each in alive]
 
-    def restore(self, places: list[tuple[int, int]], begins: Callable[[], None]) -> None:
-        """Put samplers to their places; begins: called when data are read for the first time."""
-        self._restored, self._begins = places, begins
-        for known, place in zip(self._samplers, places, strict=False):
+    def shares(self) -> list[tuple[int, int]]:
+        """Return the share of each sampler; see `Sampling.share`."""
+        alive = [each() for each in self._samplers]
+        return [(0, 0) if each is None else each.share() for each in alive]
+
+    def restore(
+        self,
+        places: list[tuple[int, int]],
+        begins: Callable[[], None],
+        shares: list[tuple[int, int]] | None = None,
+        *,
+        joins: bool = False,
+    ) -> None:
+        """Put samplers to their places.
+
+        Args:
+            begins: called when data are read for the first time.
+            shares: as `shares` returned them; None: the data are divided by the present number of
+                workers.
+            joins: the places are those of another worker, beside which this one reads.
+        """
+        self.is_joining = joins
+        self._restored, self._begins, self._shares = places, begins, shares or []
+        for number, known in enumerate(self._samplers[: len(places)]):
             if (sampler := known()) is not None:
-                self._put(sampler, *place)
+                self._put(sampler, number)
 
     def begin(self) -> None:
         """Data are being read; the first time, set the generators as they were."""
@@ -72,7 +109,13 @@ class DataPlaces:
         if self.note is not None:
             self.generators = self.note()
 
-    @staticmethod
-    def _put(sampler: Sampling, epoch: int, samples: int) -> None:
-        sampler.epoch = epoch
-        sampler.leave_out(samples)
+    def _put(self, sampler: Sampling, number: int) -> None:
+        sampler.epoch, samples = self._restored[number]
+        if number >= len(self._shares):
+            sampler.leave_out(samples)
+            return
+        workers, left = self._shares[number]
+        if workers and not self.is_joining:
+            sampler.leave_out(samples, workers)
+        else:
+            sampler.read_beside(left, workers)

@@ -27,17 +27,22 @@ class Run:
     """Two servers and three workers, which train.
 
     said: what the log of the run says. told: the ends of changes. did: what was done with
-    processes, in order.
+    processes, in order. sent: to whom which message.
     """
 
-    def __init__(self, on_worker_loss: str = "restart") -> None:
+    def __init__(self, on_worker_loss: str = "restart", script: str = "") -> None:
         self.said: list[str] = []
         self.told: list[tuple[bool, str]] = []
         self.did: list[tuple[Any, ...]] = []
         self.kernel = Kernel()
         note, nothing = self.did.append, lambda *_, **__: None
+        self.sent: list[tuple[str, Any]] = []
         listener: Any = SimpleNamespace(
-            send=nothing, replace=nothing, refuse=nothing, unread=False, peers=[]
+            send=lambda name, message, block=None: self.sent.append((name, message)),
+            replace=nothing,
+            refuse=nothing,
+            unread=False,
+            peers=[],
         )
         self.servers, self.workers = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"]
         self.losses = Losses(
@@ -56,10 +61,16 @@ class Run:
             optimizers={},
             totals=Totals(),
             totals_of={},
+            takes_kept=None,
+            joins=nothing,
         )
+        self.reports = reports
+        task = {"kind": "quadratic", "eigenvalues": [1.0] * 4}
+        if script:
+            task = {"kind": "script", "path": script}
         experiment = experiment_from(
             {
-                "task": {"kind": "quadratic", "eigenvalues": [1.0] * 4},
+                "task": task,
                 "workers": 3,
                 "servers": 2,
                 "sync": {"kind": "asp"},
@@ -87,7 +98,7 @@ class Run:
             nothing,
             SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
             self.said.append,
-            SimpleNamespace(iteration=lambda worker: 0),  # type: ignore[arg-type]
+            SimpleNamespace(iteration=lambda worker: 0, forget=nothing),  # type: ignore[arg-type]
             lambda: Go(0, ""),
             lambda: None,
         )

@@ -15,7 +15,8 @@ from outpace.errors import ProtocolError
 from outpace.real.net.messages import BlockHead
 from outpace.real.net.moving_messages import Divide, HandOver, WireDivision, wire_division
 from outpace.real.node.moving_server import Around, ServerMoves
-from outpace.record.checkpoints.shards import shard_file
+from outpace.real.node.script_parts import ScriptParts
+from outpace.record.checkpoints.shards import ScriptOptimizer, shard_file
 from outpace.sync.messages import Divided, Moved
 
 WHOLE = Division(0, {0: (Range(0, 6),)})
@@ -38,7 +39,10 @@ class Server:
         inbox: Any = SimpleNamespace(put=self.put.append)
         nothing: Any = None
         around = Around(1, nothing, listener, inbox, self.told.append)
-        self.moves = ServerMoves(around, Division(0, {}), None, "float32", nothing)
+        self.script = ScriptParts([2, 4])
+        self.moves = ServerMoves(
+            around, Division(0, {}), None, "float32", nothing, [2, 4], self.script
+        )
 
     def announced(self) -> Server:
         order = Divide(wire_division(AFTER), [0, 1], ["there", "here"], [], [2, 0], [(1, 3)])
@@ -102,3 +106,23 @@ def test_a_division_that_is_none_is_refused() -> None:
         WireDivision(1, [0, 1], [[(0, 3)], [(4, 6)]]).division()
     with pytest.raises(ProtocolError, match="division 1"):
         WireDivision(1, [0], [[(0, 3)], [(3, 6)]]).division()
+
+
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ([[(0, 0, 2)], [(2, 2, 3)]], "it has a tensor that the model does not have"),
+        ([[(1, 0, 3)]], "it has another number of parameter groups"),
+    ],
+)
+def test_a_piece_of_a_script_with_another_model_is_refused(groups: Any, why: str) -> None:
+    server = Server().announced()
+    of_all = ScriptOptimizer("SGD", [{"lr": 0.1}, {"lr": 0.2}], [[(0, 0, 2)], [(1, 2, 6)]])
+    for script in (of_all, ScriptOptimizer("SGD", [], groups)):
+        state = shard_state(parameters=torch.arange(3.0), optimizer={})
+        record = msgspec.msgpack.encode(shard_file(state, script)[0])
+        message, data = piece(record=record)
+        server.moves.take("server-0", message, data)
+    assert server.refused == [f"server-0: its piece of the parameters: {why}"]
+    made = server.script.of((Range(1, 2), Range(3, 5)))  # the end of tensor 0, and two of tensor 1
+    assert (made.optimizer, made.groups) == ("SGD", [[(0, 0, 1)], [(1, 1, 3)]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.blocks.block import Phantom, Pieces, whole
-from outpace.blocks.division import Division, Range, divided_anew, shared
+from outpace.blocks.division import Division, Range, Ranges, divided_anew, shared
 from outpace.blocks.slicing import even_slices
 from outpace.errors import ProtocolError
 from outpace.optim import Adam, AdamW, Optimizer, Sgd
+from outpace.optim.torch_optimizers import TorchOptimizer
+from outpace.real.node.script_parts import ScriptParts
 from outpace.sync import Asp, Bsp, Policy
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Push
@@ -24,11 +27,24 @@ from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
 ELEMENTS, WORKERS = 23, 3
-OPTIMIZERS: dict[str, Optimizer] = {
-    "sgd": Sgd(lr=0.1),
-    "momentum": Sgd(lr=0.1, momentum=0.9, weight_decay=0.01),
-    "adam": Adam(lr=0.01),
-    "adamw": AdamW(lr=0.01),
+LAYERS = (5, 1, 10, 7)
+SETTINGS: list[dict[str, Any]] = [{"lr": 0.01}, {"lr": 0.1}]
+
+
+def of_script(part: Ranges) -> Optimizer:
+    """Return Adam with two parameter groups, of the tensors 0 and 3, and of 1 and 2."""
+    script = ScriptParts(LAYERS)
+    script.learn("Adam", SETTINGS, [[(0, 0, 5), (3, 16, 23)], [(1, 5, 6), (2, 6, 16)]])
+    made = script.of(part)
+    return TorchOptimizer(made.optimizer, made.groups, made.settings)
+
+
+OPTIMIZERS: dict[str, Callable[[Ranges], Optimizer]] = {
+    "sgd": lambda _: Sgd(lr=0.1),
+    "momentum": lambda _: Sgd(lr=0.1, momentum=0.9, weight_decay=0.01),
+    "adam": lambda _: Adam(lr=0.01),
+    "adamw": lambda _: AdamW(lr=0.01),
+    "script": of_script,
 }
 
 
@@ -42,13 +58,15 @@ class Silent:
 class Run:
     """Shards under a division, which take the same pushes."""
 
-    def __init__(self, division: Division, optimizer: Optimizer, policy: Policy) -> None:
-        self.division, self.optimizer, self.policy = division, optimizer, policy
+    def __init__(self, division: Division, optimizer: str, policy: Policy) -> None:
+        self.division, self.policy = division, policy
+        self.optimizer, self.layers = OPTIMIZERS[optimizer], LAYERS if optimizer == "script" else ()
         start = torch.linspace(-1, 1, ELEMENTS)
         self.shards = {server: self._shard(server, start) for server in division.servers}
 
     def _shard(self, server: int, flat: torch.Tensor) -> Shard:
-        block = parameter_block(self._part(server, flat), self.optimizer)
+        made = self.optimizer(self.division.parts[server])
+        block = parameter_block(self._part(server, flat), made)
         return Shard(server, block, WORKERS, self.policy, Silent())
 
     def _part(self, server: int, flat: torch.Tensor) -> torch.Tensor:
@@ -68,9 +86,10 @@ class Run:
             pieces = []
             for owner, old in before.parts.items():
                 if ranges := shared(old, part):
-                    pieces.append((ranges, piece_of(states[owner], old, ranges)))
+                    pieces.append((ranges, piece_of(states[owner], old, ranges, self.layers)))
             shard = self._shard(server, torch.zeros(ELEMENTS))
-            shard.restore(joined(server, pieces), 0, everyone=False)
+            state = joined(server, pieces, layers=self.layers)
+            shard.restore(state, 0, everyone=False)
             self.shards[server] = shard
 
     def flat(self) -> torch.Tensor:
@@ -85,7 +104,7 @@ class Run:
 
 def begin(optimizer: str, policy: Policy | None = None, servers: int = 2) -> Run:
     division = Division.of_slices(even_slices(ELEMENTS, servers))
-    return Run(division, OPTIMIZERS[optimizer], policy or Bsp())
+    return Run(division, optimizer, policy or Bsp())
 
 
 def same(one: ShardState, other: ShardState) -> bool:
@@ -166,3 +185,16 @@ def test_shards_that_have_taken_other_pushes_are_not_joined() -> None:
     pieces[1] = pieces[1][0], states[1]
     with pytest.raises(ProtocolError, match="added other gradients"):
         joined(0, pieces)
+
+
+def test_a_tensor_of_a_script_that_only_some_shards_remember_is_not_joined() -> None:
+    run = begin("script")
+    for worker in range(WORKERS):
+        run.push(worker, 0, torch.ones(ELEMENTS))
+    states = [shard.state() for shard in run.shards.values()]
+    assert set(states[0].optimizer) == {0, 1, 2}  # tensor 2 is cut at element 11
+    assert set(states[1].optimizer) == {2, 3}
+    states[1] = replace(states[1], optimizer={3: states[1].optimizer[3]})
+    pieces = [(run.division.parts[server], state) for server, state in enumerate(states)]
+    with pytest.raises(ProtocolError, match="their optimizers remember other things"):
+        joined(0, pieces, layers=LAYERS)

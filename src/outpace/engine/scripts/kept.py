@@ -101,10 +101,15 @@ class KeptState:
             "buffers": self._script.read_buffers(),
             "random": HERE.data.generators or random_states(),
             "data": HERE.data.places(),
+            "shares": HERE.data.shares(),
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], *, joins: bool = False) -> None:
         """Put the script into a state, without `random` if the generators stay as they are.
+
+        joins: the state is that of another worker's script, and this worker joins the run. Its
+        generators stay as they were seeded: it must not draw the same numbers. It reads as many
+        samples as the other one has left in its epoch, beside the workers that divide them.
 
         Raises ConfigError if it keeps other objects now.
         """
@@ -126,10 +131,11 @@ class KeptState:
         for group, of_group in zip(groups, settings, strict=True):
             group.update(of_group)
         self._script.load_buffers(state["buffers"])
-        if (random := state.get("random")) is None:
-            HERE.data.restore(state["data"], lambda: None)
+        shares = state.get("shares")
+        if joins or (random := state.get("random")) is None:
+            HERE.data.restore(state["data"], lambda: None, shares, joins=joins)
         else:
-            HERE.data.restore(state["data"], lambda: set_random_states(random))
+            HERE.data.restore(state["data"], lambda: set_random_states(random), shares)
             set_random_states(random)
 
 

@@ -21,6 +21,7 @@ import contextlib
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
+from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
 from outpace.real.coordinator.moving import Told
@@ -106,7 +107,7 @@ class Coordinator:
             raise ConfigError("scale: give a number of workers, of servers, or both")
         if moving is None or scaling is None:
             which = "servers" if workers is None else "workers"
-            raise ConfigError(f"{which}: the training has not begun, or has no servers")
+            raise ConfigError(f"{which}: {_why_not(self.experiment, workers)}")
         if workers is None:
             assert servers is not None
             return moving.scale(servers, told)
@@ -176,3 +177,13 @@ class Coordinator:
         await self._ending.hand_in(EARLY_END_S)
         await self._ending.end_servers(EARLY_END_S)
         self.over = True
+
+
+def _why_not(experiment: Experiment, workers: int | None) -> str:
+    """Return why processes cannot join or leave a run that has nothing which lets them."""
+    if experiment.peers is None:
+        return "the training has not begun; try again in a moment"
+    why = f"{experiment.peers.kind} has no servers, and its workers stay as they are"
+    if workers is None:
+        return why
+    return f"{why}; with checkpoint, outpace run --resume RUN --workers {workers} goes on so"

@@ -26,6 +26,7 @@ from outpace.blocks.recutting import Recut
 from outpace.engine.servers import why_servers_stay
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
+from outpace.real.coordinator.own_collectives import why_collectives
 from outpace.real.coordinator.recovery.losses import how_lost
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
@@ -181,6 +182,8 @@ class MovingServers:
             return f"must be from 1 to {_MOST}, not {servers}"
         if why := why_servers_stay(self._experiment):
             return f"the servers of this run cannot join or leave: {why}"
+        if why := why_collectives(self._reports.joined):
+            return why
         if self._processes.join_server is None:
             return "no server can be started: the processes of this run are started elsewhere"
         if self._phase is not _Phase.NONE:

@@ -20,6 +20,7 @@ from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
+from outpace.real.net.checkpoint_messages import MOST_KEPT, CheckpointFailed, ScriptState
 from outpace.real.net.messages import (
     PHANTOM,
     AllArrived,
@@ -99,6 +100,9 @@ class Reports:
         self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
+        # Takes what the script of worker 0 keeps, while workers that join wait for it.
+        self.takes_kept: Callable[[ScriptState | CheckpointFailed, Block | None], None] | None
+        self.takes_kept = None
         # True if this number of a server or worker may have a part of so many elements.
         self.is_part: Callable[[int, int], bool] = lambda part, elements: False
         names = map(worker_name, range(workers))
@@ -136,7 +140,13 @@ class Reports:
                 if self.is_part(part, elements // (4 if dtype == PHANTOM else 1)):
                     return dtype, elements
                 return dtype, block_elements(dtype, self.plan.slices[part])
+        if isinstance(message, ScriptState) and self._is_kept(name, message):
+            size = message.block.elements
+            return ("uint8", size) if size <= MOST_KEPT else None
         return None if self._checkpoints is None else self._checkpoints.expected(name, message)
+
+    def _is_kept(self, name: str, message: ScriptState | CheckpointFailed) -> bool:
+        return self.takes_kept is not None and name == _FIRST and message.number == 0
 
     def make_plan(
         self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()
@@ -202,6 +212,11 @@ class Reports:
             self._first_gradients.add(name, message.iteration, message.digest)
         elif isinstance(message, BatchSize):
             self.batch_size = message.size if name == _FIRST else self.batch_size
+        elif isinstance(message, ScriptState | CheckpointFailed) and self._is_kept(name, message):
+            assert self.takes_kept is not None
+            self.takes_kept(message, block)
+            if self._checkpoints is not None:  # for a process that takes the place of worker 0
+                self._checkpoints.take(name, message, block)
         elif isinstance(message, ScriptLog):
             self._observer.logged(self._numbers[name], message)
         elif self._checkpoints is not None and self._checkpoints.take(name, message, block):

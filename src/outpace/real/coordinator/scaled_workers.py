@@ -24,17 +24,20 @@ from typing import TYPE_CHECKING, Final
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler
 from outpace.errors import ConfigError, RunError
+from outpace.real.coordinator.joining_scripts import JoiningScripts
 from outpace.real.coordinator.moving import Told
+from outpace.real.coordinator.own_collectives import why_collectives
 from outpace.real.coordinator.recovery.losses import how_lost
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.membership_messages import (
     DataDivided,
+    EndsTraining,
     LeaveRun,
     NewWorker,
     RunHasWorkers,
 )
-from outpace.real.net.messages import JoinRun
+from outpace.real.net.messages import JoinRun, TrainingDone
 from outpace.support.units import Time, seconds
 from outpace.support.words import plural
 from outpace.sync.membership import Membership, Start
@@ -59,6 +62,9 @@ class _Phase(Enum):
 
 class ScaledWorkers:
     """The number of workers of a run with servers.
+
+    A script ends by itself. One that has joined is told to leave when those of the start have come
+    to their ends, if it has not ended before.
 
     Args:
         workers: names of all workers that there are or have been; changed when new ones join.
@@ -98,6 +104,11 @@ class ScaledWorkers:
         self._first = 0  # iteration from which on there are as many workers
         self._began: Time = 0
         self._told: Told | None = None
+        self._at_end: set[str] = set()  # workers that train no more
+        self._of_start = set(range(self.workers))  # workers that have been there all the time
+        self._scripts: JoiningScripts | None = None
+        if isinstance(run.experiment.task, Script):
+            self._scripts = JoiningScripts(run)
 
     @property
     def is_changing(self) -> bool:
@@ -135,17 +146,17 @@ class ScaledWorkers:
         experiment, strategy = self._run.experiment, self._run.experiment.policies.strategy
         if not 1 <= workers <= _MOST:
             return f"must be from 1 to {_MOST}, not {workers}"
-        if isinstance(experiment.task, Script):
-            return (
-                "a script divides its data in its own processes, which are as many as at the "
-                f"start; with checkpoint, outpace run --resume RUN --workers {workers} goes on "
-                "with another number"
-            )
         if self._run.processes.join_worker is None:
-            return "no worker can be started: the workers of this run are started elsewhere"
+            return (
+                "no worker can be started: the workers of this run are started elsewhere; with "
+                f"checkpoint, outpace serve --resume RUN --connect FILE --workers {workers} can"
+            )
+        if why := why_collectives(self._run.reports.joined):
+            return why
         if has_scheduler(experiment):
             return "a scheduler (barrier: global, cutoff) counts on the workers at the start"
-        if strategy.worker_program(experiment.workers, experiment.optimizer) is not None:
+        optimizer = None if self._scripts is not None else experiment.optimizer
+        if strategy.worker_program(experiment.workers, optimizer) is not None:
             return f"the workers of {strategy.kind} take steps of their own, for as many workers"
         if self._phase is not _Phase.NONE:
             return "workers are joining or leaving already; try again when they have"
@@ -172,7 +183,7 @@ class ScaledWorkers:
     @property
     def has_finished(self) -> bool:
         """True if a worker that takes part has come to its end."""
-        return not self._run.reports.left.isdisjoint(self._names[: self.workers])
+        return not self._at_end.isdisjoint(self._names[: self.workers])
 
     # -- more workers ------------------------------------------------------------------
 
@@ -203,6 +214,10 @@ class ScaledWorkers:
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a process that arrives."""
+        if isinstance(message, EndsTraining | TrainingDone):
+            self._at_end.add(name)
+            self._look_at_ends()
+            return isinstance(message, EndsTraining)
         if not isinstance(message, JoinRun) or not self.is_arriving(name):
             return False
         first = self._run.reports.joined[worker_name(0)]
@@ -210,14 +225,39 @@ class ScaledWorkers:
         if message.layers != first.layers or message.layout != first.layout:
             self._drop(f"{name} trains other parameters than worker-0")
             return True
+        if message.kept != first.kept:
+            self._drop(f"the script of {name} gives outpace.attach other objects than worker-0's")
+            return True
         self._waiting.add(worker)
         if self._waiting.issuperset(self._arriving):
-            self._let_join()
+            if self._scripts is None or self._is_about_to_end:
+                self._let_join()
+            else:
+                self._scripts.ask(self._let_join, self._not_kept)
         return True
+
+    def _not_kept(self, why: str) -> None:
+        self._drop(f"what the script of worker-0 keeps cannot be handed on: {why}")
+
+    @property
+    def _is_about_to_end(self) -> bool:
+        return self._run.ending() is not None or self.has_finished
+
+    def _look_at_ends(self) -> None:
+        """Workers have come to their end: those that have joined do so when the others have."""
+        if self._scripts is None:
+            return
+        if self._scripts.is_awaited and self.has_finished:
+            self._drop("the run is about to end")
+        here = {worker_name(each) for each in self._of_start if self._members.is_here(each)}
+        if here <= self._at_end and not self._at_end.isdisjoint(map(worker_name, self._of_start)):
+            for name in self._names[: self.workers]:
+                if name not in here | self._at_end:
+                    self._run.listener.send(name, LeaveRun(0))
 
     def _let_join(self) -> None:
         """All processes are there: tell the servers of them."""
-        if self._run.ending() is not None or self.has_finished:
+        if self._is_about_to_end:
             self._drop("the run is about to end")
             return
         self._phase, self.has_scaled = _Phase.JOINING, True
@@ -233,6 +273,8 @@ class ScaledWorkers:
                 self._unknown.add(worker)
             self._run.losses.has_joined(name)
             self._run.reports.joins(worker, name)
+            self._run.kept.forget(worker)
+            self._at_end.discard(name)
             self._replacements.knows(worker)
         self._tell_servers()
         for worker in sorted(joining):
@@ -272,7 +314,7 @@ class ScaledWorkers:
                 reports.begins_again(name, order.generation, worker, None)
             if self._checkpoints is not None:
                 self._checkpoints.joins(worker, order.first - done)
-            self._replacements.begins(worker, order.first, done)
+            self._replacements.begins(worker, order.first, done, self._scripts)
 
     def _divide_data(self, first: int) -> None:
         self._first = first
@@ -295,19 +337,30 @@ class ScaledWorkers:
             self._starts.pop(worker, None)
             self._begin_if_all_may()
             self._end_if_joined()
+        self._at_end.discard(worker_name(worker))  # its next process may wait for the end again
+        if worker == 0 and self._scripts is not None and self._scripts.is_awaited:
+            self._drop("worker-0, with whose state the script was to begin, was lost")
+        now = self._run.kernel.now  # the machine has not been told yet
+        self._run.kernel.call_at(now, lambda _: self._look_at_ends())
 
     def _end_if_joined(self) -> None:
         if self._phase is _Phase.JOINING and not self._joining:
             if self._checkpoints is not None:
                 self._checkpoints.joined(len(self._names))
                 self._checkpoints.release()
+            if self._scripts is not None:
+                self._scripts.forget()
             self._is_done()
+            self._look_at_ends()
 
     # -- fewer -------------------------------------------------------------------------
 
     def _let_leave(self, numbers: range) -> str:
         self._phase, self.has_scaled, self._leaving = _Phase.LEAVING, True, set(numbers)
+        if self._checkpoints is not None:
+            self._checkpoints.present = self._next
         first = self._soon()
+        self._of_start.difference_update(numbers)
         for worker in numbers:
             self._members.retires(worker)
             self._run.listener.send(worker_name(worker), LeaveRun(first))
@@ -381,6 +434,8 @@ class ScaledWorkers:
             self._forget(worker)
             self._lose(worker, "is not needed")
         self._waiting = set()
+        if self._scripts is not None:
+            self._scripts.forget()
         self._phase, self._next = _Phase.NONE, self.workers
         said = f"the number of workers stays {self.workers}: {why}"
         self._run.log(said)
@@ -397,6 +452,7 @@ class ScaledWorkers:
         )
         self._run.log(said)
         if self._checkpoints is not None:
+            self._checkpoints.present = self.workers
             self._checkpoints.save_now()
         self._tell(is_done=True, text=said)
 

@@ -163,7 +163,8 @@ class ScriptState(WireMessage, tag="script state"):
     it begins anew when the run goes on. done: from a worker, the iteration that it begins; to a
     worker, how many iterations the servers have of the process that was here before; it computes
     those from the state on again, without a push. logs: to a worker, True if what the script logs
-    meanwhile is not known yet.
+    meanwhile is not known yet. joins: to a worker that joins the run, what the script of another
+    worker keeps.
     """
 
     number: Count
@@ -173,3 +174,4 @@ class ScriptState(WireMessage, tag="script state"):
     block: BlockHead
     done: Count = 0
     logs: bool = False
+    joins: bool = False

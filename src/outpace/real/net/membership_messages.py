@@ -104,6 +104,18 @@ class DataDivided(WireMessage, tag="data divided"):
     workers: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
+class EndsTraining(WireMessage, tag="ends training"):
+    """A worker to the coordinator: its script is at its end, and waits for that of the others."""
+
+
+class TellKept(WireMessage, tag="tell kept"):
+    """The coordinator to worker 0: send what the script keeps when it begins its next iteration.
+
+    Workers that join begin with it. The answer is a ScriptState, or CheckpointFailed, without a
+    number.
+    """
+
+
 class LeaveRun(WireMessage, tag="leave run"):
     """The coordinator to a worker: leave the run before this iteration."""
 

@@ -116,9 +116,13 @@ class StateLoaded(WireMessage, tag="state loaded"):
 
 
 class Fetch(WireMessage, tag="fetch"):
-    """A worker to a server: send a Snapshot. final: only after all workers have left."""
+    """A worker to a server: send a Snapshot. final: only after all workers have left.
+
+    division: the one whose part is asked for.
+    """
 
     final: bool = False
+    division: Count = 0
 
 
 class StateEntry(WirePart):
@@ -135,24 +139,29 @@ class StateEntry(WirePart):
 
 
 class FetchState(WireMessage, tag="fetch-state"):
-    """A worker to a server: send the OptimizerState."""
+    """A worker to a server: send the OptimizerState. division: as in Fetch."""
+
+    division: Count = 0
 
 
 class OptimizerState(WireMessage, tag="state"):
     """The state of a script's optimizer for one shard; the tensors follow as bytes.
 
-    A server answers FetchState with it. Worker 0 sends it to replace the state.
+    A server answers FetchState with it. Worker 0 sends it to replace the state. division: to which
+    the shard belongs.
     """
 
     shard: Index
     entries: list[StateEntry]
     block: BlockHead
+    division: Count = 0
 
 
 class Snapshot(WireMessage, tag="snapshot"):
     """The parameters of a shard at a version.
 
-    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch.
+    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch. division: to which
+    the shard belongs.
     """
 
     shard: Index
@@ -161,6 +170,7 @@ class Snapshot(WireMessage, tag="snapshot"):
     now: Count
     applied: Count  # gradients that this shard has applied
     block: BlockHead
+    division: Count = 0
 
 
 # -- processes of a run and the coordinator ------------------------------------------------
@@ -181,6 +191,9 @@ class JoinRun(WireMessage, tag="join"):
     state: Name = ""  # digest of the optimizer's state; empty if workers may differ, or without any
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
     follows: bool = False  # the worker's script trains with its own collectives
+    collects: bool = False  # the worker's script has collectives of its own, beside the servers
+    # Names of the objects that the script gave to attach.
+    kept: list[Name] = msgspec.field(default_factory=list)
 
 
 class Plan(WireMessage, tag="plan"):

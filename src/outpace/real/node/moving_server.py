@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Block, whole
-from outpace.blocks.division import Division, Range, size_of
+from outpace.blocks.division import Division, Range, Ranges, size_of
 from outpace.blocks.packing import DTYPES, dtype_name, packed, unpacked
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.inbox import Inbox
@@ -23,7 +23,13 @@ from outpace.real.net.moving_messages import (
     HandOver,
 )
 from outpace.real.net.transport import FIRST, Caller, Handlers, Listener, Transport
-from outpace.record.checkpoints.shards import ShardRecord, shard_file, shard_of
+from outpace.real.node.script_parts import ScriptParts
+from outpace.record.checkpoints.shards import (
+    ScriptOptimizer,
+    ShardRecord,
+    shard_file,
+    shard_of,
+)
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Divided, Moved, WireMessage, server_name, worker_name
 from outpace.sync.moving.server import Moves
@@ -50,6 +56,8 @@ class ServerMoves:
     Args:
         begin: makes a shard from its state, for this division and number of workers, and puts it in
             the place of the present one; see `Moves`.
+        layers: number of elements of each tensor of the model.
+        script: the optimizer of a script; None: it is that of the configuration.
     """
 
     def __init__(
@@ -59,9 +67,13 @@ class ServerMoves:
         shard: Shard | None,
         dtype: str,
         begin: Callable[[Division, ShardState, int | None], Shard],
+        layers: Sequence[int] = (),
+        script: ScriptParts | None = None,
     ) -> None:
-        self._around, self._dtype = around, dtype
-        self.moves = Moves(around.index, division, shard, begin, self._hand, self._begun)
+        self._around, self._dtype, self._script = around, dtype, script
+        by_tensor = () if script is None else layers
+        index = around.index
+        self.moves = Moves(index, division, shard, begin, self._hand, self._begun, by_tensor)
         self._sizes: dict[str, int] = {}  # elements of the blocks of workers that have gone over
         self._next: Division | None = None  # the last division that was announced
         # Endpoint, key and generation of the other servers.
@@ -104,6 +116,13 @@ class ServerMoves:
         around.inbox.put(Divided(after))
         around.tell(DivisionKnown(after.number))
 
+    def part(self, number: int) -> Ranges:
+        """Return this server's part in a division, if that is the present or the next one."""
+        for division in (self._next, self.moves.division):
+            if division is not None and division.number == number:
+                return division.parts.get(self._around.index, ())
+        return ()
+
     # -- messages of workers and servers -----------------------------------------------
 
     def block_of(self, peer: str, present: tuple[str, int] | None) -> tuple[str, int] | None:
@@ -134,7 +153,9 @@ class ServerMoves:
     def take(self, peer: str, message: HandOver, block: Block) -> None:
         """Give a piece to the program, or refuse its sender if it cannot be read."""
         try:
-            moved = _read(message, block)
+            moved, script = _read(message, block)
+            if self._script is not None and script is not None:
+                self._script.learn(script.name, script.settings, script.groups)
         except (ValueError, KeyError, msgspec.DecodeError) as error:
             self._around.listener.refuse(peer, f"its piece of the parameters: {error}")
         else:
@@ -146,7 +167,8 @@ class ServerMoves:
         if not self._may_hand:  # the other server may not know of this one yet
             self._waiting.append((server, moved))
             return
-        record, tensors = shard_file(moved.state)
+        script = None if self._script is None else self._script.record(tuple(moved.ranges))
+        record, tensors = shard_file(moved.state, script)
         layout = [
             (name, list(tensor.shape), dtype_name(tensor.dtype)) for name, tensor in tensors.items()
         ]
@@ -177,8 +199,11 @@ class ServerMoves:
         return self._dtype, part_elements * (4 if self._dtype == PHANTOM else 1)
 
 
-def _read(message: HandOver, block: Block) -> Moved:
-    """Return the piece in a message. Raises ValueError, KeyError or DecodeError if it has none."""
+def _read(message: HandOver, block: Block) -> tuple[Moved, ScriptOptimizer | None]:
+    """Return the piece in a message, and the optimizer of a script.
+
+    Raises ValueError, KeyError or DecodeError if it has none.
+    """
     data, size = whole(block), 0
     if not isinstance(data, torch.Tensor):
         raise ValueError("it has no values")
@@ -191,4 +216,4 @@ def _read(message: HandOver, block: Block) -> Moved:
     record = msgspec.msgpack.decode(message.record, type=ShardRecord)
     state = shard_of(record, unpacked(message.tensors, data))
     ranges = tuple(Range(*each) for each in message.ranges)
-    return Moved(message.number, ranges, state)
+    return Moved(message.number, ranges, state), record.script

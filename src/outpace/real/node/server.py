@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 
@@ -62,6 +62,7 @@ from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.moving_server import Around, ServerMoves
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeAnswers
+from outpace.real.node.script_parts import ScriptParts
 from outpace.real.node.timing import ServiceTimes, TimedShard
 from outpace.record.timing import PULL, PUSH
 from outpace.support.units import Time, nanoseconds
@@ -84,6 +85,8 @@ from outpace.sync.messages import (
 )
 from outpace.sync.parameter_block import TensorBlock, no_memory, parameter_block
 from outpace.tasks import Script
+
+_Request: TypeAlias = Fetch | FetchState | OptimizerState  # about the part of a server
 
 _LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
 _LOOK_S: Final = 0.001
@@ -128,6 +131,9 @@ class Server(Member):
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         self._want_initial: set[str] = set()  # workers that wait for the initial parameters
         self._want_final: set[str] = set()  # workers that wait until all have left
+        # Requests of workers that are at the next division already, by worker and kind.
+        self._early: dict[tuple[str, type[WireMessage]], tuple[_Request, Block | None]] = {}
+        self._script: ScriptParts | None = None  # the optimizer of a script
         self._initialized = Future[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
         self._steps: TorchSteps | None = None  # of a script's optimizer
         self._lengths: dict[int, int] = {}  # of the pieces of parameters in the block
@@ -161,6 +167,8 @@ class Server(Member):
         """Join the run, wait for the initial parameters, serve until the run ends."""
         self.join(endpoint=self.listener.endpoint)
         plan = self._plan = await self.order(Plan)
+        if isinstance(self._experiment.task, Script):
+            self._script = ScriptParts(plan.layers)
         if self._joins:
             await self._serve_others(plan)
             return
@@ -186,6 +194,8 @@ class Server(Member):
                 made = ScriptOptimizer(initialize.optimizer, initialize.settings, initialize.groups)
                 if returns_alone(experiment):
                     self.coordinator.send(made)
+        if made is not None and self._script is not None:
+            self._script.learn(made.optimizer, made.settings, made.groups)
         block = parameter_block(
             parameters,
             self._optimizer(made),
@@ -249,7 +259,10 @@ class Server(Member):
                 self._inbox,
                 self.coordinator.send,
             )
-            self._moves = ServerMoves(around, division, shard, self._plan.dtype, self._begin)
+            plan = self._plan
+            self._moves = ServerMoves(
+                around, division, shard, plan.dtype, self._begin, plan.layers, self._script
+            )
 
     def _start_program(self) -> None:
         moves = None if self._moves is None else self._moves.moves
@@ -261,9 +274,10 @@ class Server(Member):
         assert self._moves is not None
         part, layers = division.parts[self.index], self._plan.layers
         self._block = self._moves.block(division.size(self.index))
+        made = None if self._script is None else self._script.of(part)
         block = parameter_block(
             state.parameters,
-            self._experiment.optimizer,
+            self._optimizer(made),
             deterministic=self._experiment.deterministic,
             layers=layers_of(part, layers),
             new_memory=self._new_memory,
@@ -273,6 +287,15 @@ class Server(Member):
         shard.times = self._times
         shard.restore(state, self.clock.now, everyone=False, workers=workers)
         self.shard, self._is_ready = shard, True
+        if isinstance(block, TensorBlock) and isinstance(block.take_step, TorchSteps):
+            self._steps = block.take_step
+        if made is not None:
+            self._lengths = lengths_of(made.groups)
+        self._want_final.clear()  # workers that have left ask the servers of this division again
+        early, self._early = self._early, {}
+        for (peer, _), (request, value) in early.items():
+            if request.division == division.number:
+                self._take_request(peer, request, value)
         return shard
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
@@ -345,7 +368,8 @@ class Server(Member):
 
     def _expected_of_worker(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, OptimizerState):
-            size = bytes_due(message.entries, self._lengths) if peer == worker_name(0) else None
+            lengths = self._lengths_in(message.division)
+            size = bytes_due(message.entries, lengths) if peer == worker_name(0) else None
             return None if size is None else ("uint8", size)
         if isinstance(message, Probe):
             return self._probes.expected(peer, message)
@@ -354,6 +378,12 @@ class Server(Member):
         if isinstance(message, WirePush) and self._moves is not None:
             return self._moves.block_of(peer, self._block)
         return self._block if isinstance(message, WirePush | Initialize) else None
+
+    def _lengths_in(self, division: int) -> dict[int, int]:
+        """Return the elements of each tensor in this server's part of a division."""
+        if self._moves is None or self._script is None:
+            return self._lengths
+        return self._script.lengths(self._moves.part(division))
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
         messages = for_shard(received, block)
@@ -368,13 +398,12 @@ class Server(Member):
             for message in messages:
                 if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
-        elif isinstance(received, Fetch):
-            if received.final and not self._all_left:
-                self._want_final.add(peer)
-            elif self._is_ready:
-                self._send_parameters(peer)
-            else:
-                self._want_initial.add(peer)
+        elif isinstance(received, _Request) and not self._has_part_of(received.division):
+            if received.division >= self._division:  # the part is still on its way
+                self._early[peer, type(received)] = received, block
+            # Else the worker has left, and will hear of the present division.
+        elif isinstance(received, _Request) and self._may_request(received):
+            self._take_request(peer, received, block)
         elif (
             isinstance(received, Initialize)
             and peer == worker_name(0)
@@ -383,11 +412,6 @@ class Server(Member):
             assert block is not None
             self._lengths = lengths_of(received.groups)
             self._initialized.set((received, whole(block)))
-        elif isinstance(received, FetchState) and self._is_ready:
-            self._send_state(peer)
-        elif isinstance(received, OptimizerState) and self._takes_state:
-            assert block is not None
-            self._take_state(received, block)
         elif isinstance(received, Probe):
             assert block is not None
             self._probes.answer(peer, received, block)
@@ -395,6 +419,31 @@ class Server(Member):
             self.listener.refuse(
                 peer, f"{type(received).__name__} is not accepted from this worker now"
             )
+
+    def _has_part_of(self, division: int) -> bool:
+        """True if the shard is this server's part of this division."""
+        if self._moves is None:
+            return division == 0
+        return self._moves.moves.shard is not None and division == self._division
+
+    def _may_request(self, received: _Request) -> bool:
+        if isinstance(received, OptimizerState):
+            return self._takes_state
+        return self._is_ready or isinstance(received, Fetch)
+
+    def _take_request(self, peer: str, received: _Request, block: Block | None) -> None:
+        """Answer a request for this server's part, or take a state of the optimizer."""
+        if isinstance(received, OptimizerState):
+            assert block is not None
+            self._take_state(received, block)
+        elif isinstance(received, FetchState):
+            self._send_state(peer)
+        elif received.final and not self._all_left:
+            self._want_final.add(peer)
+        elif self._is_ready:
+            self._send_parameters(peer)
+        else:
+            self._want_initial.add(peer)
 
     def _note_received(self, peer: str, received: WirePush | Pull, block: Block | None) -> None:
         worker, iteration = received.worker, received.iteration
@@ -445,7 +494,8 @@ class Server(Member):
     def _send_state(self, peer: str) -> None:
         state = {} if self._steps is None else self._steps.state()
         entries, data = entries_of(state)
-        self.listener.send(peer, OptimizerState(self.index, entries, head_of(data)), data)
+        answer = OptimizerState(self.index, entries, head_of(data), self._division)
+        self.listener.send(peer, answer, data)
 
     @property
     def _all_left(self) -> bool:
@@ -461,7 +511,13 @@ class Server(Member):
     def _snapshot(self, request: int = 0, applied: int = 0) -> tuple[Snapshot, Block]:
         shard = self.shard
         block, now = shard.read(), self.clock.now
-        return Snapshot(self.index, shard.version, request, now, applied, head_of(block)), block
+        head, division = head_of(block), self._division
+        return Snapshot(self.index, shard.version, request, now, applied, head, division), block
+
+    @property
+    def _division(self) -> int:
+        """The number of the division to which the shard belongs."""
+        return 0 if self._moves is None else self._moves.moves.division.number
 
     # -- the context of the program ----------------------------------------------
 

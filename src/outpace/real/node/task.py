@@ -10,12 +10,13 @@ from functools import partial
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value, whole
+from outpace.blocks.division import Ranges
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
-from outpace.optim.torch_optimizers import Groups, State
+from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
@@ -66,10 +67,10 @@ class TaskTrainer:
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
 
-    def places(self, server: int) -> Groups:
-        return []
+    def lengths(self, part: Ranges) -> dict[int, int]:
+        return {}
 
-    def initial_state(self) -> Sequence[Mapping[int, State]]:
+    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
         return []
 
     def settings(self) -> None:

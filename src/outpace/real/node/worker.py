@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, value_of, whole
-from outpace.blocks.division import Division, size_of
+from outpace.blocks.division import Division, Ranges, size_of
 from outpace.blocks.recutting import Recut
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
@@ -26,11 +25,12 @@ from outpace.engine.servers import (
 )
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
-from outpace.optim.torch_optimizers import Groups, State
+from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.membership_messages import (
     DataDivided,
+    EndsTraining,
     Fenced,
     LeaveRun,
     ServerLost,
@@ -61,6 +61,7 @@ from outpace.real.node.probing import ProbeOfServers
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
 from outpace.record.timing import COMPUTE, PULL, PUSH, STOPPED
+from outpace.support.place import HERE
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
@@ -85,6 +86,9 @@ from outpace.sync.messages import (
 from outpace.sync.moving.worker import DividedServers
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.restarted import RestartedServers
+
+_T = TypeVar("_T")
+_Answer: TypeAlias = tuple[int, int, _T] | None
 
 _LOST_AFTER: Final = 2.0  # leases, for the coordinator to notice the loss of a server, too
 
@@ -111,8 +115,9 @@ class ServedWorker(WorkerProcess):
         self._has_scheduler = has_scheduler(experiment)
         self.tells_pauses = tells_pauses(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
-        self._states = Mailbox[tuple[int, dict[int, State]]](self.kernel, "the optimizer's state")
-        self._snapshots = Mailbox[tuple[int, Block]](self.kernel, "the servers' parameters")
+        # What servers answer: their division and number, and the answer. None: ask them again.
+        self._states = Mailbox[_Answer[dict[int, State]]](self.kernel, "the optimizer's state")
+        self._snapshots = Mailbox[_Answer[Block]](self.kernel, "the servers' parameters")
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = self._mailbox.get
         self._callers: dict[str, Caller] = {}
         self._plan: Plan
@@ -123,7 +128,8 @@ class ServedWorker(WorkerProcess):
         self._unread: Counter[str] = Counter()  # returns of servers that the program has not read
         # Requests to servers that have no answer.
         self._fetching: dict[str, Fetch | FetchState] = {}
-        self._has_left = False  # its script has left the training
+        self._leaves = False  # its script leaves the training, or has left it
+        self._has_left = False  # and has the final parameters, if it wants them
         self._deaf: set[str] = set()  # servers that came back since, and hear this worker no more
         self._numbers: dict[str, int] = {}  # of the servers
         self._times = RequestTimes(self.timing, worker)
@@ -147,17 +153,22 @@ class ServedWorker(WorkerProcess):
         self.trainer = trainer
         (parameters,) = trainer.cut([slice(0, sum(trainer.layers))])
         digest = parameters_digest([parameters])
-        plan = await self.join_run(digest=digest, dtype=head_of(parameters).dtype)
+        plan = await self.join_run(
+            digest=digest,
+            dtype=head_of(parameters).dtype,
+            collects=HERE.is_distributed,
+            kept=sorted(HERE.kept),
+        )
         self._blocks = trainer.cut(plan.slices)
         self._call(plan, await self._presents.get() if plan.division else None)
         if self.worker == 0 and not plan.late:
             for server, block in enumerate(self._blocks):
                 message = trainer.initialize(server, block)
                 self._callers[server_name(server)].send(message, block)
-            if initial_state := trainer.initial_state():
+            if initial_state := trainer.initial_state(self.parts):
                 self.replace_optimizer_state(initial_state)
         elif plan.late or digest != plan.digest:
-            self._blocks = await self._fetch(Fetch())
+            self._blocks = await self._fetch(final=False)
         if not plan.late:
             await self.agree_on_buffers()
         if plan.first:
@@ -199,15 +210,13 @@ class ServedWorker(WorkerProcess):
     def _connect(self, server: int, endpoint: str, generation: int, key: str) -> None:
         name = server_name(server)
         self._generations[name] = generation
-        is_first = server < len(self._blocks)
-        groups = self.trainer.places(server) if is_first else []
-        head = head_of(self._blocks[server]) if is_first else None
+        head = head_of(self._blocks[server]) if server < len(self._blocks) else None
         self._callers[name] = self.transport.call(
             name,
             endpoint,
             key,
             Handlers(
-                _expect(server, head, groups, self._due),
+                _expect(server, head, self._lengths, self._due),
                 partial(self._take_of, generation),
                 partial(self._lost_of, generation),
             ),
@@ -224,27 +233,59 @@ class ServedWorker(WorkerProcess):
         if generation == self._generations[peer]:
             self._lost(peer)
 
-    async def _fetch(self, request: Fetch) -> list[Block]:
-        """Return the servers' parameters, one block per server."""
-        self._ask(request)
-        blocks = dict([await self._snapshots.get() for _ in self._callers])
-        return self._of_program(blocks)
-
-    def _of_program(self, blocks: Mapping[int, Block]) -> list[Block]:
-        """Return the blocks that the program knows, out of those of the present servers."""
-        if self._division.number == 0:
+    async def _fetch(self, *, final: bool) -> list[Block]:
+        """Return the servers' parameters, in the blocks that the program knows."""
+        asked, blocks = await self._all_of(lambda division: Fetch(final, division), self._snapshots)
+        if asked.number == 0:
             return [blocks[server] for server in range(len(blocks))]
         first = Division.of_slices(self._plan.slices)
         values = {server: value_of(block) for server, block in blocks.items()}
-        return [Recut(first.parts[n], self._division).block(values) for n in first.servers]
+        return [Recut(first.parts[n], asked).block(values) for n in first.servers]
 
-    def _ask(self, request: Fetch | FetchState) -> None:
-        """Send a request to all servers, and again to one that comes back without an answer."""
-        for name, caller in self._callers.items():
+    @property
+    def _serving(self) -> Division:
+        """The division of the servers that have a part for this worker.
+
+        They keep their parts until its program goes over to the next division, or has left.
+        """
+        if self._divided is None or self._leaves:
+            return self._division
+        return self._divided.division
+
+    @property
+    def parts(self) -> list[Ranges]:
+        """The parts of the servers that `replace_optimizer_state` sends to, in this order."""
+        return [self._serving.parts[server] for server in self._serving.servers]
+
+    async def _all_of(
+        self, request: Callable[[int], Fetch | FetchState], answers: Mailbox[_Answer[_T]]
+    ) -> tuple[Division, dict[int, _T]]:
+        """Return the answers of all servers of a division to a request, and this division.
+
+        Servers of the next division are asked if one begins meanwhile, as when a script waits for
+        the end of others.
+        """
+        asked = self._serving
+        found: dict[int, _T] = {}
+        self._ask(asked, request(asked.number))
+        while len(found) < len(asked.parts):
+            answer = await answers.get()
+            if self._serving is not asked:
+                asked = self._serving
+                found.clear()
+                self._ask(asked, request(asked.number))
+            elif answer is not None and answer[0] == asked.number:
+                found[answer[1]] = answer[2]
+        return asked, found
+
+    def _ask(self, division: Division, request: Fetch | FetchState) -> None:
+        """Send a request to its servers, and again to one that comes back without an answer."""
+        self._fetching.clear()
+        for name in map(server_name, division.servers):
             self._require_hearing(name)
             self._fetching[name] = request
             if name not in self._lost_servers:
-                caller.send(request)
+                self._callers[name].send(request)
 
     def _require_hearing(self, name: str) -> None:
         if name in self._deaf:
@@ -256,13 +297,22 @@ class ServedWorker(WorkerProcess):
     async def probe(self, budget: Time) -> None:
         await self._probe.run(budget, list(self._callers.values()))
 
+    @property
+    def why_done(self) -> str:
+        is_told = math.isfinite(self._leaves_before)
+        return f"{self.name} was told to leave the run" if is_told else super().why_done
+
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.
         self._tell_all(Leave(self.worker))
+        self._leaves = True
         if self._context is not None:
             attending = self._context.attend_always()
             self.kernel.spawn(attending, f"{self.name}'s servers", daemon=True)
-        parameters = await self._fetch(Fetch(final=True)) if fetch else []
+        parameters: list[Block] = []
+        if fetch:
+            self.coordinator.send(EndsTraining())
+            parameters = await self._fetch(final=True)
         self._has_left = True
         return parameters
 
@@ -288,26 +338,31 @@ class ServedWorker(WorkerProcess):
 
     # -- the state of a script's optimizer -----------------------------------------------
 
-    async def optimizer_state(self) -> list[dict[int, State]]:
-        """Return the state of the servers' optimizers, one for each server.
+    async def optimizer_state(self) -> list[tuple[Ranges, dict[int, State]]]:
+        """Return the state of the servers' optimizers, each with the part of its server.
 
         Raises:
             RunError: if a server does not hear this worker, which has left the training.
         """
         self.kernel.catch_up()
-        self._ask(FetchState())
-        states = dict([await self._states.get() for _ in self._callers])
-        return [states[server] for server in range(len(states))]
+        asked, states = await self._all_of(FetchState, self._states)
+        return [(asked.parts[server], state) for server, state in sorted(states.items())]
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
-        """Replace the state of the servers' optimizers, before the next push arrives there."""
+        """Replace the state of the servers' optimizers, before the next push arrives there.
+
+        states: one for each of `parts`.
+        """
         if self.has_started and self._returns:
             self.kernel.catch_up()
             self.coordinator.send(StateLoaded())  # before a server can have the state
-        for (name, caller), state in zip(self._callers.items(), states, strict=True):
+        division = self._serving
+        for server, state in zip(division.servers, states, strict=True):
+            name = server_name(server)
             if name not in self._lost_servers:  # else all processes begin again
                 entries, data = entries_of(state)
-                caller.send(OptimizerState(self._numbers[name], entries, head_of(data)), data)
+                message = OptimizerState(server, entries, head_of(data), division.number)
+                self._callers[name].send(message, data)
 
     # -- the context of the program ----------------------------------------------------
 
@@ -497,6 +552,9 @@ class ServedWorker(WorkerProcess):
         self._before, self._division = self._division, message.division.division()
         self._connect_all(message)
         self._mailbox.put(Divided(self._division))
+        if self._leaves and self._fetching:
+            self._snapshots.put(None)
+            self._states.put(None)
 
     def _connect_all(self, message: Divide) -> None:
         """Connect to the servers of the present division, if there is no connection yet."""
@@ -509,13 +567,19 @@ class ServedWorker(WorkerProcess):
                 self._connect(server, endpoint, generation, key)
         self._times.connected(1 + max(self._numbers.values()))
 
+    def _part(self, server: int, division: int) -> Ranges:
+        """Return the part of a server; empty if it has none."""
+        is_before = division == self._before.number  # an answer that crossed the GoOver
+        return (self._before if is_before else self._division).parts.get(server, ())
+
+    def _lengths(self, server: int, division: int) -> dict[int, int]:
+        """Return the elements of each tensor of a script in a server's part."""
+        return self.trainer.lengths(self._part(server, division))
+
     def _due(self, server: int, division: int) -> tuple[str, int] | None:
         """Return the block of a server in a division; only where servers join and leave."""
-        if not self._can_move:
-            return None
-        is_before = division == self._before.number  # an answer that crossed the GoOver
-        ranges = (self._before if is_before else self._division).parts.get(server)
-        if ranges is None:
+        ranges = self._part(server, division) if self._can_move else ()
+        if not ranges:
             return None
         dtype = self._plan.dtype
         return dtype, size_of(ranges) * (4 if dtype == PHANTOM else 1)
@@ -553,13 +617,14 @@ class ServedWorker(WorkerProcess):
             self._mailbox.put(message)
         elif isinstance(message, Snapshot):
             assert block is not None
-            self._fetching.pop(peer, None)
-            self._snapshots.put((message.shard, whole(block)))
+            self._answered(peer, message.division)
+            self._snapshots.put((message.division, message.shard, whole(block)))
         elif isinstance(message, OptimizerState):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
-            self._fetching.pop(peer, None)
-            self._states.put((message.shard, state_from(message.entries, data)))
+            self._answered(peer, message.division)
+            state = state_from(message.entries, data)
+            self._states.put((message.division, message.shard, state))
         elif isinstance(message, Fenced):
             if not (self._is_done or self._has_left):
                 raise self.was_replaced()
@@ -571,6 +636,12 @@ class ServedWorker(WorkerProcess):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:
             raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")
+
+    def _answered(self, peer: str, division: int) -> None:
+        """A server has answered the request for its part of this division."""
+        request = self._fetching.get(peer)
+        if request is not None and request.division == division:
+            del self._fetching[peer]
 
     def _lost(self, peer: str) -> None:
         if self._is_done:  # servers may end before a worker that has reported its end
@@ -607,26 +678,26 @@ class ServedWorker(WorkerProcess):
 def _expect(
     server: int,
     head: BlockHead | None,
-    groups: Groups,
+    lengths: Callable[[int, int], dict[int, int]],
     later: Callable[[int, int], tuple[str, int] | None],
 ) -> Callable[[str, WireMessage], tuple[str, int] | None]:
     """Return a check that accepts only blocks of this server.
 
-    head: of its block at the start of the run; None: it has joined later. groups: the pieces of a
-    script's parameters in the server's block. later: returns its block in a later division.
+    head: of its block at the start of the run; None: it has joined later. lengths: returns the
+    elements of each tensor of a script in its part of a division; later: its block there.
     """
-    due, lengths = None if head is None else (head.dtype, head.elements), lengths_of(groups)
+    due = None if head is None else (head.dtype, head.elements)
 
     def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, OptimizerState) and message.shard == server:
-            size = bytes_due(message.entries, lengths)
+            size = bytes_due(message.entries, lengths(server, message.division))
             return None if size is None else ("uint8", size)
         if isinstance(message, ProbeAnswer) and message.shard == server:
             size = message.block.elements
             return ("uint8", size) if size in SIZES else None
         if not isinstance(message, WireReply | Snapshot) or message.shard != server:
             return None
-        found = later(server, message.division if isinstance(message, WireReply) else -1)
+        found = later(server, message.division)
         return due if found is None else found
 
     return expected

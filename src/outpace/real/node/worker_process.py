@@ -18,11 +18,12 @@ from typing import Any, Final, Protocol, TypeAlias
 import torch
 
 from outpace.blocks.block import Block, StepSettings, whole
+from outpace.blocks.division import Ranges
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
-from outpace.optim.torch_optimizers import Groups, State
+from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan
 from outpace.real.net.probe_messages import ProbeDone, StartProbe
@@ -77,10 +78,10 @@ class Trainer(Protocol):
     def initialize(self, server: int, block: Block) -> Initialize:
         """Return the message with which worker 0 initializes a server."""
 
-    def places(self, server: int) -> Groups:
-        """Return the pieces of a script's parameters in a server's block, by parameter group."""
+    def lengths(self, part: Ranges) -> dict[int, int]:
+        """Return how many elements of each tensor of a script are in a server's part."""
 
-    def initial_state(self) -> Sequence[Mapping[int, State]]:
+    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
         """Return the state with which each server's optimizer begins; empty if there is none."""
 
     def settings(self) -> StepSettings | None:
@@ -209,7 +210,7 @@ class WorkerProcess(Member, ABC):
         duration_s = self.draw_s(iteration, started)
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
-        if not self.must_stop(iteration):  # the script has not ended in the meantime
+        if not self.trainer.must_stop(iteration):  # the script has not ended in the meantime
             self.kernel.catch_up()
             rest_s = duration_s - self.worked_s(started)
             if rest_s > 0:
@@ -299,6 +300,11 @@ class WorkerProcess(Member, ABC):
             self.coordinator.send(ScriptLog([self._points.popleft() for _ in range(count)]))
 
     # -- the end -------------------------------------------------------------------------
+
+    @property
+    def why_done(self) -> str:
+        """Why the training has ended that the coordinator has not stopped, in words."""
+        return "stop.iterations is reached"
 
     @abstractmethod
     async def leave(self, *, fetch: bool) -> list[Block]:

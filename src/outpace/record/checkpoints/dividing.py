@@ -65,7 +65,9 @@ def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardS
             continue
         state = read_shard(folder, record)
         for piece in pieces:
-            alone = state if len(owned) == 1 else piece_of(state, owned, [piece])
+            alone = state
+            if len(owned) > 1:
+                alone = piece_of(state, owned, [piece], index.layers if _of_script(index) else ())
             found.append((slice(piece.low, piece.high), alone))
     return sorted(found, key=lambda each: each[0].start)
 
@@ -153,10 +155,14 @@ def _extent(index: Index, number: int) -> slice:
 
     The optimizers of the configuration have a single parameter, which is the whole slice.
     """
-    if index.shards[0].script is None:
+    if not _of_script(index):
         return slice(0, index.bounds[-1])
     start = sum(index.layers[:number])
     return slice(start, start + index.layers[number])
+
+
+def _of_script(index: Index) -> bool:
+    return index.of_script or index.shards[0].script is not None
 
 
 def _kinds(state: Mapping[str, Any]) -> list[tuple[str, bool]]:

@@ -43,6 +43,9 @@ class Taken(msgspec.Struct, kw_only=True):
         ended: workers whose scripts had come to their end.
         anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
         costs: of simulated failures until now (`simulation.faults.costs`).
+        of_script: the optimizers' states are by tensor of the model, as those of scripts are.
+        present: of the workers that there have been, the first ones that take part, if some have
+            joined or left; 0: all.
     """
 
     number: int
@@ -60,11 +63,18 @@ class Taken(msgspec.Struct, kw_only=True):
     anew: tuple[int, ...] = ()
     costs: dict[str, Any] = {}
     ranges: tuple[tuple[Range, ...], ...] = ()
+    of_script: bool = False
+    present: int = 0
 
     @property
     def workers(self) -> int:
         """The number of workers."""
         return len(self.shards[0].watermarks)
+
+    @property
+    def taking_part(self) -> int:
+        """The number of workers that take part, which are the first ones."""
+        return self.present or self.workers
 
     @property
     def slices(self) -> list[slice]:

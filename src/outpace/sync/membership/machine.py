@@ -132,6 +132,10 @@ class Membership:
         known = self._workers[worker]
         return known.phase is Phase.HERE and not known.retires
 
+    def is_here(self, worker: int) -> bool:
+        """True if the worker's process trains, or another one is to take its place."""
+        return self._workers[worker].phase in COMING
+
     def is_retiring(self, worker: int) -> bool:
         """True if the worker was told to leave."""
         return self._workers[worker].retires

@@ -13,7 +13,7 @@ the order of arrival.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from outpace.blocks.division import Division, shared, size_of
 from outpace.errors import ProtocolError
@@ -52,6 +52,7 @@ class Moves:
             run is to have; None: as many as the state has.
         hand: sends a piece to another server.
         begun: called with a division that this server has a shard of, or has left.
+        layers: elements of each tensor of the model, if the optimizer is that of a script.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class Moves:
         begin: Callable[[Division, ShardState, int | None], Shard],
         hand: Callable[[int, Moved], None],
         begun: Callable[[Division], None],
+        layers: Sequence[int] = (),
     ) -> None:
         self.server, self.division, self.shard = server, division, shard
-        self._begin, self._hand, self._begun = begin, hand, begun
+        self._begin, self._hand, self._begun, self._layers = begin, hand, begun, layers
         self.workers: int | None = None
         self._next: Division | None = None  # while the shard is of the division before
         self._over: set[int] = set()  # workers that have gone over to the next division
@@ -125,7 +127,7 @@ class Moves:
             ranges = tuple(shared(part, wanted))
             if not ranges:
                 continue
-            moved = Moved(after.number, ranges, piece_of(state, part, ranges))
+            moved = Moved(after.number, ranges, piece_of(state, part, ranges, self._layers))
             if server == self.server:
                 self._pieces.append((ranges, moved.state))
             else:
@@ -183,7 +185,8 @@ class Moves:
             self.server
         ):
             return
-        state = joined(self.server, self._pieces, is_scaled=self.workers is not None)
+        is_scaled = self.workers is not None
+        state = joined(self.server, self._pieces, is_scaled=is_scaled, layers=self._layers)
         self._pieces = []
         self.shard = self._begin(self.division, state, self.workers)
         self._is_complete = True

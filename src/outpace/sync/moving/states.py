@@ -5,18 +5,21 @@ the optimizer, unfinished sums) or to the whole shard (clock, watermarks, counts
 are elementwise, so a piece of a state is exactly what a shard of these elements alone would have.
 Pieces of several shards are joined only if these have taken the same pushes: then they agree in all
 that belongs to the whole shard.
+
+An optimizer of a configuration has one state, of the whole part. That of a script has one for each
+tensor of the model, of the elements of this tensor that are in the part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 
 from outpace.blocks.block import Phantom, Pieces, Value, whole
-from outpace.blocks.division import Range, Ranges, places_within, size_of
+from outpace.blocks.division import Range, Ranges, places_within, shared, size_of
 from outpace.blocks.recutting import views
 from outpace.errors import ProtocolError
 from outpace.optim import OptimizerState
@@ -25,9 +28,12 @@ from outpace.sync.checkpoint.state import PendingIteration, ShardState
 Piece: TypeAlias = tuple[Sequence[Range], ShardState]  # the ranges that the block consists of
 
 
-def piece_of(state: ShardState, part: Ranges, wanted: Sequence[Range]) -> ShardState:
+def piece_of(
+    state: ShardState, part: Ranges, wanted: Sequence[Range], layers: Sequence[int] = ()
+) -> ShardState:
     """Return what belongs to some ranges of a shard's part; tensors may be views of the state's.
 
+    layers: elements of each tensor of the model, if the optimizer is that of a script; else empty.
     Raises ValueError if a range is not in the part.
     """
     places, elements = places_within(part, wanted), size_of(part)
@@ -38,7 +44,7 @@ def piece_of(state: ShardState, part: Ranges, wanted: Sequence[Range]) -> ShardS
     return replace(
         state,
         parameters=cut(state.parameters),
-        optimizer=_optimizer(state.optimizer, lambda tensor: whole(cut(tensor))),
+        optimizer=optimizer_of(state.optimizer, part, wanted, layers),
         pending=tuple(
             replace(each, parts=tuple((node, cut(value)) for node, value in each.parts))
             for each in state.pending
@@ -46,30 +52,24 @@ def piece_of(state: ShardState, part: Ranges, wanted: Sequence[Range]) -> ShardS
     )
 
 
-def joined(shard: int, pieces: Sequence[Piece], *, is_scaled: bool = False) -> ShardState:
+def joined(
+    shard: int, pieces: Sequence[Piece], *, is_scaled: bool = False, layers: Sequence[int] = ()
+) -> ShardState:
     """Return the state of this shard, whose part consists of the ranges of all pieces.
 
     is_scaled: the number of workers has changed. Each shard counts pushes as if there had always
     been as many as now, from the moment at which it has heard of it, so these counts may differ.
+    layers: as for `piece_of`.
     Raises ProtocolError if the pieces are of shards that have not taken the same pushes.
     """
     states = [state for _, state in pieces]
     first = states[0]
     for state in states[1:]:
         _require_same(first, state, is_scaled=is_scaled)
-    # Each tensor is cut at the ranges of its piece; these are then put in ascending order.
-    order = sorted((piece, number) for number, (ranges, _) in enumerate(pieces) for piece in ranges)
-    places = [
-        dict(zip(ranges, places_within(tuple(ranges), ranges), strict=True)) for ranges, _ in pieces
-    ]
+    everything = [ranges for ranges, _ in pieces]
 
     def join(values: Sequence[Value]) -> Value:
-        if isinstance(values[0], Phantom):
-            return Phantom(sum(value.nbytes for value in values))
-        found: list[torch.Tensor] = []
-        for piece, number in order:
-            found += views(values[number], places[number][piece])
-        return torch.cat(found)
+        return _join(everything, values)
 
     return replace(
         first,
@@ -78,15 +78,7 @@ def joined(shard: int, pieces: Sequence[Piece], *, is_scaled: bool = False) -> S
         pushes=max(state.pushes for state in states),
         furthest=max(state.furthest for state in states),
         parameters=join([state.parameters for state in states]),
-        optimizer={
-            number: {
-                name: join([state.optimizer[number][name] for state in states])
-                if _is_per_element(value)
-                else value
-                for name, value in values.items()
-            }
-            for number, values in first.optimizer.items()
-        },
+        optimizer=_joined_optimizer(pieces, layers),
         pending=tuple(
             replace(
                 each,
@@ -100,6 +92,18 @@ def joined(shard: int, pieces: Sequence[Piece], *, is_scaled: bool = False) -> S
     )
 
 
+def _join(ranges: Sequence[Sequence[Range]], values: Sequence[Value]) -> Value:
+    """Return one value, in ascending order, of values that are each of some ranges."""
+    if isinstance(values[0], Phantom):
+        return Phantom(sum(value.nbytes for value in values))
+    order = sorted((piece, number) for number, mine in enumerate(ranges) for piece in mine)
+    places = [dict(zip(mine, places_within(tuple(mine), mine), strict=True)) for mine in ranges]
+    found: list[torch.Tensor] = []
+    for piece, number in order:
+        found += views(values[number], places[number][piece])
+    return torch.cat(found)
+
+
 def _cut(value: Value, places: Sequence[slice], elements: int) -> Value:
     if isinstance(value, Phantom):
         size = sum(place.stop - place.start for place in places)
@@ -108,14 +112,56 @@ def _cut(value: Value, places: Sequence[slice], elements: int) -> Value:
     return found[0] if len(found) == 1 else Pieces(found)
 
 
-def _optimizer(state: OptimizerState, cut: Callable[[torch.Tensor], Any]) -> OptimizerState:
-    """Return the state with its tensors cut. Numbers, as Adam's count of steps, stay."""
-    return {
-        number: {
-            name: cut(value) if _is_per_element(value) else value for name, value in values.items()
+def optimizer_of(
+    state: OptimizerState, part: Ranges, wanted: Sequence[Range], layers: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Return an optimizer's state with its tensors cut; see `piece_of`.
+
+    Numbers, as Adam's count of steps, stay. Tensors may be views.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for number, values in state.items():
+        of_tensor = _extent(number, part[-1].high, layers)
+        mine, due = shared(part, of_tensor), shared(tuple(wanted), of_tensor)
+        if not due:
+            continue
+        places = places_within(tuple(mine), due)
+
+        def cut(value: Any, places: Sequence[slice] = places) -> Any:
+            return whole(_cut(value, places, 1)) if _is_per_element(value) else value
+
+        found[number] = {name: cut(value) for name, value in values.items()}
+    return found
+
+
+def _joined_optimizer(pieces: Sequence[Piece], layers: Sequence[int]) -> OptimizerState:
+    """Return the optimizer's state of all pieces. Raises ProtocolError if they do not fit."""
+    end = max(each.high for ranges, _ in pieces for each in ranges)
+    found: dict[int, dict[str, Any]] = {}
+    for number in sorted({number for _, state in pieces for number in state.optimizer}):
+        of_tensor = _extent(number, end, layers)
+        ranges, known = [], []
+        for owned, state in pieces:
+            if mine := shared(tuple(owned), of_tensor):
+                ranges.append(mine)
+                known.append(state.optimizer.get(number, {}))
+        if any(_names(values) != _names(known[0]) for values in known):
+            raise ProtocolError("shards cannot be joined: their optimizers remember other things")
+        found[number] = {
+            name: _join(ranges, [values[name] for values in known])
+            if _is_per_element(value)
+            else value
+            for name, value in known[0].items()
         }
-        for number, values in state.items()
-    }
+    return found
+
+
+def _extent(number: int, end: int, layers: Sequence[int]) -> Ranges:
+    """Return the elements that a parameter of the optimizer consists of, of those before `end`."""
+    if not layers:
+        return (Range(0, end),)
+    start = sum(layers[:number])
+    return (Range(start, start + layers[number]),)
 
 
 def _is_per_element(value: Any) -> bool:
@@ -136,11 +182,6 @@ def _require_same(one: ShardState, other: ShardState, *, is_scaled: bool) -> Non
             f"shards {one.shard} and {other.shard} cannot be joined: they have added other "
             "gradients to the iterations that are not finished"
         )
-    if _names(one.optimizer) != _names(other.optimizer):
-        raise ProtocolError(
-            f"shards {one.shard} and {other.shard} cannot be joined: their optimizers remember "
-            "different things"
-        )
 
 
 def _sum_of(pending: PendingIteration) -> tuple[object, ...]:
@@ -150,8 +191,5 @@ def _sum_of(pending: PendingIteration) -> tuple[object, ...]:
     return pending.iteration, pending.scale, pending.workers, pending.count, nodes, workers
 
 
-def _names(state: OptimizerState) -> list[tuple[int, list[tuple[str, bool]]]]:
-    return [
-        (number, [(name, _is_per_element(value)) for name, value in values.items()])
-        for number, values in state.items()
-    ]
+def _names(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    return [(name, _is_per_element(value)) for name, value in state.items()]

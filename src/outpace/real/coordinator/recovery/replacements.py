@@ -12,6 +12,7 @@ import msgspec
 
 from outpace.errors import ProtocolError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
+from outpace.real.coordinator.joining_scripts import JoiningScripts
 from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.recovery.returning_servers import ReturningServers
 from outpace.real.coordinator.recovery.run_around import RunAround
@@ -155,12 +156,20 @@ class Replacements:
         """Return how many iterations before those that it did itself a worker has not done."""
         return self._uncounted[worker]
 
-    def begins(self, worker: int, first: int, done: int) -> None:
-        """Tell a process that waits to begin with this iteration. done: by those before it."""
+    def begins(
+        self, worker: int, first: int, done: int, scripts: JoiningScripts | None = None
+    ) -> None:
+        """Tell a process that waits to begin with this iteration.
+
+        done: iterations by the processes before it. scripts: what its script begins with.
+        """
         name = worker_name(worker)
         self._first[worker], self._uncounted[worker] = first, first - done
-        self._listener.send(name, self._late_plan())
+        plan = self._late_plan()
+        self._listener.send(name, plan if scripts is None else scripts.announced(plan, worker))
         self._tell_division(name)
+        if scripts is not None:
+            scripts.send(worker, first)
 
     def serve_by(self, servers: Sequence[str], divided: Divide) -> None:
         """Servers have joined or left, and workers that come back go on with these.

@@ -83,6 +83,10 @@ class KeptScripts:
         else:  # the file of a checkpoint has it
             self._sent.pop(worker, None)
 
+    def forget(self, worker: int) -> None:
+        """Another process joins as this worker, which had left the run."""
+        self._sent.pop(worker, None)
+
     def iteration(self, worker: int) -> int:
         """Return the iteration to which the newest state of a worker belongs; 0: not known."""
         return self._sent[worker][1] if worker in self._sent else 0
@@ -100,8 +104,12 @@ class KeptScripts:
                 return []
             is_first = self._is_resumed(folder)
             path = self._files.get(worker) if is_first else folder / kept_in(worker)
+            has_joined = worker >= self._workers  # perhaps since the checkpoint
+            if has_joined and path is not None and not path.exists():
+                path = None
             data = self._read(worker, path)
-        return [data if each == worker else NOTHING for each in range(self._workers)]
+        most = max(self._workers, worker + 1)
+        return [data if each == worker else NOTHING for each in range(most)]
 
     def _is_resumed(self, folder: Path) -> bool:
         """True if this checkpoint is the one at which the run goes on: there is none since."""

@@ -20,6 +20,7 @@ from outpace.record.checkpoints.shards import SUFFIX
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.planner import CutPlanner, Order
 from outpace.sync.messages import server_name
+from outpace.tasks import Script
 
 _AHEAD: Final = 2  # clocks, so that no server is past the chosen one
 
@@ -33,7 +34,9 @@ class CheckpointsOfServers(Checkpoints):
         planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
         super().__init__(run, self._servers, planner, "servers")
         self._division: Division | None = None  # once servers have joined or left
+        self._is_script = isinstance(experiment.task, Script)
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
+        self.present = 0  # workers that take part, once some have joined or left
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:
             done = resume.totals.iterations
@@ -117,4 +120,6 @@ class CheckpointsOfServers(Checkpoints):
             bounds=tuple(self._plan.bounds if division is None else (0, division.elements)),
             layers=tuple(self._plan.layers),
             ranges=() if division is None or len(records) == 1 else tuple(ranges),
+            of_script=self._is_script,
+            present=self.present,
         )

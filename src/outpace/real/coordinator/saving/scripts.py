@@ -49,6 +49,7 @@ from outpace.sync.checkpoint.planner import GiveUp, Order
 from outpace.sync.checkpoint.state import lacking
 from outpace.sync.messages import WireMessage, worker_name
 
+_SCRIPTS: Final = 1 << 31  # the number of worker 0's script among the shards
 _TIMELY: Final = 2  # iterations in which a script must have been saved
 
 
@@ -91,18 +92,23 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         sent: Callable[[int, torch.Tensor, int], None] = lambda worker, data, iteration: None,
     ) -> None:
         super().__init__(run)
-        # For the planner the scripts are shards behind those of the servers.
-        first = len(self._servers)
+        # For the planner the scripts are shards behind those of all servers that there may be.
         self._workers = {worker_name(worker): worker for worker in range(run.experiment.workers)}
-        scripts = {name: first + worker for name, worker in self._workers.items()}
-        self._parties = {**self._servers, **scripts}
-        self._planner.join(scripts.values())
+        self._planner.join(_SCRIPTS + worker for worker in self._workers.values())
         self._beside, self._sent = beside, sent
         self._ended: set[int] = set()  # workers whose scripts have come to their end
         self._gone: set[int] = set()  # all that take no more part in the training
         self._last: dict[int, int] = {}  # of these but lost ones: the last iteration pushed
 
     # -- workers -------------------------------------------------------------------
+
+    def joins(self, worker: int, uncounted: int) -> None:
+        super().joins(worker, uncounted)
+        self._workers[worker_name(worker)] = worker
+        self._planner.join([_SCRIPTS + worker])
+        for known in (self._gone, self._ended, self.unrepeatable):
+            known.discard(worker)
+        self._last.pop(worker, None)
 
     def left(self, name: str, *, ended: bool, pushed: int = 0) -> None:
         worker = self._workers.get(name)
@@ -142,7 +148,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
                 self._take_state(name, message, block)
             else:
                 assert isinstance(message, CheckpointMissed | CheckpointFailed)
-                self._take(self._parties[name], message)
+                self._take(_SCRIPTS + self._workers[name], message)
         except ProtocolError as error:
             self._listener.refuse(name, str(error))
         return True
@@ -185,7 +191,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         """The checkpoint lacks nothing of this worker."""
         del present.asked[worker]
         present.later.discard(worker)
-        if self._planner.saved(present.number, self._parties[worker_name(worker)]):
+        if self._planner.saved(present.number, _SCRIPTS + worker):
             self._has_all_parts(present)
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
@@ -231,7 +237,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
             self._ask_servers(self._open)
 
     def _ask(self, order: Order, folder: Path) -> None:
-        worker, present = order.shard - len(self._servers), self._open
+        worker, present = order.shard - _SCRIPTS, self._open
         assert isinstance(present, _Open)
         # At the start all are asked before any begins, so a script is saved at its first iteration,
         # and the servers before the first push.
@@ -265,7 +271,7 @@ class CheckpointsOfScripts(CheckpointsOfServers):
         assert isinstance(present, _Open)
         for worker in present.asked.keys() - present.later - present.states.keys():
             self._listener.send(worker_name(worker), GiveUpCheckpoint(present.number))
-        shards = [order for order in orders if order.shard < len(self._servers)]
+        shards = [order for order in orders if order.shard < _SCRIPTS]
         super()._give_up(present, shards, why)
 
     def _taken(self, present: Open) -> Taken:

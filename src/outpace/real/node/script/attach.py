@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -73,6 +74,10 @@ class Attached:
         process.spawn(work)
         self._left = False
         self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
+        # Iterations at which there are other workers, and how many.
+        self._divided: deque[tuple[int, int]] = deque()
+        self._known = HERE.workers  # after the last of these
+        self._began_at = 0  # iteration of the run
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
 
     @property
@@ -94,9 +99,28 @@ class Attached:
             raise RunOver(0)
         if self.saver is not None:
             self.saver.begin()
+        self._began_at = self._trainer.iteration
+        self._begins(self._began_at)
         if self.keeping is not None:
             self.keeping.restore()
             self.keeping.begins(self._trainer.iteration)
+
+    def divide_data(self, first: int, workers: int) -> None:
+        """From iteration `first` on the data are for so many workers.
+
+        That is for the epochs which begin from then on. An epoch that begins right there is divided
+        as before if workers join: this worker may have begun it already.
+        """
+        if self.process.worker < workers:  # else this is before it joins, or after it leaves
+            self._divided.append((first + (workers > self._known), workers))
+            self._known = workers
+
+    def _begins(self, iteration: int) -> None:
+        """The script begins an iteration."""
+        if iteration > self._began_at:
+            HERE.data.is_joining = False
+        while self._divided and iteration >= self._divided[0][0]:
+            _, HERE.workers = self._divided.popleft()
 
     def is_elsewhere(self) -> bool:
         """True if a forward pass of this process is not one of the training."""
@@ -118,6 +142,7 @@ class Attached:
             return loss
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
+        self._begins(self._trainer.iteration)
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
         if self.saver is not None:
@@ -261,7 +286,7 @@ class Attached:
         stopped = self.process.stopped
         if stopped is not None and stopped.early:
             raise RunOver("outpace: the run was ended early")
-        why = stopped.reason if stopped else "stop.iterations is reached"
+        why = stopped.reason if stopped else self.process.why_done
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)
 

@@ -51,6 +51,7 @@ def attached(
         is_replaced = has_checkpoints and experiment.on_worker_loss == "restart"
         work = served.work(trainer)
         found = Attached(served, trainer, work, kept=kept, is_replaced=is_replaced)
+        served.divide_data = found.divide_data
     else:
         require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment, store)

@@ -75,4 +75,5 @@ class WorkerState:
             self._models.load_state()
         elif self._process.worker == 0:
             assert isinstance(self._process, ServedWorker)
-            self._process.replace_optimizer_state(self._trainer.state())
+            process = self._process
+            process.replace_optimizer_state(self._trainer.state(process.parts))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings
+from outpace.blocks.division import Range, Ranges
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.gradient import (
@@ -20,10 +21,12 @@ from outpace.engine.scripts.gradient import (
 )
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import joined
-from outpace.optim.torch_optimizers import Groups, State
+from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import FirstDigest, Initialize
+from outpace.real.node.script_parts import lengths_within
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
+from outpace.sync.moving.states import optimizer_of
 from outpace.sync.programs.context import Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 
@@ -61,7 +64,7 @@ class ScriptTrainer:
 
     def initialize(self, server: int, block: Block) -> Initialize:
         script = self.script
-        groups = [list(group) for group in self.places(server)]
+        groups = [list(group) for group in script.places(self._slices[server])]
         return Initialize(
             type(script.optimizer).__name__,
             script.settings(),
@@ -70,20 +73,31 @@ class ScriptTrainer:
             script.has_taken_steps(),
         )
 
-    def places(self, server: int) -> Groups:
-        return self.script.places(self._slices[server])
+    def lengths(self, part: Ranges) -> dict[int, int]:
+        return lengths_within(self.layers, part)
 
-    def initial_state(self) -> Sequence[Mapping[int, State]]:
-        return self.state() if self.script.has_taken_steps() else []
+    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
+        return self.state(parts) if self.script.has_taken_steps() else []
 
-    def state(self) -> Sequence[dict[int, State]]:
-        """Return a copy of the state in the script's optimizer, one part for each server."""
-        return [self.script.state_within(part) for part in self._slices]
+    def state(self, parts: Sequence[Ranges]) -> Sequence[dict[int, State]]:
+        """Return a copy of the state in the script's optimizer, cut for these parts of servers."""
+        everything = slice(0, sum(self.layers))
+        found = self.script.state_within(everything)
+        all_of_it = (Range(everything.start, everything.stop),)
+        return [optimizer_of(found, all_of_it, part, self.layers) for part in parts]
 
-    def joined_state(self, states: Sequence[Mapping[int, State]]) -> dict[int, State]:
-        """Return the state of whole parameters from the servers' parts."""
-        places = [self.places(server) for server in range(len(self._slices))]
-        return joined(states, places, self.script.parameters)
+    def joined_state(
+        self, states: Sequence[tuple[Ranges, Mapping[int, State]]]
+    ) -> dict[int, State]:
+        """Return the state of whole parameters from those of the servers, each with its part."""
+        pieces = [
+            (piece, optimizer_of(state, part, [piece], self.layers))
+            for part, state in states
+            for piece in part
+        ]
+        pieces.sort(key=lambda each: each[0])
+        places = [self.script.places(slice(*piece)) for piece, _ in pieces]
+        return joined([state for _, state in pieces], places, self.script.parameters)
 
     def settings(self) -> StepSettings | None:
         return self._settings
