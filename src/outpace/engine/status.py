@@ -56,6 +56,7 @@ class StatusFile:
         recovery: Recovery,
         processes: Sequence[ProcessStatus] = (),
         waits_for: str = "",
+        elastic: str = "",
     ) -> None:
         """Write the status. time_s, totals: of the run until now."""
         stop = self._experiment.stop
@@ -79,6 +80,7 @@ class StatusFile:
             restarts=recovery.restarts,
             updates_lost=recovery.updates_lost,
             resumed_from=recovery.resumed_from,
+            elastic=elastic,
         )
         try:
             write_status(self.folder, status)

@@ -30,6 +30,7 @@ from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
 from outpace.real.noting import Noting
@@ -72,6 +73,7 @@ class RealRun:
         events: the log of what happens to the run; None: none is kept.
         copies: True if the processes do not see the folder of the run: the parts of checkpoints are
             copied to it, and back.
+        elastic: has processes come and go with the nodes of a cluster; None: they stay.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -99,6 +101,7 @@ class RealRun:
         status: StatusFile | None = None,
         events: EventLog | None = None,
         copies: bool = False,
+        elastic: Elastic | None = None,
     ) -> None:
         if outside is not None:
             outside.require_reachable(insecure=insecure)
@@ -117,10 +120,17 @@ class RealRun:
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
         self._noting = Noting(self.events, trace, self._recovery)
+        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events)
         self._status = (
             None
             if status is None
-            else StatusOfRun(status, self._recovery, self._noting.generations, self.nodes)
+            else StatusOfRun(
+                status,
+                self._recovery,
+                self._noting.generations,
+                self.nodes,
+                lambda: "" if self._watcher is None else self._watcher.said,
+            )
         )
         self._requests = None if status is None else ScaleRequests(status.folder)
         self._quality = Quality(experiment, training, resume)
@@ -255,6 +265,8 @@ class RealRun:
                 self._status.attach(self.coordinator)
             if self._requests is not None:
                 self._requests.attach(self.coordinator)
+            if self._watcher is not None:
+                self._watcher.attach(self.coordinator)
             if self._watch is not None:
                 self._watch(self)
             try:
@@ -300,6 +312,8 @@ class RealRun:
         if self._closed:
             return
         self._closed = True
+        if self._watcher is not None:
+            self._watcher.close()
         # The error is reported already, or is Ctrl-C: keep the results that are still available.
         try:
             with contextlib.suppress(OutpaceError):
