@@ -287,11 +287,18 @@ class RayCluster:
                 self._closing.callback(_remove, found)
                 self._bundles[name] = found, 0
                 self._waiting.add(name)
-        elif self._free.get(group.kind) and not _has_place(self._bundles[name]):
-            if (free := self._free_with_place(group.kind)) is not None:
-                self._give_back(group.kind, self._bundles[name])
-                self._bundles[name] = free
+        else:
+            self._change_place(name, group.kind)
         return group, *self._bundles[name]
+
+    def _change_place(self, name: str, kind: str) -> None:
+        """If the bundle of a role has lost its place, give the role a free one that has one."""
+        before = self._bundles[name]
+        if not self._free.get(kind) or _has_place(before):
+            return
+        if (free := self._free_with_place(kind)) is not None:
+            self._bundles[name] = free
+            self._give_back(kind, before)
 
     def _free_with_place(self, kind: str) -> _Bundle | None:
         """Return a bundle of the start that no role has any more; None: none has a place."""
