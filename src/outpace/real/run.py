@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.real.elastic.beginning import BeginWithFewer
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
@@ -183,8 +185,9 @@ class RealRun:
         last = 0 if self._keeper is None else self._keeper.last
         self._server_losses.require_way_on(loss, last, alone)
 
-    def _new_attempt(self) -> Attempt:
-        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin)
+    def _new_attempt(self, workers: int | None = None) -> Attempt:
+        """Return an attempt. workers: their number; None: as in the configuration."""
+        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin, workers)
         coordinator = attempt.coordinator
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
@@ -266,7 +269,7 @@ class RealRun:
             if self._requests is not None:
                 self._requests.attach(self.coordinator)
             if self._watcher is not None:
-                self._watcher.attach(self.coordinator)
+                self._watcher.attach(self.coordinator, begins_again=self._resume is not None)
             if self._watch is not None:
                 self._watch(self)
             try:
@@ -275,6 +278,8 @@ class RealRun:
                 return
             except GroupLost as loss:
                 self._begin_again(loss)
+            except BeginWithFewer as fewer:
+                self._begin_with(fewer.workers)
 
     def _begin_again(self, loss: GroupLost) -> None:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
@@ -307,6 +312,19 @@ class RealRun:
         self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
+
+    def _begin_with(self, workers: int) -> None:
+        """Begin again as just now, but with fewer workers; the others give back their places."""
+        assert self._resume is not None
+        attempt = self._attempt
+        attempt.kill()
+        attempt.stop()
+        attempt.close()
+        for name in attempt.workers[workers:]:
+            attempt.launcher.release(name)
+        experiment = replace(self._experiment, workers=workers)
+        self._resume = ResumePoint.of(self._resume.checkpoint, experiment)
+        self._attempt = self._new_attempt(workers)
 
     def close(self) -> None:
         if self._closed:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outpace.real.elastic.beginning import Waiting, fewer, seen
 from outpace.real.elastic.deciding import RETRY_S, GoWithout, Memory, Order, Rules, Scale, decide
 from outpace.real.elastic.view import ClusterView, Node, RunView
 
@@ -37,8 +38,8 @@ def orders(
     """Return the orders after these looks. Each begins with its time in seconds."""
     memory = memory or Memory()
     found = []
-    for now_s, seen, run in looks:
-        memory, order = decide(rules, memory, seen, run, now_s)
+    for now_s, view, run in looks:
+        memory, order = decide(rules, memory, view, run, now_s)
         found.append(order)
     return found
 
@@ -202,6 +203,7 @@ def test_as_many_workers_as_the_least_are_never_given_up():
 
 GAPS = RunView(["worker-0", "worker-2", "worker-4"], ["server-0"], absent=["worker-1", "worker-3"])
 GAPS_PLACES = dict.fromkeys([*GAPS.workers, *GAPS.servers], "a")
+ONLY_SERVERS = replace(RULES, workers=None)
 ONLY_WORKERS = replace(RULES, servers=None)
 
 
@@ -228,6 +230,31 @@ def test_places_that_the_run_keeps_count_as_room_for_their_kind():
     kept = cluster(node("a"), node("b"), worker=["a", "gone"])
     order = settled(kept, RUN)
     assert (order.workers, order.servers) == (3, None)
+
+
+# -- a run that begins again --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("without", "at_s", "rules", "workers"),
+    [
+        (["worker-1"], 30, RULES, 3),
+        (["worker-1", "worker-3"], 30, RULES, 2),
+        (["worker-1"], 29, RULES, None),  # not for long enough
+        ([], 30, RULES, None),
+        (["worker-1", "worker-2", "worker-3"], 30, RULES, None),  # the least is 2
+        (["worker-1", "server-0"], 30, RULES, None),  # a server needs a place first
+        (["worker-1"], 30, ONLY_SERVERS, None),
+    ],
+)
+def test_a_run_begins_again_with_as_many_workers_as_have_a_place(without, at_s, rules, workers):
+    places = {name: on for name, on in ON_BOTH.items() if name not in without}
+    now = cluster(node("a"), places=places)
+    waiting = seen(Waiting(), cluster(node("a"), places=ON_BOTH), WIDE.workers, 0)
+    for look_s in (20, at_s):
+        waiting = seen(waiting, now, WIDE.workers, look_s)
+    found = fewer(rules, waiting, now, WIDE.workers, WIDE.servers, at_s)
+    assert (None if found is None else found.workers) == workers
 
 
 # -- any cluster ------------------------------------------------------------------------
