@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,7 @@ def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_th
     def launch(*_: Any, **__: Any) -> Iterator[Launch]:
         each = {"worker": {"CPU": 1.0}, "server": {"CPU": 1.0}}
         elastic = Elastic(Rules((2, 3), None, each, settle_s=0.2), look)
-        yield Launch(
-            lambda *given: Places(*given, address="127.0.0.1"), "127.0.0.1", False, elastic
-        )
+        yield Launch(partial(Places, address="127.0.0.1"), "127.0.0.1", elastic=elastic)
 
     def control(control: RealControl) -> None:
         attempt = len(runs)

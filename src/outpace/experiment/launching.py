@@ -39,8 +39,8 @@ class Launch:
     launcher: MakeLauncher
     address: str
     copies: bool = False
-    elastic: Elastic | None = None
     said: str = ""
+    elastic: Elastic | None = None
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def launch_of(
         said = "" if shared is None else _said(copies, blind, shared)
         launcher = partial(HostsLauncher, cluster)
         elastic = _elastic(settings, groups, lambda: cluster.look())
-        yield Launch(launcher, cluster.address, copies, elastic, said)
+        yield Launch(launcher, cluster.address, copies, said, elastic)
 
 
 def _elastic(settings: Ray, groups: Sequence[Group], look: Look) -> Elastic | None:

@@ -122,17 +122,11 @@ class RealRun:
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
         self._noting = Noting(self.events, trace, self._recovery)
-        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events)
+        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events, status)
         self._status = (
             None
             if status is None
-            else StatusOfRun(
-                status,
-                self._recovery,
-                self._noting.generations,
-                self.nodes,
-                lambda: "" if self._watcher is None else self._watcher.said,
-            )
+            else StatusOfRun(status, self._recovery, self._noting.generations, self.nodes)
         )
         self._requests = None if status is None else ScaleRequests(status.folder)
         self._quality = Quality(experiment, training, resume)

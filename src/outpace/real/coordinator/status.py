@@ -26,7 +26,6 @@ class StatusOfRun:
         recovery: the counts of the run, which change while it goes on.
         generations: of processes that were started again, by name; changes, too.
         nodes: returns the nodes of the processes by name, as far as they are known.
-        elastic: returns the last change because of nodes that come and go, in words.
 
     Attributes:
         waits_for: as in the status that was written last.
@@ -38,10 +37,9 @@ class StatusOfRun:
         recovery: Recovery,
         generations: Mapping[str, int],
         nodes: Callable[[], Mapping[str, str]] = dict,
-        elastic: Callable[[], str] = str,
     ) -> None:
         self._file, self._recovery, self._generations = file, recovery, generations
-        self._nodes, self._elastic = nodes, elastic
+        self._nodes = nodes
         self.waits_for = ""
         self._changed: dict[str, tuple[int, float]] = {}  # name: its last report, and when
 
@@ -74,8 +72,7 @@ class StatusOfRun:
             waits_for = _waits_for(coordinator, phase, processes)
         self.waits_for = waits_for
         totals = coordinator.reports.totals
-        elastic = self._elastic()
-        self._file.write(phase, time_s, totals, self._recovery, processes, waits_for, elastic)
+        self._file.write(phase, time_s, totals, self._recovery, processes, waits_for)
 
     def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
         reports, losses = coordinator.reports, coordinator.losses

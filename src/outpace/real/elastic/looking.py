@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from outpace.real.elastic.view import ClusterView
 
 Look: TypeAlias = Callable[[], ClusterView]
+
+_LAST_S: Final = 2.0  # for the last look to come back
 
 
 class Looking:
@@ -34,8 +36,10 @@ class Looking:
             self._thread.start()
 
     def close(self) -> None:
-        """Look no more. A look that is under way is not waited for."""
+        """Look no more; wait for the look that is under way, but not long."""
         self._over.set()
+        if self._has_started:
+            self._thread.join(_LAST_S)
 
     def _keep(self) -> None:
         while not self._over.is_set():

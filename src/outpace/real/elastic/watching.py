@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.real.elastic.beginning import Waiting, fewer, seen
 from outpace.real.elastic.deciding import GoWithout, Memory, Order, Rules, Scale, decide
@@ -36,17 +37,16 @@ class NodeWatcher:
 
     Args:
         log: called with a line for each change that is asked for, with its reason.
-
-    Attributes:
-        said: the last of these lines; empty if there is none.
+        status: gets the last of these lines; None: there is none.
     """
 
-    def __init__(self, elastic: Elastic, log: Log, events: EventLog) -> None:
-        self._rules, self._log, self._events = elastic.rules, log, events
+    def __init__(
+        self, elastic: Elastic, log: Log, events: EventLog, status: StatusFile | None = None
+    ) -> None:
+        self._rules, self._log, self._events, self._status = elastic.rules, log, events, status
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
         self._looking = Looking(elastic.look, self._every_s)
         self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
-        self.said = ""
 
     def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
         """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
@@ -94,7 +94,8 @@ class NodeWatcher:
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
     ) -> None:
         """Say what is asked for, and why. workers, servers: None: as they are."""
-        self.said = why
+        if self._status is not None:
+            self._status.elastic = why
         asked: dict[str, Any] = {"workers": workers, "servers": servers}
         self._events.add("elastic", why=why, without=list(without), **asked)
         self._log(f"elastic: {why}")

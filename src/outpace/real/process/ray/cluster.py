@@ -217,7 +217,13 @@ class RayCluster:
         return lacking(self._groups, nodes, free)
 
     def look(self) -> ClusterView:
-        """Return the nodes and the run's places there. May be called in another thread."""
+        """Return the nodes and the run's places there. May be called in another thread.
+
+        Raises:
+            RuntimeError: this process has disconnected. Ray may raise other errors.
+        """
+        if not ray.is_initialized():  # else Ray would connect again
+            raise RuntimeError("this process is not connected to Ray")
         by_role = dict(self._bundles)
         free = {kind: list(bundles) for kind, bundles in self._free.items()}
         used = [*by_role.values(), *(bundle for bundles in free.values() for bundle in bundles)]
