@@ -125,6 +125,16 @@ def test_what_had_no_room_is_asked_for_when_other_nodes_are_there():
     assert last.aim == (3, 2)
 
 
+def test_fewer_are_asked_for_only_once_if_the_run_refuses():
+    drained = cluster(node("a"), node("b", drained=True), places=ON_BOTH)
+    memory, order = Memory(), None
+    for now_s in (0, 10):
+        memory, order = decide(RULES, memory, drained, WIDE, now_s)
+    assert isinstance(order, Scale)
+    memory = memory.has_failed(order, 11)
+    assert orders((20, drained, WIDE), (100, drained, WIDE), memory=memory) == [None, None]
+
+
 WIDE = RunView([f"worker-{n}" for n in range(4)], ["server-0", "server-1"])
 ON_BOTH = {
     "worker-0": "a",

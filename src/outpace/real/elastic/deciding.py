@@ -119,11 +119,13 @@ def decide(
     if now_s - memory.since_s < rules.settle_s:
         return memory, None
     why = _Why(nodes, memory.nodes or {}, cluster)
+    recent = [aim for aim, at_s in memory.failed.items() if now_s - at_s < RETRY_S]
+    order: Order | None
     if homeless:
-        order: Order | None = _without(rules, run, homeless, why)
+        order = _without(rules, run, homeless, why)
     else:
-        order = _scaled(rules, cluster, run, _not_failed(aims, memory, now_s), why)
-    if order is None:
+        order = _scaled(rules, cluster, run, _not_failed(aims, recent), why)
+    if order is None or (isinstance(order, Scale) and order.aim in recent):
         return memory, None
     return replace(memory, since_s=now_s, nodes=nodes), order
 
@@ -144,11 +146,10 @@ def _aims(rules: Rules, cluster: ClusterView, run: RunView) -> Sequence[Aim]:
     return path_of_aims(Aim(workers, servers), bounds, rules.each, cluster)
 
 
-def _not_failed(aims: Sequence[Aim], memory: Memory, now_s: float) -> Aim:
-    """Return the highest of these numbers which there is no reason to believe too high."""
-    recent = [aim for aim, at_s in memory.failed.items() if now_s - at_s < RETRY_S]
+def _not_failed(aims: Sequence[Aim], failed: Sequence[Aim]) -> Aim:
+    """Return the highest of these numbers that are lower than all that have failed lately."""
     for aim in reversed(aims):
-        if not any(aim.workers >= low.workers and aim.servers >= low.servers for low in recent):
+        if not any(aim.workers >= low.workers and aim.servers >= low.servers for low in failed):
             return aim
     return aims[0]
 
