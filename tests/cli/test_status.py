@@ -64,6 +64,7 @@ def status_of(*, at, command="run", process=None):
         at=at,
         phase="training",
         waits_for="worker-1 in iteration 10: nothing new for 4 s",
+        elastic="node four joined: 1 worker more",
         time_s=80.25,
         share=0.5,
         iterations=10,
@@ -136,6 +137,7 @@ def test_a_run_that_is_going_on(tmp_path, capsys, monkeypatch):
     assert said[1:] == [
         "progress: 50 %, iteration 10 of 20 of the slowest worker, 80.2 s, 21 gradients (2.5/s)",
         "waits for: worker-1 in iteration 10: nothing new for 4 s",
+        "elastic: node four joined: 1 worker more",
         "checkpoints: number 2, at 70.0 s, 10 s old (every 5 updates)",
         "failures: 1 restart, 3 updates lost",
         "",

@@ -219,3 +219,52 @@ def test_after_the_loss_of_a_server_all_begin_again_with_the_workers_of_the_conf
     assert killed
     assert (summary["status"], summary["restarts"]) == ("complete", 1)
     assert summary["iterations"][:2] == [200, 200]
+
+
+@linux
+@pytest.mark.slow
+def test_a_lost_worker_that_is_given_up_takes_part_again_when_it_is_asked_for(tmp_path):
+    """As on a cluster that has no room for its next process, and then has."""
+    folder, runs = tmp_path / "run", []
+
+    def control(control: RealControl) -> None:
+        steps, due = ["kill", "give up", "ask", "end"], MORE
+
+        def look() -> None:
+            nonlocal due
+            fastest, coordinator = max(control.summary()["iterations"]), control._coordinator
+            view = coordinator.view()
+            is_due = view.returning if steps[0] == "give up" else fastest >= due
+            if steps[0] == "end" and not scaled(folder):
+                is_due, due = False, fastest + MORE
+            if is_due:
+                match steps.pop(0):
+                    case "kill":
+                        coordinator.processes.start = lambda *_: None  # there is no room
+                        os.kill(runs[0].launcher.pids["worker-1"], signal.SIGKILL)
+                    case "give up":
+                        coordinator.goes_without("worker-1")
+                        assert coordinator.view().absent == ["worker-1"]
+                        due = fastest + MORE
+                    case "ask":
+                        control.scale(workers=3)
+                    case "end":
+                        assert coordinator.view().absent == []
+                        coordinator.end("the test has seen enough")
+                        return
+            control.at(control._now() / 1e9 + 0.02, look)
+
+        control.at(0.1, look)
+
+    three = config({"kind": "bsp"}, workers=3)
+    summary = run(three, folder, watch=runs.append, control=control).summary
+    assert summary["status"] == "complete"
+    (again,) = scaled(folder)
+    assert (again["before"], again["workers"]) == (3, 3)
+    entries = load_file(folder / "model.safetensors")
+    first = -entries["first"]
+    assert bool(((first == 0) | ((first * 3).sub(1).abs() < 1e-6) | (first == 0.5)).all())
+    of_two = int((first == 0.5).sum())
+    assert of_two >= 2 * (MORE - 1)
+    assert summary["iterations"][1] < min(summary["iterations"][0], summary["iterations"][2])
+    assert summary["updates_lost"] <= 1

@@ -93,6 +93,8 @@ def _progress(known: Status, *, is_running: bool) -> Iterator[str]:
     yield f"progress: {', '.join(parts)}"
     if known.waits_for:
         yield f"waits for: {known.waits_for}"
+    if known.elastic:
+        yield f"elastic: {known.elastic}"
     if is_running:
         yield f"checkpoints: {_checkpoints(known, known.checkpoints)}"
     if known.checkpoints is not None and known.checkpoints.failure is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from outpace.cluster.laws import wrong_number_of_factors
 from outpace.config.goals import Evaluate, Stop
 from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, SERVICE_TIMES
+from outpace.config.launchers import Ray
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
 from outpace.sync import PeerStrategy
@@ -61,6 +62,7 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
     if is_known:
         yield from _of_faults(experiment)
     yield from _of_service_times(experiment)
+    yield from _of_elastic(experiment)
     if experiment.network is not None and is_known:
         try:
             experiment.network.require_machines(experiment.machines)
@@ -181,6 +183,27 @@ def _of_faults(experiment: Experiment) -> Iterator[str]:
     if faults is None:
         return
     yield from faults.contradictions(experiment.workers, experiment.servers_in_run)
+
+
+def _of_elastic(experiment: Experiment) -> Iterator[str]:
+    """Yield numbers at the start that are not within the bounds, and other contradictions."""
+    launcher = experiment.launcher
+    elastic = launcher.elastic if isinstance(launcher, Ray) else None
+    if elastic is None:
+        return
+    if experiment.on_worker_loss != "restart":
+        yield (
+            "launcher.elastic: workers that are lost with their node come back where there is "
+            f"room, so on_worker_loss must be restart, not {experiment.on_worker_loss}"
+        )
+    for key in MACHINES:
+        bounds, count = getattr(elastic, key), getattr(experiment, key)
+        is_range = len(bounds) == 2 and bounds[0] <= bounds[1]
+        if is_range and not bounds[0] <= count <= bounds[1]:
+            yield (
+                f"launcher.elastic.{key}: {key}, the number at the start, must be from "
+                f"{bounds[0]} to {bounds[1]}, not {count}"
+            )
 
 
 def _of_service_times(experiment: Experiment) -> Iterator[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from outpace.support.checks import require
+from outpace.support.checks import reject, require
 
 MOST_WAIT_S: Final = 1e6
+MOST_SETTLE_S: Final = 3600.0
+MOST_ELASTIC: Final = 1000
 
 Placement: TypeAlias = Literal["pack", "spread", "strict-pack", "strict-spread"]
 """pack: on few nodes. spread: on many. strict: on exactly one, or each on a node of its own."""
@@ -40,6 +42,31 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class Elastic:
+    """The processes of a run become more or fewer as the nodes of its cluster come and go.
+
+    Attributes:
+        workers, servers: the least and the most; empty: their number stays as it is.
+        settle_s: seconds for which the nodes must have been unchanged before anything is done.
+    """
+
+    workers: tuple[int, ...] = ()
+    servers: tuple[int, ...] = ()
+    settle_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.workers and not self.servers:
+            reject("needs workers, servers, or both: the least and the most, such as [2, 8]")
+        for key in ("workers", "servers"):
+            given = getattr(self, key)
+            is_range = not given or (len(given) == 2 and 1 <= given[0] <= given[1] <= MOST_ELASTIC)
+            must = f"two numbers from 1 to {MOST_ELASTIC}, the least and the most, such as [2, 8]"
+            require(is_range, key, must, list(given))
+        most = f"more than 0, at most {MOST_SETTLE_S:g}"
+        require(0 < self.settle_s <= MOST_SETTLE_S, "settle_s", most, self.settle_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Local:
     """All processes run on this machine, and are started by this process."""
 
@@ -60,6 +87,7 @@ class Ray:
             see the folder.
         wait_s: seconds to wait for the resources, and for the nodes to answer.
         runtime_env: the environment of the processes, as Ray describes it.
+        elastic: workers and servers join and leave with the nodes of the cluster; None: they stay.
     """
 
     address: str | None = None
@@ -69,6 +97,7 @@ class Ray:
     storage: Storage = "auto"
     wait_s: float = 60.0
     runtime_env: dict[str, Any] = field(default_factory=dict)
+    elastic: Elastic | None = None
     kind: Literal["ray"] = "ray"
 
     def __post_init__(self) -> None:

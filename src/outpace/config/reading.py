@@ -158,7 +158,7 @@ def _read(
             return _UNREADABLE
         option = usual if usual in options and "kind" not in data else None
         option = option or _chosen(options, data, path, problems)
-        return _UNREADABLE if option is None else _made(option, data, path, problems)
+        return _UNREADABLE if option is None else _made(option, data, path, problems, options)
     if isinstance(data, list) and arguments and _options(arguments[0]):
         entries = [
             _read(arguments[0], entry, f"{path}[{place}]", problems)
@@ -225,8 +225,10 @@ def _kind(option: type) -> str:
     return kind
 
 
-def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) -> Any:
-    """Return an instance of the dataclass `option` made from `data`.
+def _made(
+    option: type, data: dict[str, Any], path: str, problems: list[str], options: Sequence[type] = ()
+) -> Any:
+    """Return an instance of the dataclass `option`, one of `options`, made from `data`.
 
     If some keys cannot be read, the checks of the dataclass still run on the others.
     """
@@ -238,7 +240,8 @@ def _made(option: type, data: dict[str, Any], path: str, problems: list[str]) ->
         if key in usual:  # `hints` also contains class variables, which are not keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
-            advice = _in_a_section(key, hints, data) or did_you_mean(key, usual)
+            advice = _in_a_section(key, hints, data) or _of_another_kind(key, options)
+            advice = advice or did_you_mean(key, usual)
             problems.append(f"{prefix}{key}: unknown key.{advice}")
     suggested = {nearest(key, usual) for key in data if key not in usual}
     for entry in dataclasses.fields(option):
@@ -288,6 +291,13 @@ def _in_a_section(key: str, hints: Mapping[str, Any], data: Mapping[str, Any]) -
     found = [section for section in found if section in data] or found
     names = " or ".join(f"'{section}.{key}'" for section in found)
     return f" Did you mean {names}?" if 0 < len(found) <= 3 else ""
+
+
+def _of_another_kind(key: str, options: Sequence[type]) -> str:
+    """Return advice if options of another kind have this key; otherwise an empty text."""
+    having = [each for each in options if any(key == f.name for f in dataclasses.fields(each))]
+    kinds = sorted(kind for each in having for kind in _kinds(each))
+    return f" Only kind: {' or '.join(kinds)} has it." if 0 < len(kinds) <= 3 else ""
 
 
 def _check_what_there_is(partial: Any, values: dict[str, Any]) -> None:

@@ -36,12 +36,15 @@ class StatusFile:
         folder: of the run.
         command: which has started the run.
         events: knows the checkpoints of this session.
+
+    Attributes:
+        elastic: as in `Status`; may be changed.
     """
 
     def __init__(
         self, folder: Path, command: Command, experiment: Experiment, events: EventLog
     ) -> None:
-        self.events = events
+        self.events, self.elastic = events, ""
         self.folder = folder
         self._command, self._experiment = command, experiment
         self._since, self._host = time.time(), socket.gethostname()
@@ -79,6 +82,7 @@ class StatusFile:
             restarts=recovery.restarts,
             updates_lost=recovery.updates_lost,
             resumed_from=recovery.resumed_from,
+            elastic=self.elastic,
         )
         try:
             write_status(self.folder, status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,13 +12,19 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.config.launchers import Ray
 from outpace.config.reading import plain, to_plain
+from outpace.engine.elastic import require_elastic
 from outpace.errors import ConfigError
+from outpace.real.elastic.deciding import Rules
+from outpace.real.elastic.looking import Look
+from outpace.real.elastic.watching import Elastic
 from outpace.real.net.addresses import is_loopback
 from outpace.real.process.launcher import MakeLauncher
+from outpace.real.process.ray.placing import Group, groups_of
 from outpace.support.processes.forking import preloaded
 from outpace.sync.messages import server_name, worker_name
 
 _COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
+_BOUNDS = ("workers", "servers")  # keys of `launcher.elastic`
 _STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process reads
 
 
@@ -26,13 +32,15 @@ _STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process rea
 class Launch:
     """How the processes of a run are started.
 
-    address: at which they reach this process. copies: see `RealRun`. said: what is to be logged.
+    address: at which they reach this process. copies, elastic: see `RealRun`. said: what is to be
+    logged.
     """
 
     launcher: MakeLauncher
     address: str
     copies: bool = False
     said: str = ""
+    elastic: Elastic | None = None
 
 
 @contextmanager
@@ -52,18 +60,19 @@ def launch_of(
         goes_on: the run goes on from a checkpoint.
 
     Raises:
-        ConfigError: there is no Ray, no cluster, or no room on it; or a node cannot take part.
+        ConfigError: there is no Ray, no cluster, or no room on it; a node cannot take part; or
+            `launcher.elastic` asks for what the run cannot do.
     """
     settings = experiment.launcher
     if not isinstance(settings, Ray):
         yield None
         return
+    require_elastic(experiment)
     try:
         from outpace.real.process.ray.cluster import RayCluster
     except ImportError as error:
         raise no_ray("launcher", error) from None
     from outpace.real.process.ray.launcher import HostsLauncher
-    from outpace.real.process.ray.placing import groups_of
 
     servers = [server_name(server) for server in range(experiment.servers_in_run)]
     workers = [worker_name(worker) for worker in range(experiment.workers)]
@@ -90,7 +99,19 @@ def launch_of(
             )
         copies = copies or bool(blind)
         said = "" if shared is None else _said(copies, blind, shared)
-        yield Launch(partial(HostsLauncher, cluster), cluster.address, copies, said)
+        launcher = partial(HostsLauncher, cluster)
+        elastic = _elastic(settings, groups, lambda: cluster.look())
+        yield Launch(launcher, cluster.address, copies, said, elastic)
+
+
+def _elastic(settings: Ray, groups: Sequence[Group], look: Look) -> Elastic | None:
+    """Return what has processes come and go with the nodes; None: they stay."""
+    given = settings.elastic
+    if given is None:
+        return None
+    bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
+    each = {group.kind: group.bundle for group in groups}
+    return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s), look)
 
 
 def _said(copies: bool, blind: str, folder: Path) -> str:

@@ -228,6 +228,7 @@ def _run(
                     "launcher": launch.launcher,
                     "address": launch.address,
                     "copies": launch.copies,
+                    "elastic": launch.elastic,
                 }
                 if launch.said:
                     log(launch.said)

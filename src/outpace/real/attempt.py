@@ -75,6 +75,7 @@ class Attempt:
         evaluate: called with consistent snapshots of the parameters.
         resume: where the run goes on; None: it begins.
         origin: what the monotonic clock was when the time of the run began, if this process knows.
+        workers: their number; None: as in the configuration.
 
     Raises:
         ConfigError: if this machine's address cannot be used.
@@ -86,9 +87,14 @@ class Attempt:
         evaluate: Evaluate,
         resume: ResumePoint | None = None,
         origin: int | None = None,
+        workers: int | None = None,
     ) -> None:
         self._setting, self._resume = setting, resume
-        experiment = setting.experiment
+        # The second is for the processes, and has the optimizer as it is in this run.
+        experiment, self._plan = setting.experiment, setting.training.experiment
+        if workers is not None:
+            experiment = replace(experiment, workers=workers)
+            self._plan = replace(self._plan, workers=workers)
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         names = [COORDINATOR, *servers, *self.workers]
@@ -252,13 +258,13 @@ class Attempt:
         joins: bool = False,
     ) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
-        plan, copies = self._setting.training.experiment, self._setting.copies
+        plan, copies = self._plan, self._setting.copies
         arguments = link, server, plan, public, ADDRESS, saved, alone, joins, copies
         self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
         training = self._setting.training
-        experiment = training.experiment if self._scaled is None else self._scaled
+        experiment = self._plan if self._scaled is None else self._scaled
         role = Role(link.name, training.work, (link, worker, experiment))
         self.launcher.start(role)
 

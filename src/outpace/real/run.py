@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,8 @@ from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
 from outpace.real.coordinator.status import StatusOfRun
+from outpace.real.elastic.beginning import BeginWithFewer
+from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
 from outpace.real.noting import Noting
@@ -72,6 +75,7 @@ class RealRun:
         events: the log of what happens to the run; None: none is kept.
         copies: True if the processes do not see the folder of the run: the parts of checkpoints are
             copied to it, and back.
+        elastic: has processes come and go with the nodes of a cluster; None: they stay.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -99,6 +103,7 @@ class RealRun:
         status: StatusFile | None = None,
         events: EventLog | None = None,
         copies: bool = False,
+        elastic: Elastic | None = None,
     ) -> None:
         if outside is not None:
             outside.require_reachable(insecure=insecure)
@@ -117,6 +122,7 @@ class RealRun:
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
         self._noting = Noting(self.events, trace, self._recovery)
+        self._watcher = None if elastic is None else NodeWatcher(elastic, log, self.events, status)
         self._status = (
             None
             if status is None
@@ -173,8 +179,9 @@ class RealRun:
         last = 0 if self._keeper is None else self._keeper.last
         self._server_losses.require_way_on(loss, last, alone)
 
-    def _new_attempt(self) -> Attempt:
-        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin)
+    def _new_attempt(self, workers: int | None = None) -> Attempt:
+        """Return an attempt. workers: their number; None: as in the configuration."""
+        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin, workers)
         coordinator = attempt.coordinator
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
@@ -255,6 +262,8 @@ class RealRun:
                 self._status.attach(self.coordinator)
             if self._requests is not None:
                 self._requests.attach(self.coordinator)
+            if self._watcher is not None:
+                self._watcher.attach(self.coordinator, begins_again=self._resume is not None)
             if self._watch is not None:
                 self._watch(self)
             try:
@@ -263,6 +272,8 @@ class RealRun:
                 return
             except GroupLost as loss:
                 self._begin_again(loss)
+            except BeginWithFewer as fewer:
+                self._begin_with(fewer.workers)
 
     def _begin_again(self, loss: GroupLost) -> None:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
@@ -296,10 +307,25 @@ class RealRun:
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
 
+    def _begin_with(self, workers: int) -> None:
+        """Begin again as just now, but with fewer workers; the others give back their places."""
+        assert self._resume is not None
+        attempt = self._attempt
+        attempt.kill()
+        attempt.stop()
+        attempt.close()
+        for name in attempt.workers[workers:]:
+            attempt.launcher.release(name)
+        experiment = replace(self._experiment, workers=workers)
+        self._resume = ResumePoint.of(self._resume.checkpoint, experiment)
+        self._attempt = self._new_attempt(workers)
+
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        if self._watcher is not None:
+            self._watcher.close()
         # The error is reported already, or is Ctrl-C: keep the results that are still available.
         try:
             with contextlib.suppress(OutpaceError):

@@ -9,7 +9,7 @@ Every object has these keys:
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
-                restarted, rejoined, server-restarted, server-back, divided, scaled, gap,
+                restarted, rejoined, server-restarted, server-back, divided, scaled, elastic, gap,
                 group-restart, failed, finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
@@ -52,6 +52,7 @@ _MESSAGES: Final = {
     "server-back": "{role} is back after {away_s:.1f} s: the workers go on with it",
     "scaled": "the run goes on with {workers:worker}, from iteration {first} on",
     "divided": "the run goes on with {servers:server}, after {took_s:.2f} s",
+    "elastic": "{why}",
     "gap": "{role} lacks {updates_lost:update} of worker {worker}, from iteration {first} on",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "failed": "{text}",

@@ -74,6 +74,8 @@ class Status(msgspec.Struct, kw_only=True):
         gradients: applied so far; gradients_per_s: the rate over the last seconds.
         checkpoints: None if the run takes none.
         restarts, updates_lost, resumed_from: as in summary.json.
+        elastic: the last change that was made because nodes came or went, with its reason; empty
+            if there was none.
     """
 
     version: int = 1
@@ -95,6 +97,7 @@ class Status(msgspec.Struct, kw_only=True):
     restarts: int = 0
     updates_lost: int = 0
     resumed_from: str | None = None
+    elastic: str = ""
 
 
 def write_status(folder: Path, status: Status) -> None:

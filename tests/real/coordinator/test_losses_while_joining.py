@@ -17,6 +17,7 @@ from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.scaling import scale_both
+from outpace.real.net.membership_messages import WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
 from outpace.record.totals import Totals
 
@@ -63,6 +64,7 @@ class Run:
             totals_of={},
             takes_kept=None,
             joins=nothing,
+            begins_again=nothing,
         )
         self.reports = reports
         task = {"kind": "quadratic", "eigenvalues": [1.0] * 4}
@@ -84,6 +86,7 @@ class Run:
             join_server=lambda server: self.starts("server", server),
             join_worker=lambda worker, *_: self.starts("worker", worker),
             kill=lambda name: note(("kill", name)),
+            release=lambda name: note(("release", name)),
         )
         self.fails: dict[tuple[str, int], Exception] = {}  # of processes that cannot be started
         run = RunAround(
@@ -226,7 +229,8 @@ def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_chan
     run, said = Run(), []
     ends = []
     moving: Any = SimpleNamespace(
-        require_possible=lambda _: None, scale=lambda _, told: ends.append(told) or "server-2"
+        require_possible=lambda _: None,
+        scale=lambda _, told, without: ends.append(told) or "server-2",
     )
     assert scale_both(moving, run.scaling, 3, 4, None, said.append) == "server-2"
     run.losses.away.add("server-1")
@@ -235,3 +239,57 @@ def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_chan
         "the number of workers stays 3: workers: a process that was lost is coming back; "
         "try again when it has"
     ]
+
+
+def _given_up(run: Run, worker: int) -> None:
+    """This worker is lost, and there is no room for the process that takes its place."""
+    name, generation = f"worker-{worker}", 1
+    run.go_on(name)
+    assert run.replacements.coming_back == [name]
+    for server in run.servers:
+        run.replacements.take(server, WorkerReplaced(worker, generation, 3, 3))
+    assert run.did[-1] == ("start", worker)
+    run.replacements.goes_without(name)
+    for server in run.servers:
+        run.replacements.take(server, WorkerReplaced(worker, generation + 1, 3, 4))
+    assert run.replacements.coming_back == []
+    assert run.replacements.is_settled
+    assert run.scaling.absent == [worker]
+    assert name not in run.losses.awaited(run.workers)
+
+
+def test_a_lost_worker_without_room_is_given_up_and_joins_again_when_it_is_asked_for():
+    run = Run()
+    _given_up(run, 1)
+    assert ("release", "worker-1") in run.did
+    run.losses.process_ended("worker-1", "found no room")  # its host is ended
+    run.go_on()
+    assert not run.replacements.is_recovering
+    assert run.scaling.scale(4, without=["worker-1"]) == "worker-3 will join"
+    run = Run()
+    _given_up(run, 1)
+    assert run.scaling.scale(3) == "worker-1 will join"
+    assert run.did[-1] == ("join", "worker", 1)
+
+
+def test_the_data_of_the_last_worker_go_to_the_others_when_it_was_given_up():
+    run = Run()
+    _given_up(run, 2)
+    assert run.scaling.scale(2, run.tell) == "the data are for 2 workers"
+    assert not run.scaling.is_changing
+    assert (run.scaling.workers, run.scaling.absent) == (2, [])
+    done, text = run.told[0]
+    assert done
+    assert text.startswith("the run goes on with 2 workers, from iteration ")
+
+
+def test_a_worker_that_takes_part_is_not_given_up():
+    run = Run()
+    with pytest.raises(ConfigError, match="worker-1 is not coming back"):
+        run.replacements.goes_without("worker-1")
+
+
+def test_servers_that_are_to_leave_are_replaced_by_others():
+    run = Run()
+    assert run.moving.scale(2, without=["server-0"]) == "server-2 will join, server-0 will leave"
+    assert run.did[-1] == ("join", "server", 2)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.support.command import refused
 
+from outpace import ConfigError, compare
 from outpace.config.launchers import Ray, Resources, RoleResources
 from outpace.config.reading import experiment_from
 from outpace.experiment.launching import launch_of
@@ -118,6 +119,63 @@ def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
         given = ["--launcher", "ray", override] if "kind" not in override else [override]
         message = refused(capsys, "run", "config.yaml", *given, "--out", "out")
         assert words in message, message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["launcher.elastic.workers=[2, 8]"],
+            "elastic.workers: workers, the number at the start, must be from 2 to 8, not 1",
+        ),
+        (["launcher.elastic.workers=[8, 2]"], "must be two numbers from 1 to 1000, the least and"),
+        (["launcher.elastic.workers=3"], "launcher.elastic.workers must be a list, not 3"),
+        (["launcher.elastic.settle_s=1"], "launcher.elastic: needs workers, servers, or both"),
+        (
+            ["launcher.elastic.workers=[1, 2]", "on_worker_loss=stop"],
+            "launcher.elastic: workers that are lost with their node come back where there is room",
+        ),
+        (
+            ["launcher.elastic.workers=[1, 3]", "sync.kind=gossip"],
+            "elastic.workers: the workers of this run cannot join or leave: gossip has no servers",
+        ),
+        (
+            ["launcher.elastic.workers=[1, 3]", "sync.kind=ssptable", "sync.staleness=1"],
+            "cannot join or leave: the workers of ssptable take steps of their own",
+        ),
+        (
+            ["launcher.elastic.workers=[1, 3]", "sync.kind=drop-stragglers", "sync.quorum=2"],
+            "cannot join or leave: the configuration does not fit 1 worker",
+        ),
+        (
+            ["launcher.elastic.servers=[1, 3]", "slicing=layers"],
+            "elastic.servers: the servers of this run cannot join or leave: slicing: layers has",
+        ),
+    ],
+)
+def test_what_cannot_come_and_go_with_the_nodes_is_refused(folder, capsys, overrides, words):
+    workers = {"sync.kind=gossip": 3, "sync.kind=drop-stragglers": 2}
+    given = [f"workers={workers[each]}" for each in overrides if each in workers]
+    command = ["run", "config.yaml", "--launcher", "ray", *given, *overrides, "--out", "out"]
+    message = refused(capsys, *command)
+    assert words in message
+    assert not Path("out").exists()
+
+
+def test_a_script_cannot_come_and_go_with_the_nodes(folder, capsys):
+    Path("train.py").write_text("")
+    options = ["--launcher", "ray", "launcher.elastic.workers=[1, 3]", "--workers", "2"]
+    message = refused(capsys, "run", "train.py", *options, "--out", "out")
+    assert "cannot join or leave: a script divides its data in its own processes" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_only_a_real_run_on_ray_has_processes_that_come_and_go(folder, capsys):
+    local = ["launcher.kind=local", "launcher.elastic.workers=[1, 2]"]
+    message = refused(capsys, "run", "config.yaml", *local, "--out", "out")
+    assert "launcher.elastic: unknown key. Only kind: ray has it." in message
+    with pytest.raises(ConfigError, match=r"on: elastic is for one real run, .* leave it out"):
+        compare({**CONFIG, "variants": [{"name": "one"}]}, on={"kind": "ray", "elastic": {}})
 
 
 SERVERS, WORKERS = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"]

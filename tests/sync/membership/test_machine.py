@@ -595,6 +595,38 @@ def test_no_process_arrives_while_a_server_is_away_nor_as_a_worker_that_takes_pa
         members.retires(0)
 
 
+@pytest.mark.parametrize("is_starting", [True, False])
+def test_the_run_goes_on_without_a_lost_worker_for_which_there_is_no_room(is_starting):
+    members = Membership(2, SERVERS, RULES)
+    members.lost(1, KILLED, 0, has_ended=True)
+    members.confirmed("server-0", 1, 1, 7, 5, 1)
+    if is_starting:
+        members.confirmed("server-1", 1, 1, 6, 5, 1)
+    assert members.goes_without(1) == replaced(1, 2, stays=False)
+    assert members.has_left(1)
+    assert not members.is_coming_back(1)
+    assert members.next_deadline is None
+    assert members.confirmed("server-1", 1, 1, 6, 5, 2) == []  # of the generation before
+    assert members.confirmed("server-0", 1, 2, 7, 9, 2) == []
+    # Iteration 7, which server-1 lacks, is counted once: when its start was ordered, or now.
+    lost = 0 if is_starting else 1
+    assert members.confirmed("server-1", 1, 2, 6, 6, 2) == [Removed(1, lost)]
+    assert members.may_arrive(1)
+    members.arrives(1, 3)
+    assert members.joins(1, 4) == replaced(1, 3)
+
+
+def test_a_worker_is_not_given_up_that_takes_part_or_is_the_last():
+    members = Membership(2, SERVERS, RULES)
+    with pytest.raises(ProtocolError, match="the run cannot go on without worker-1 now"):
+        members.goes_without(1)
+    for worker in range(2):
+        members.lost(worker, KILLED, 0, has_ended=True)
+    assert members.goes_without(1) == replaced(1, 3, stays=False)
+    with pytest.raises(ProtocolError, match="the run cannot go on without worker-0 now"):
+        members.goes_without(0)
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Losses, ends, answers and starts in any order, with processes that are simulated here."""
 
@@ -612,6 +644,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.arriving: set[int] = set()
         self.waiting: set[int] = set()  # that have joined, and not begun
         self.retired: set[int] = set()
+        self.given_up: set[int] = set()  # lost workers for which there is no room
 
     def do(self, orders: list[Order]) -> None:
         for order in orders:
@@ -631,7 +664,8 @@ class AnyOrder(RuleBasedStateMachine):
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
             elif isinstance(order, Removed):
-                assert not self.restarts or order.worker in self.finished | self.retired
+                known = self.finished | self.retired | self.given_up
+                assert not self.restarts or order.worker in known
                 if order.worker not in self.finished:
                     self.away.add(order.worker)
             elif isinstance(order, NotJoined):
@@ -674,7 +708,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.workers += 1
                 self.heard |= {(server, worker): 0 for server in SERVERS}
             self.now += 1
-            for known in (self.away, self.finished, self.retired):
+            for known in (self.away, self.finished, self.retired, self.given_up):
                 known.discard(worker)
             self.ends(worker)
             self.arriving.add(worker)
@@ -712,9 +746,20 @@ class AnyOrder(RuleBasedStateMachine):
     def join(self, worker):
         if worker in self.away:
             self.away.discard(worker)
+            self.given_up.discard(worker)
             self.ends(worker)
             self.now += 1
             self.do(self.members.joins(worker, self.now))
+
+    @precondition(lambda self: not self.ended)
+    @rule(worker=st.integers(0, 4))
+    def go_without(self, worker):
+        """There is no room for the next process of a lost worker; one worker stays."""
+        coming = worker < self.workers and self.members.is_coming_back(worker)
+        if coming and len(self.away | self.given_up | self.arriving | {worker}) < self.workers:
+            self.given_up.add(worker)
+            self.waiting.discard(worker)
+            self.do(self.members.goes_without(worker))
 
     @rule(server=st.sampled_from(SERVERS))
     def lose_server(self, server):
@@ -774,7 +819,8 @@ class AnyOrder(RuleBasedStateMachine):
             if generation != self.members.generation(worker):
                 self.alive.discard((worker, generation))
                 self.do(self.members.process_ended(worker, self.now))
-        for worker in set(range(self.workers)) - self.finished - self.retired - self.away:
+        out = self.finished | self.retired | self.away
+        for worker in set(range(self.workers)) - out:
             assert (worker, self.members.generation(worker)) in self.alive
 
 

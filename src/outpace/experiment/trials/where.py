@@ -67,6 +67,11 @@ def on_of(on: On, launcher: object = None) -> OnRay | None:
         return None
     known = [each.name for each in dataclasses.fields(OnRay)]
     for key in given:
+        if key == "elastic":
+            raise ConfigError(
+                "on: elastic is for one real run, whose workers and servers join and leave "
+                "(launcher.elastic); simulated runs use nodes that join without it: leave it out"
+            )
         if key not in known:
             raise ConfigError(f"on: unknown key {key!r}.{did_you_mean(key, known)}")
     found = OnRay(**(_of_launcher(launcher) | given))

@@ -28,6 +28,7 @@ from outpace.real.coordinator.moving import Told
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.scaling import scale_both
 from outpace.real.coordinator.setting import CoordinatorSetting
+from outpace.real.elastic.view import RunView
 from outpace.real.net.messages import StopRun
 from outpace.support.units import Time, nanoseconds
 
@@ -92,12 +93,17 @@ class Coordinator:
         self._ending.stop(reason)
 
     def scale(
-        self, servers: int | None = None, workers: int | None = None, told: Told | None = None
+        self,
+        servers: int | None = None,
+        workers: int | None = None,
+        told: Told | None = None,
+        without: Collection[str] = (),
     ) -> str:
         """Go on with another number of servers, of workers, or of both; return what is done first.
 
         servers, workers: None: as they are. told: called when the run goes on with them, or stays
-        as it is.
+        as it is. without: names of servers that leave in any case, and of absent workers that stay
+        absent.
 
         Raises:
             ConfigError: if that cannot be, or no number is given.
@@ -110,10 +116,22 @@ class Coordinator:
             raise ConfigError(f"{which}: {_why_not(self.experiment, workers)}")
         if workers is None:
             assert servers is not None
-            return moving.scale(servers, told)
+            return moving.scale(servers, told, without)
         if servers is None:
-            return scaling.scale(workers, told)
-        return scale_both(moving, scaling, servers, workers, told, self._log)
+            return scaling.scale(workers, told, without)
+        return scale_both(moving, scaling, servers, workers, told, self._log, without)
+
+    def view(self) -> RunView | None:
+        """Return the processes of the run; None before the training, and without servers."""
+        return self._parts.view()
+
+    def goes_without(self, worker: str) -> None:
+        """Go on without a lost worker for whose next process there is no room.
+
+        Raises:
+            ConfigError: it is not coming back, or no other worker is left.
+        """
+        self._parts.goes_without(worker)
 
     def close(self) -> None:
         self._parts.close()

@@ -133,23 +133,25 @@ class MovingServers:
         is_saved = self._checkpoints is not None and self._checkpoints.last > 0
         return self.is_under_way and is_saved and self._experiment.on_worker_loss == "restart"
 
-    def scale(self, servers: int, told: Told | None = None) -> str:
+    def scale(self, servers: int, told: Told | None = None, without: Collection[str] = ()) -> str:
         """Go on with another number of servers; return what is done, in words.
 
-        told: called when the run goes on with them, or stays as it is.
+        told: called when the run goes on with them, or stays as it is. without: names of servers
+        that leave in any case; others join in their places.
 
         Raises:
             ConfigError: if that cannot be.
         """
         present = self.division.servers
         self.require_possible(servers)
-        if servers == len(present):
+        staying = [each for each in present if server_name(each) not in without][:servers]
+        if servers == len(present) == len(staying):
             said = f"the run has {plural(servers, 'server')} already"
             if told is not None:
                 told(is_done=True, text=said)
             return said
-        joining = [self._highest + 1 + n for n in range(servers - len(present))]
-        after = [*present[: min(servers, len(present))], *joining]
+        joining = [self._highest + 1 + n for n in range(servers - len(staying))]
+        after = [*staying, *joining]
         self._next = divided_anew(self.division, after)
         self._highest += len(joining)
         self._new = {server_name(server) for server in joining}
@@ -167,7 +169,9 @@ class MovingServers:
         self._kernel.call_at(limit, self._give_up, self._next)
         names = ", ".join(server_name(server) for server in joining)
         left = ", ".join(server_name(server) for server in present if server not in after)
-        said = f"{names} will join" if joining else f"{left} will leave"
+        said = f"{names} will join" if joining else ""
+        if left:
+            said += f"{', ' if said else ''}{left} will leave"
         self._log(f"{plural(servers, 'server')}: {said}")
         self._tell_if_ready()
         return said

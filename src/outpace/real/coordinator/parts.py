@@ -9,7 +9,7 @@ from typing import Final
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import leaves_behind, returns_alone
 from outpace.engine.worker_losses import comes_back_alone
-from outpace.errors import RunError
+from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.architecture import Making
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
@@ -34,6 +34,7 @@ from outpace.real.coordinator.scaled_workers import ScaledWorkers
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
+from outpace.real.elastic.view import RunView
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.pool import pool_of
 from outpace.real.net.messages import Go, Ready
@@ -240,6 +241,32 @@ class Parts:
                 replacements=self._replacements,
                 scaling=scaling,
             )
+
+    def view(self) -> RunView | None:
+        """See `Coordinator.view`."""
+        moving, scaling, replacements = self.moving, self.scaling, self._replacements
+        if moving is None or scaling is None or replacements is None:
+            return None
+        absent = [worker_name(worker) for worker in scaling.absent]
+        numbers = map(worker_name, range(scaling.workers))
+        return RunView(
+            workers=[name for name in numbers if name not in absent],
+            servers=[server_name(server) for server in moving.division.servers],
+            absent=absent,
+            returning=replacements.coming_back,
+            is_busy=moving.is_changing
+            or scaling.is_changing
+            or scaling.has_finished
+            or not replacements.is_settled
+            or bool(self.losses.away)
+            or self.ending.reason is not None,
+        )
+
+    def goes_without(self, worker: str) -> None:
+        """See `Coordinator.goes_without`."""
+        if self._replacements is None:
+            raise ConfigError("workers: the training has not begun, or has no servers")
+        self._replacements.goes_without(worker)
 
     def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
         """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""

@@ -11,6 +11,9 @@ More workers:
 
 Fewer: the last ones are told to leave before an iteration a little ahead, from which on the data
 are for the others. When their processes have ended, the servers are told.
+
+A worker that was lost for good is absent: its number, and its share of the data, wait for it. It
+joins again when as many workers are asked for as there are numbers, or more.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from outpace.config.experiment import Experiment
-from outpace.engine.servers import has_scheduler
+from outpace.engine.elastic import why_workers_stay
 from outpace.errors import ConfigError, RunError
 from outpace.real.coordinator.joining_scripts import JoiningScripts
 from outpace.real.coordinator.moving import Told
@@ -117,35 +120,58 @@ class ScaledWorkers:
 
     # -- the request -----------------------------------------------------------------
 
-    def scale(self, workers: int, told: Told | None = None) -> str:
+    def scale(self, workers: int, told: Told | None = None, without: Collection[str] = ()) -> str:
         """Go on with another number of workers; return what is done, in words.
 
-        told: called when the run goes on with them, or stays as it is.
+        told: called when the run goes on with them, or stays as it is. without: names of absent
+        workers that stay absent.
 
         Raises:
             ConfigError: if that cannot be.
         """
-        self.require_possible(workers)
-        if workers == self.workers:
+        self.require_possible(workers, without)
+        starting = self._starting(workers, without)
+        if workers == self.workers and not starting:
             said = f"the run has {plural(workers, 'worker')} already"
             if told is not None:
                 told(is_done=True, text=said)
             return said
         experiment = self._with(workers)
         self._next, self._told, self._began = workers, told, self._run.kernel.now
-        if workers > self.workers:
-            return self._start(range(self.workers, workers), experiment)
-        return self._let_leave(range(workers, self.workers))
+        if starting:
+            return self._start(starting, experiment)
+        return self._let_leave(self._present(range(workers, self.workers)))
 
-    def require_possible(self, workers: int) -> None:
+    def require_possible(self, workers: int, without: Collection[str] = ()) -> None:
         """Raise ConfigError if the run cannot go on with so many workers now."""
-        if why := self._why_not(workers):
+        if why := self._why_not(workers, without):
             raise ConfigError(f"workers: {why}")
 
-    def _why_not(self, workers: int) -> str:
-        experiment, strategy = self._run.experiment, self._run.experiment.policies.strategy
+    @property
+    def absent(self) -> list[int]:
+        """The workers that were lost for good, among those that were asked for, and can join again.
+
+        Those of scripts stay lost: no script takes up their share of an epoch yet.
+        """
+        if self._scripts is not None:
+            return []
+        return [each for each in range(self.workers) if self._members.has_left(each)]
+
+    def _present(self, numbers: range) -> list[int]:
+        return [worker for worker in numbers if not self._members.has_left(worker)]
+
+    def _starting(self, workers: int, without: Collection[str]) -> list[int]:
+        """Return the workers that would be started."""
+        if workers < self.workers:
+            return []
+        back = [worker for worker in self.absent if worker_name(worker) not in without]
+        return [*back, *range(self.workers, workers)]
+
+    def _why_not(self, workers: int, without: Collection[str] = ()) -> str:
         if not 1 <= workers <= _MOST:
             return f"must be from 1 to {_MOST}, not {workers}"
+        if why := why_workers_stay(self._run.experiment):
+            return why
         if self._run.processes.join_worker is None:
             return (
                 "no worker can be started: the workers of this run are started elsewhere; with "
@@ -153,11 +179,6 @@ class ScaledWorkers:
             )
         if why := why_collectives(self._run.reports.joined):
             return why
-        if has_scheduler(experiment):
-            return "a scheduler (barrier: global, cutoff) counts on the workers at the start"
-        optimizer = None if self._scripts is not None else experiment.optimizer
-        if strategy.worker_program(experiment.workers, optimizer) is not None:
-            return f"the workers of {strategy.kind} take steps of their own, for as many workers"
         if self._phase is not _Phase.NONE:
             return "workers are joining or leaving already; try again when they have"
         if self._servers_change():
@@ -166,10 +187,10 @@ class ScaledWorkers:
             return "the run is about to end"
         if self._replacements.is_recovering or self._run.losses.away:
             return "a process that was lost is coming back; try again when it has"
-        if not all(map(self._members.takes_part, range(workers, self.workers))):
+        if not all(map(self._members.takes_part, self._present(range(workers, self.workers)))):
             return "a worker that would leave is lost already"
-        known = range(self.workers, min(workers, self._members.workers + 1))
-        if not all(map(self._members.may_arrive, known)):
+        starting, next_new = self._starting(workers, without), self._members.workers
+        if not all(self._members.may_arrive(each) for each in starting if each <= next_new):
             return "not all servers are as they were; try again in a moment"
         try:
             self._with(workers)
@@ -187,7 +208,7 @@ class ScaledWorkers:
 
     # -- more workers ------------------------------------------------------------------
 
-    def _start(self, numbers: range, experiment: Experiment) -> str:
+    def _start(self, numbers: Sequence[int], experiment: Experiment) -> str:
         start, now = self._run.processes.join_worker, self._run.kernel.now
         assert start is not None
         self._phase = _Phase.ARRIVING
@@ -355,7 +376,7 @@ class ScaledWorkers:
 
     # -- fewer -------------------------------------------------------------------------
 
-    def _let_leave(self, numbers: range) -> str:
+    def _let_leave(self, numbers: Sequence[int]) -> str:
         self._phase, self.has_scaled, self._leaving = _Phase.LEAVING, True, set(numbers)
         if self._checkpoints is not None:
             self._checkpoints.present = self._next
@@ -365,6 +386,9 @@ class ScaledWorkers:
             self._members.retires(worker)
             self._run.listener.send(worker_name(worker), LeaveRun(first))
         self._divide_data(first)
+        if not numbers:  # they have left already
+            self._all_have_left()
+            return f"the data are for {plural(self.workers, 'worker')}"
         said = f"{', '.join(map(worker_name, numbers))} will leave"
         self._run.log(f"{plural(self._next, 'worker')}: {said}")
         return said
@@ -382,8 +406,10 @@ class ScaledWorkers:
     def _has_left(self, worker: int) -> None:
         self._leaving.discard(worker)
         self._run.processes.release(worker_name(worker))
-        if self._leaving:
-            return
+        if not self._leaving:
+            self._all_have_left()
+
+    def _all_have_left(self) -> None:
         self._tell_servers()
         self._is_done()
 
@@ -446,9 +472,11 @@ class ScaledWorkers:
         before, self.workers, self._phase = self.workers, self._next, _Phase.NONE
         took_s = seconds(self._run.kernel.now - self._began)
         self._run.observer.scaled(before, self.workers, self._first, took_s)
+        absent = ", ".join(map(worker_name, self.absent))
+        without = f" without {absent}" if absent else ""
         said = (
-            f"the run goes on with {plural(self.workers, 'worker')}, from iteration {self._first} "
-            f"on, after {took_s:.2f} s"
+            f"the run goes on with {plural(self.workers, 'worker')}{without}, from iteration "
+            f"{self._first} on, after {took_s:.2f} s"
         )
         self._run.log(said)
         if self._checkpoints is not None:

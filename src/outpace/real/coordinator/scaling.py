@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,19 +21,21 @@ def scale_both(
     workers: int,
     told: Told | None,
     log: Log,
+    without: Collection[str] = (),
 ) -> str:
     """Go on with another number of servers, and then of workers; return what is done first.
 
     The servers come first, so that more workers find the servers that are to serve them. If they
     stay as they are, the workers do, too.
 
-    told: called when both are done, or something stays as it is.
+    told: called when both are done, or something stays as it is. without: see `MovingServers` and
+    `ScaledWorkers`.
 
     Raises:
         ConfigError: if one of them cannot be; then nothing is done.
     """
     moving.require_possible(servers)
-    scaling.require_possible(workers)
+    scaling.require_possible(workers, without)
 
     def tell_both(before: str, *, is_done: bool, text: str) -> None:
         if told is not None:
@@ -42,11 +45,11 @@ def scale_both(
         why = f"the number of workers stays {scaling.workers}"
         if is_done:
             try:
-                scaling.scale(workers, partial(tell_both, text))
+                scaling.scale(workers, partial(tell_both, text), without)
                 return
             except ConfigError as error:
                 why = f"{why}: {error}"
                 log(why)  # nobody may be told
         tell_both(text, is_done=False, text=why)
 
-    return moving.scale(servers, go_on)
+    return moving.scale(servers, go_on, without)

@@ -11,6 +11,9 @@ A run may be given more workers while it goes on. Their processes are started fi
 and take part once all servers know of them (`joins`), so no server waits for the start of a
 process. A worker that is told to leave (`retires`) is not replaced.
 
+If a lost worker finds no room for another process, the run may go on without it after all
+(`goes_without`): the servers, which wait for it, are told that it has left.
+
 A worker that has finished has told the servers so. If its process is lost nevertheless, its last
 message may not have reached all of them, so the servers are told as if it had left.
 
@@ -140,6 +143,10 @@ class Membership:
         """True if the worker was told to leave."""
         return self._workers[worker].retires
 
+    def has_left(self, worker: int) -> bool:
+        """True if the worker takes no part, because it has left or the run goes on without it."""
+        return self._workers[worker].phase in (Phase.LEAVING, Phase.GONE)
+
     def may_arrive(self, worker: int) -> bool:
         """True if a process may be started that is to join as this worker, new or not."""
         if not self.has_all_servers or worker > len(self._workers):
@@ -179,6 +186,19 @@ class Membership:
         self._fence(known, now)
         known.deaths.append(now)
         return orders
+
+    def goes_without(self, worker: int) -> list[Order]:
+        """No process takes the place of a lost worker after all, for want of room: it has left.
+
+        Raises:
+            ProtocolError: the worker is not coming back, or no other one is left.
+        """
+        known = self._workers[worker]
+        others = (other for other in self._workers if other.number != worker)
+        if not self.is_coming_back(worker) or all(other.phase in AWAY for other in others):
+            raise ProtocolError(f"the run cannot go on without {known.name} now")
+        known.phase, known.deadline, known.joins, known.waits = Phase.LEAVING, None, False, False
+        return self._replaced(known, self._servers, stays=False)
 
     def arrives(self, worker: int, now: Time, room_s: float = 0.0) -> int:
         """A process is about to be started that is to join as a new worker, or one that has left.

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from outpace.errors import ProtocolError, RunError
+from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.joining_scripts import JoiningScripts
 from outpace.real.coordinator.policy_changes import PolicyChanges
@@ -219,6 +219,34 @@ class Replacements:
         if self.returning is not None:
             self.returning.look()
         return True
+
+    @property
+    def coming_back(self) -> list[str]:
+        """Names of lost workers whose places other processes take."""
+        return [name for name, worker in self._numbers.items() if self._is_coming_back(worker)]
+
+    def _is_coming_back(self, worker: int) -> bool:
+        return worker < self._members.workers and self._members.is_coming_back(worker)
+
+    def goes_without(self, name: str) -> None:
+        """Go on without a lost worker for whose next process there is no room.
+
+        Raises:
+            ConfigError: it is not coming back, or no other worker is left.
+        """
+        worker = self._numbers.get(name)
+        if worker is None or not self._is_coming_back(worker):
+            raise ConfigError(f"{name} is not coming back")
+        try:
+            orders = self._members.goes_without(worker)
+        except ProtocolError as error:
+            raise ConfigError(str(error)) from None
+        self._lost(name)
+        self._losses.goes_without(name)
+        self._processes.release(name)
+        if self.scaling is not None:
+            self.scaling.lost(worker)
+        self.do(orders)
 
     def _can_return(self, servers: Sequence[str]) -> bool:
         """True if these lost servers come back alone."""

@@ -31,9 +31,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
+from outpace.real.elastic.view import ClusterView
 from outpace.real.process.ray.connecting import connected, last_line, node_names
 from outpace.real.process.ray.host import Event, Host, Survey, survey_here
 from outpace.real.process.ray.launcher import RemoteHost
+from outpace.real.process.ray.looking import nodes_now, nodes_of
 from outpace.real.process.ray.placing import Group, lacking
 
 _EVENTS: Final = "events"  # a thread of its own in each actor, which waits for events
@@ -214,6 +216,29 @@ class RayCluster:
                         free[name] = free.get(name, 0) + much
         return lacking(self._groups, nodes, free)
 
+    def look(self) -> ClusterView:
+        """Return the nodes and the run's places there. May be called in another thread.
+
+        Raises:
+            RuntimeError: this process has disconnected. Ray may raise other errors.
+        """
+        if not ray.is_initialized():  # else Ray would connect again
+            raise RuntimeError("this process is not connected to Ray")
+        by_role = dict(self._bundles)
+        free = {kind: list(bundles) for kind, bundles in self._free.items()}
+        used = [*by_role.values(), *(bundle for bundles in free.values() for bundle in bundles)]
+        groups = {group.id: group for group, _ in used}
+        nodes = {each: nodes_of(group) for each, group in groups.items()}
+
+        def node(bundle: _Bundle) -> str | None:
+            return nodes[bundle[0].id].get(bundle[1])
+
+        return ClusterView(
+            nodes=nodes_now(),
+            places={name: on for name, each in by_role.items() if (on := node(each))},
+            kept={kind: [on for each in free[kind] if (on := node(each))] for kind in free},
+        )
+
     # -- hosts -------------------------------------------------------------------------
 
     def host(self, name: str) -> RayHost:
@@ -261,14 +286,33 @@ class RayCluster:
             group = next(each for each in self._groups if name.startswith(each.kind))
             self._by_role[name] = group
             self._late.add(name)
-            if free := self._free.get(group.kind):
-                self._bundles[name] = free.pop()
+            if (free := self._free_with_place(group.kind)) is not None:
+                self._bundles[name] = free
             else:
                 found = placement_group([group.bundle])
                 self._closing.callback(_remove, found)
                 self._bundles[name] = found, 0
                 self._waiting.add(name)
+        else:
+            self._change_place(name, group.kind)
         return group, *self._bundles[name]
+
+    def _change_place(self, name: str, kind: str) -> None:
+        """If the bundle of a role has lost its place, give the role a free one that has one."""
+        before = self._bundles[name]
+        if not self._free.get(kind) or _has_place(before):
+            return
+        if (free := self._free_with_place(kind)) is not None:
+            self._bundles[name] = free
+            self._give_back(kind, before)
+
+    def _free_with_place(self, kind: str) -> _Bundle | None:
+        """Return a bundle of the start that no role has any more; None: none has a place."""
+        free = self._free.get(kind, [])
+        found = next((each for each in reversed(free) if _has_place(each)), None)
+        if found is not None:
+            free.remove(found)
+        return found
 
     def _require_room(self, host: RayHost, group: Group, placed: PlacementGroup) -> None:
         """End a host that has joined late and still has no place. In another thread."""
@@ -292,10 +336,12 @@ class RayCluster:
             host.end()
         self._late.discard(name)
         group, bundle = self._by_role.pop(name, None), self._bundles.pop(name, None)
-        if group is None or bundle is None:
-            return
+        if group is not None and bundle is not None:
+            self._give_back(group.kind, bundle)
+
+    def _give_back(self, kind: str, bundle: _Bundle) -> None:
         if bundle[0] in self._of_start:
-            self._free.setdefault(group.kind, []).append(bundle)
+            self._free.setdefault(kind, []).append(bundle)
         else:
             _remove(bundle[0])
 
@@ -390,6 +436,11 @@ def _token(folder: Path | None) -> Iterator[Path | None]:
         yield Path(path)
     finally:
         Path(path).unlink(missing_ok=True)
+
+
+def _has_place(bundle: _Bundle) -> bool:
+    group, index = bundle
+    return index in nodes_of(group)
 
 
 def _remove(group: PlacementGroup) -> None:

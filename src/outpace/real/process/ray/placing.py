@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from outpace.config.launchers import Placement, Ray, RoleResources
 from outpace.support.words import plural
+
+RESOURCES: Final = ("CPU", "GPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def lacking(
         free: the resources that nothing uses, of all nodes together.
         who: needs them, in words.
     """
-    most = {name: max((n.get(name, 0) for n in nodes.values()), default=0) for name in _NAMES}
+    most = {name: max((n.get(name, 0) for n in nodes.values()), default=0) for name in RESOURCES}
     for group in groups:
         count = len(group.names)
         for name, much in group.bundle.items():
@@ -72,7 +75,7 @@ def lacking(
                 f"the {plural(count, group.kind)} are to be on different nodes (strict-spread), "
                 f"and the cluster has {plural(len(nodes), 'node')}"
             )
-    for name in _NAMES:
+    for name in RESOURCES:
         needed = sum(len(group.names) * group.bundle.get(name, 0) for group in groups)
         there = sum(node.get(name, 0) for node in nodes.values())
         if needed > free.get(name, 0):
@@ -81,6 +84,3 @@ def lacking(
                 f"{there:g} are free"
             )
     return "what is free is divided among the nodes, so that some role fits on none of them"
-
-
-_NAMES = ("CPU", "GPU")

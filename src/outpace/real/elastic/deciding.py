@@ -1,0 +1,248 @@
+"""Decides when a run takes more workers and servers, or fewer, as nodes come and go. Without IO.
+
+The nodes that are not drained offer places: those that the run's processes have there already, and
+room for more. They are dealt out one after the other, to the kind of process that has the smaller
+share of its most. So it is known how many workers and servers the cluster carries: the *aim*.
+
+- More, if the aim is higher than the present numbers.
+- Fewer, only while a node with processes of the run is drained. Servers on such a node leave, and
+  others join in their places where there is room.
+- A lost worker for whose next process there has been no room is given up, if as many as the least
+  remain. It joins again when there is room.
+
+Numbers never fall because other programs use the cluster, so nothing is undone at once. One change
+is asked for at a time, and only when what is seen has been the same for `settle_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
+
+from outpace.real.elastic.room import Aim, Bounds, path_of_aims
+from outpace.real.elastic.view import SERVER, WORKER, ClusterView, RunView
+from outpace.support.words import plural
+
+RETRY_S: Final = 300.0  # before numbers are asked for again that had no room
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of one run.
+
+    Attributes:
+        workers, servers: the least and the most; None: their number stays as it is.
+        each: the resources of a process, by kind of role and by name of the resource.
+        settle_s: seconds for which what is seen must have been the same.
+    """
+
+    workers: Bounds | None
+    servers: Bounds | None
+    each: Mapping[str, Mapping[str, float]]
+    settle_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Ask for other numbers; None: as it is. why: in words.
+
+    without: servers that leave in any case, and absent workers that stay absent. aim: the numbers
+    of workers that take part, and of servers, that this leads to.
+    """
+
+    workers: int | None
+    servers: int | None
+    without: Sequence[str]
+    aim: Aim
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoWithout:
+    """Go on without these workers, for which there is no room. why: in words."""
+
+    workers: Sequence[str]
+    why: str
+
+
+Order: TypeAlias = Scale | GoWithout
+
+
+class _Seen(NamedTuple):
+    """What must be the same for a while before anything is done."""
+
+    nodes: frozenset[tuple[str, bool]]
+    homeless: Sequence[str]
+    run: Sequence[str] = ()
+    aim: Aim = Aim(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is remembered from one look to the next.
+
+    Attributes:
+        seen: what was seen last. since_s: when it was seen first, or the last order was given.
+        nodes: the nodes at the last order; by id, their names.
+        failed: numbers that the run was asked for and could not have, and when.
+    """
+
+    seen: _Seen | None = None
+    since_s: float = 0.0
+    nodes: Mapping[str, str] | None = None
+    failed: Mapping[Aim, float] = field(default_factory=dict)
+
+    def has_failed(self, order: Scale, now_s: float) -> Memory:
+        """The run could not have what was asked for."""
+        return replace(self, failed={**self.failed, order.aim: now_s}, since_s=now_s)
+
+
+def decide(
+    rules: Rules, memory: Memory, cluster: ClusterView, run: RunView, now_s: float
+) -> tuple[Memory, Order | None]:
+    """Return what to remember, and what to ask the run for; None: nothing."""
+    homeless = [name for name in run.workers if _is_homeless(name, cluster, run)]
+    if run.is_busy and not homeless:
+        return replace(memory, since_s=now_s), None
+    nodes = {node.id: node.name for node in cluster.nodes}
+    states = frozenset((node.id, node.is_drained) for node in cluster.nodes)
+    aims = _aims(rules, cluster, run)
+    seen = _Seen(states, homeless)
+    if not homeless:
+        seen = seen._replace(run=(*run.workers, *run.servers), aim=aims[-1])
+    if seen != memory.seen:
+        is_same = memory.seen is not None and states == memory.seen.nodes
+        failed = memory.failed if is_same else {}
+        before = nodes if memory.nodes is None else memory.nodes
+        return replace(memory, seen=seen, since_s=now_s, nodes=before, failed=failed), None
+    if now_s - memory.since_s < rules.settle_s:
+        return memory, None
+    why = _Why(nodes, memory.nodes or {}, cluster)
+    recent = [aim for aim, at_s in memory.failed.items() if now_s - at_s < RETRY_S]
+    order: Order | None
+    if homeless:
+        order = _without(rules, run, homeless, why)
+    else:
+        order = _scaled(rules, cluster, run, _not_failed(aims, recent), why)
+    if order is None or (isinstance(order, Scale) and order.aim in recent):
+        return memory, None
+    return replace(memory, since_s=now_s, nodes=nodes), order
+
+
+def _is_homeless(name: str, cluster: ClusterView, run: RunView) -> bool:
+    return name in run.returning and name not in cluster.places
+
+
+def _aims(rules: Rules, cluster: ClusterView, run: RunView) -> Sequence[Aim]:
+    """Return the numbers that the cluster carries, from those that it has places for, upwards."""
+    sound = {node.id for node in cluster.nodes if not node.is_drained}
+    workers = sum(cluster.places.get(name) in sound for name in run.workers)
+    servers = sum(cluster.places.get(name) in sound for name in run.servers)
+    bounds = {
+        WORKER: rules.workers or (len(run.workers), len(run.workers)),
+        SERVER: rules.servers or (len(run.servers), len(run.servers)),
+    }
+    return path_of_aims(Aim(workers, servers), bounds, rules.each, cluster)
+
+
+def _not_failed(aims: Sequence[Aim], failed: Sequence[Aim]) -> Aim:
+    """Return the highest of these numbers that are lower than all that have failed lately."""
+    for aim in reversed(aims):
+        if not any(aim.workers >= low.workers and aim.servers >= low.servers for low in failed):
+            return aim
+    return aims[0]
+
+
+def _without(rules: Rules, run: RunView, homeless: Sequence[str], why: _Why) -> GoWithout | None:
+    """Return the order to give up lost workers without a place; None if all are needed."""
+    if rules.workers is None:
+        return None
+    spare = len(run.workers) - max(1, rules.workers[0])
+    given_up = list(homeless)[-min(spare, len(homeless)) :] if spare > 0 else []
+    if not given_up:
+        return None
+    return GoWithout(given_up, why.no_room(given_up))
+
+
+def _scaled(rules: Rules, cluster: ClusterView, run: RunView, aim: Aim, why: _Why) -> Scale | None:
+    """Return the order to have as many processes as the aim; None if the run has them."""
+    drained = {node.id for node in cluster.nodes if node.is_drained}
+    leaving = [name for name in run.servers if cluster.places.get(name) in drained]
+    more_servers = 0
+    if rules.servers is None or aim.servers < rules.servers[0]:
+        leaving = []
+    else:
+        more_servers = aim.servers - len(run.servers)
+        if not leaving:
+            more_servers = max(0, more_servers)
+    more = 0
+    if rules.workers is not None:
+        on_drained = sum(cluster.places.get(name) in drained for name in run.workers)
+        fewest = max(-on_drained, min(0, rules.workers[0] - len(run.workers)))
+        more = max(aim.workers - len(run.workers), fewest)
+    workers, absent = _numbers(run, more)
+    if rules.workers is None or (workers == run.numbers and not more):
+        workers = None
+    servers = len(run.servers) + more_servers if more_servers or leaving else None
+    if workers is None and servers is None:
+        return None
+    reached = Aim(len(run.workers) + more, len(run.servers) + more_servers)
+    reason = why.scaled(more, more_servers, leaving, is_drained=bool(more < 0 or leaving))
+    return Scale(workers, servers, [*leaving, *absent], reached, reason)
+
+
+def _numbers(run: RunView, more: int) -> tuple[int | None, Sequence[str]]:
+    """Return the number of workers to ask for, and the absent workers that stay absent.
+
+    more: workers that are to join, absent ones first; below 0: the last ones leave. Numbers of
+    absent workers at the end are given up, so that others get their share of the data.
+    """
+    numbered = sorted([*run.workers, *run.absent], key=_number)
+    if more > 0:
+        back = len(run.absent[:more])
+        return len(numbered) + more - back, run.absent[back:]
+    staying = run.workers[: len(run.workers) + more]
+    return 1 + numbered.index(staying[-1]), run.absent
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+class _Why(NamedTuple):
+    """The reasons in words. nodes: now. before: at the last order."""
+
+    nodes: Mapping[str, str]
+    before: Mapping[str, str]
+    cluster: ClusterView
+
+    def scaled(
+        self, workers: int, servers: int, leaving: Sequence[str], *, is_drained: bool
+    ) -> str:
+        """Say why there are more or fewer processes, and how many."""
+        what = [_changed(servers, SERVER), _changed(workers, WORKER)]
+        if leaving:
+            what.append(f"without {', '.join(leaving)}")
+        words = ", ".join(filter(None, what)) or "the data are for the workers that are left"
+        if is_drained:
+            drained = [node.name for node in self.cluster.nodes if node.is_drained]
+            return f"{_nodes(drained)} will be removed: {words}"
+        if workers <= 0 and servers <= 0:
+            return words
+        joined = [name for node, name in self.nodes.items() if node not in self.before]
+        return f"{f'{_nodes(joined)} joined' if joined else 'there is room'}: {words}"
+
+    def no_room(self, workers: Sequence[str]) -> str:
+        """Say why the run goes on without lost workers."""
+        gone = [name for node, name in self.before.items() if node not in self.nodes]
+        why = f"{_nodes(gone)} left, and " if gone else ""
+        return f"{why}there is no room for {', '.join(workers)}: the others go on"
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return f"node{'s' if len(names) > 1 else ''} {', '.join(sorted(names))}"
+
+
+def _changed(more: int, kind: str) -> str:
+    return f"{plural(abs(more), kind)} {'more' if more > 0 else 'fewer'}" if more else ""

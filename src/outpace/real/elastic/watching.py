@@ -1,0 +1,121 @@
+"""Has a run take more processes, or fewer, as the nodes of its cluster come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from outpace.engine.status import StatusFile
+from outpace.errors import ConfigError
+from outpace.real.elastic.beginning import Waiting, fewer, seen
+from outpace.real.elastic.deciding import GoWithout, Memory, Order, Rules, Scale, decide
+from outpace.real.elastic.looking import Look, Looking
+from outpace.real.elastic.view import ClusterView
+from outpace.real.net.sparse_log import Log
+from outpace.record.event_log import EventLog
+from outpace.support.units import seconds
+
+if TYPE_CHECKING:
+    from outpace.real.coordinator.coordinator import Coordinator
+
+_MOST_S: Final = 2.0  # between two looks
+_LOOKS: Final = 4  # while nothing must have changed
+
+
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """The rules of a run whose processes come and go, and what looks at its cluster."""
+
+    rules: Rules
+    look: Look
+
+
+class NodeWatcher:
+    """Asks the coordinator for changes, as `outpace scale` does.
+
+    Args:
+        log: called with a line for each change that is asked for, with its reason.
+        status: gets the last of these lines; None: there is none.
+    """
+
+    def __init__(
+        self, elastic: Elastic, log: Log, events: EventLog, status: StatusFile | None = None
+    ) -> None:
+        self._rules, self._log, self._events, self._status = elastic.rules, log, events, status
+        self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
+        self._looking = Looking(elastic.look, self._every_s)
+        self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
+
+    def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
+        """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
+
+        begins_again: the cluster may not have room for all processes any more. Then the kernel
+        raises `BeginWithFewer`.
+        """
+        self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
+        self._begins_again = begins_again
+        self._looking.start()
+        coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._looking.close()
+
+    async def _keep(self, coordinator: Coordinator) -> None:
+        while True:
+            self._decide(coordinator)
+            await coordinator.kernel.sleep(self._every_s)
+
+    def _decide(self, coordinator: Coordinator) -> None:
+        cluster, run = self._looking.latest, coordinator.view()
+        now_s = seconds(coordinator.kernel.now)
+        if cluster is None:
+            return
+        if run is None:
+            if self._begins_again and not coordinator.started:
+                self._wait(coordinator, cluster, now_s)
+            return
+        self._memory, order = decide(self._rules, self._memory, cluster, run, now_s)
+        if order is not None:
+            self._do(coordinator, order)
+
+    def _wait(self, coordinator: Coordinator, cluster: ClusterView, now_s: float) -> None:
+        """Begin with fewer workers if the cluster has no room for all."""
+        workers, servers = coordinator.workers, coordinator.servers
+        self._waiting = seen(self._waiting, cluster, workers, now_s)
+        found = fewer(self._rules, self._waiting, cluster, workers, servers, now_s)
+        if found is not None:
+            self._say(str(found), self._waiting.homeless, found.workers)
+            raise found
+
+    def _say(
+        self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
+    ) -> None:
+        """Say what is asked for, and why. workers, servers: None: as they are."""
+        if self._status is not None:
+            self._status.elastic = why
+        asked: dict[str, Any] = {"workers": workers, "servers": servers}
+        self._events.add("elastic", why=why, without=list(without), **asked)
+        self._log(f"elastic: {why}")
+
+    def _do(self, coordinator: Coordinator, order: Order) -> None:
+        told = partial(self._told, coordinator, order)
+        try:
+            if isinstance(order, GoWithout):
+                self._say(order.why, order.workers, None)
+                for name in order.workers:
+                    coordinator.goes_without(name)
+            else:
+                self._say(order.why, order.without, order.workers, order.servers)
+                coordinator.scale(order.servers, order.workers, told, order.without)
+        except ConfigError as error:
+            self._log(f"elastic: not possible now: {error}")
+            told(is_done=False, text="")
+
+    def _told(self, coordinator: Coordinator, order: Order, *, is_done: bool, text: str) -> None:
+        """The change is done, or the run stays as it was, which it has said itself."""
+        if not is_done and isinstance(order, Scale):
+            now_s = seconds(coordinator.kernel.now)
+            self._memory = self._memory.has_failed(order, now_s)

@@ -1,0 +1,99 @@
+"""Processes of a real run come and go as nodes do, which are simulated here.
+
+`tests/real/process/test_ray.py` does it on a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outpace import run
+from outpace.experiment.launching import Launch
+from outpace.real.control import RealControl
+from outpace.real.elastic.deciding import Rules
+from outpace.real.elastic.view import ClusterView, Node
+from outpace.real.elastic.watching import Elastic
+from outpace.real.process.launcher import Role
+from outpace.real.process.local import LocalLauncher
+from outpace.record.event_log import LOG
+
+CONFIG: dict[str, Any] = {
+    "task": {"kind": "quadratic", "eigenvalues": [1.0] * 8},
+    "workers": 3,
+    "servers": 2,
+    "sync": {"kind": "bsp"},
+    "probe": False,
+    "compute": {"kind": "constant", "mean_s": 0.01},
+    "checkpoint": {"every_s": 0.2},
+    "stop": {"iterations": 100_000},
+}
+ROLES = ["worker-0", "worker-1", "worker-2", "server-0", "server-1"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
+def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_there_is(
+    tmp_path, monkeypatch
+):
+    folder, runs, without = tmp_path / "run", [], set[str]()
+
+    class Places(LocalLauncher):
+        def start(self, role: Role) -> None:
+            if role.name not in without:
+                super().start(role)
+
+    def look() -> ClusterView:
+        places = {name: "n" for name in ROLES if name not in without}
+        return ClusterView([Node("n", "n", {} if without else {"CPU": 1.0})], places)
+
+    @contextmanager
+    def launch(*_: Any, **__: Any) -> Iterator[Launch]:
+        each = {"worker": {"CPU": 1.0}, "server": {"CPU": 1.0}}
+        elastic = Elastic(Rules((2, 3), None, each, settle_s=0.2), look)
+        yield Launch(partial(Places, address="127.0.0.1"), "127.0.0.1", elastic=elastic)
+
+    def control(control: RealControl) -> None:
+        attempt = len(runs)
+
+        def follow() -> None:
+            coordinator = control._coordinator
+            if attempt == 1 and coordinator.checkpoints.last > 0:
+                without.add("worker-2")
+                os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL)
+                return
+            if attempt > 1 and events(folder, "scaled"):
+                assert coordinator.view().workers == ROLES[:3]
+                coordinator.end("the test has seen enough")
+                return
+            control.at(control._now() / 1e9 + 0.02, follow)
+
+        if attempt > 1:
+            assert list(control._coordinator.workers) == ROLES[:2]
+            without.clear()
+        control.at(0.1, follow)
+
+    monkeypatch.setattr("outpace.experiment.running.launch_of", launch)
+    summary = run(CONFIG, folder, watch=runs.append, control=control).summary
+    assert (summary["status"], summary["restarts"]) == ("complete", 1)
+    assert [line["message"] for line in events(folder, "elastic")] == [
+        "there is no room for worker-2: the run begins again with 2 workers",
+        "there is room: 1 worker more",
+    ]
+    (more,) = events(folder, "scaled")
+    assert (more["fields"]["before"], more["fields"]["workers"]) == (2, 3)
+
+
+def events(folder: Path, event: str) -> list[dict[str, Any]]:
+    """The lines of the log about such events."""
+    lines = map(json.loads, (folder / LOG).read_text().splitlines())
+    return [line for line in lines if line["event"] == event]
