@@ -166,7 +166,7 @@ def test_a_script_cannot_come_and_go_with_the_nodes(folder, capsys):
     Path("train.py").write_text("")
     options = ["--launcher", "ray", "launcher.elastic.workers=[1, 3]", "--workers", "2"]
     message = refused(capsys, "run", "train.py", *options, "--out", "out")
-    assert "cannot join or leave: a script divides its data in its own processes" in message
+    assert "launcher.elastic: workers of a script that find no room cannot be given up" in message
     assert len(message.splitlines()) == 1
 
 
