@@ -182,6 +182,23 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_what_a_process_still_wrote_of_a_checkpoint_that_was_given_up_is_gone_after_the_run(
+    tmp_path,
+):
+    """A server of a real run made a file while the folder of the last checkpoint was removed."""
+    made = tmp_path / "run" / "checkpoints" / "000099.part"
+
+    def write() -> None:
+        made.mkdir()
+        (made / "server-0.safetensors").touch()
+
+    def control(run):
+        run.at(HALF_S, write)
+
+    outpace.simulate(CONFIG, tmp_path / "run", control=control, checkpoint={"every_s": 100})
+    assert [path.name for path in made.parent.iterdir()] == ["000001"]
+
+
 def test_sigusr1_takes_a_checkpoint(tmp_path):
     def control(run):
         run.at(HALF_S, lambda: signal.raise_signal(signal.SIGUSR1))

@@ -117,6 +117,8 @@ class RecordedRun:
             )
             raise
         finally:
+            if self.keeper is not None:
+                self.keeper.end()
             result = self._finish(status, time.perf_counter() - started, reason)
         return result
 

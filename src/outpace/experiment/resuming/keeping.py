@@ -88,6 +88,10 @@ class Keeper:
             for sink in sinks:
                 sink.tidy(named)
 
+    def end(self) -> None:
+        """The processes of the run have ended: remove what they have written of an open one."""
+        self._checkpoints.end()
+
     def abandon(self, number: int, why: str = "") -> None:
         self._checkpoints.abandon(number)
         if why:

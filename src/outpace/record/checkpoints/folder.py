@@ -77,10 +77,17 @@ class Checkpoints:
         """Remove what was written of a checkpoint that was not committed.
 
         What cannot be removed now, such as a file that a process still writes, is removed when the
-        next checkpoint is complete.
+        next checkpoint is complete, or the run has ended.
         """
         shutil.rmtree(self._partial(number), ignore_errors=True)
         with contextlib.suppress(OSError):  # it has other checkpoints
+            self._folder.rmdir()
+
+    def end(self) -> None:
+        """Remove what was not committed, as far as possible; the processes have ended."""
+        for path in self._folder.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it has checkpoints
             self._folder.rmdir()
 
     def clean(self, after: int | None = None) -> None:
