@@ -308,17 +308,17 @@ class Simulated:
                 self.servers = self.servers[:1]
 
     @property
-    def homeless(self) -> list[str]:
+    def unplaced(self) -> list[str]:
         return [name for name in self.present if name not in self.places]
 
     def step(self) -> None:
-        for name in self.homeless:
+        for name in self.unplaced:
             self.put(name)
 
     def views(self) -> tuple[ClusterView, RunView]:
         found = [node(name, self.free(name), drained=name in self.drained) for name in self.nodes]
         run = RunView(
-            list(self.present), list(self.servers), self.absent, self.homeless, bool(self.homeless)
+            list(self.present), list(self.servers), self.absent, self.unplaced, bool(self.unplaced)
         )
         return ClusterView(found, dict(self.places)), run
 

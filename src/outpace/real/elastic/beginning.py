@@ -23,14 +23,14 @@ class BeginWithFewer(RunError):
 class Waiting:
     """The workers without a place, and since when they are the same."""
 
-    homeless: Sequence[str] = ()
+    unplaced: Sequence[str] = ()
     since_s: float = 0.0
 
 
 def seen(waiting: Waiting, cluster: ClusterView, workers: Sequence[str], now_s: float) -> Waiting:
     """Return what to remember until the next look. workers: all that are to begin."""
-    homeless = [name for name in workers if name not in cluster.places]
-    return waiting if homeless == waiting.homeless else Waiting(homeless, now_s)
+    unplaced = [name for name in workers if name not in cluster.places]
+    return waiting if unplaced == waiting.unplaced else Waiting(unplaced, now_s)
 
 
 def fewer(
@@ -46,14 +46,14 @@ def fewer(
     It waits if all have a place, if fewer than the least have, if a server has none, and until
     what is seen has been the same for `settle_s`.
     """
-    left = len(workers) - len(waiting.homeless)
-    if rules.workers is None or not waiting.homeless or left < rules.workers[0]:
+    left = len(workers) - len(waiting.unplaced)
+    if rules.workers is None or not waiting.unplaced or left < rules.workers[0]:
         return None
     if now_s - waiting.since_s < rules.settle_s:
         return None
     if not all(name in cluster.places for name in servers):
         return None
-    names = ", ".join(waiting.homeless)
+    names = ", ".join(waiting.unplaced)
     return BeginWithFewer(
         f"there is no room for {names}: the run begins again with {plural(left, 'worker')}", left
     )

@@ -73,7 +73,7 @@ class _Seen(NamedTuple):
     """What must be the same for a while before anything is done."""
 
     nodes: frozenset[tuple[str, bool]]
-    homeless: Sequence[str]
+    unplaced: Sequence[str]
     run: Sequence[str] = ()
     aim: Aim = Aim(0, 0)
 
@@ -102,14 +102,14 @@ def decide(
     rules: Rules, memory: Memory, cluster: ClusterView, run: RunView, now_s: float
 ) -> tuple[Memory, Order | None]:
     """Return what to remember, and what to ask the run for; None: nothing."""
-    homeless = [name for name in run.workers if _is_homeless(name, cluster, run)]
-    if run.is_busy and not homeless:
+    unplaced = [name for name in run.workers if _is_unplaced(name, cluster, run)]
+    if run.is_busy and not unplaced:
         return replace(memory, since_s=now_s), None
     nodes = {node.id: node.name for node in cluster.nodes}
     states = frozenset((node.id, node.is_drained) for node in cluster.nodes)
     aims = _aims(rules, cluster, run)
-    seen = _Seen(states, homeless)
-    if not homeless:
+    seen = _Seen(states, unplaced)
+    if not unplaced:
         seen = seen._replace(run=(*run.workers, *run.servers), aim=aims[-1])
     if seen != memory.seen:
         is_same = memory.seen is not None and states == memory.seen.nodes
@@ -121,8 +121,8 @@ def decide(
     why = _Why(nodes, memory.nodes or {}, cluster)
     recent = [aim for aim, at_s in memory.failed.items() if now_s - at_s < RETRY_S]
     order: Order | None
-    if homeless:
-        order = _without(rules, run, homeless, why)
+    if unplaced:
+        order = _without(rules, run, unplaced, why)
     else:
         order = _scaled(rules, cluster, run, _not_failed(aims, recent), why)
     if order is None or (isinstance(order, Scale) and order.aim in recent):
@@ -130,7 +130,7 @@ def decide(
     return replace(memory, since_s=now_s, nodes=nodes), order
 
 
-def _is_homeless(name: str, cluster: ClusterView, run: RunView) -> bool:
+def _is_unplaced(name: str, cluster: ClusterView, run: RunView) -> bool:
     return name in run.returning and name not in cluster.places
 
 
@@ -154,12 +154,12 @@ def _not_failed(aims: Sequence[Aim], failed: Sequence[Aim]) -> Aim:
     return aims[0]
 
 
-def _without(rules: Rules, run: RunView, homeless: Sequence[str], why: _Why) -> GoWithout | None:
+def _without(rules: Rules, run: RunView, unplaced: Sequence[str], why: _Why) -> GoWithout | None:
     """Return the order to give up lost workers without a place; None if all are needed."""
     if rules.workers is None:
         return None
     spare = len(run.workers) - max(1, rules.workers[0])
-    given_up = list(homeless)[-min(spare, len(homeless)) :] if spare > 0 else []
+    given_up = list(unplaced)[-min(spare, len(unplaced)) :] if spare > 0 else []
     if not given_up:
         return None
     return GoWithout(given_up, why.no_room(given_up))

@@ -87,7 +87,7 @@ class NodeWatcher:
         self._waiting = seen(self._waiting, cluster, workers, now_s)
         found = fewer(self._rules, self._waiting, cluster, workers, servers, now_s)
         if found is not None:
-            self._say(str(found), self._waiting.homeless, found.workers)
+            self._say(str(found), self._waiting.unplaced, found.workers)
             raise found
 
     def _say(
