@@ -84,23 +84,17 @@ class RecordedRun:
 
     def _drive(self, held: ExitStack) -> Result:
         """Run the engine once. held: gets the lock of the folder."""
-        try:
-            self._open_folder(held)
-        except BaseException as error:
-            self.engine.close()
-            if isinstance(error, OSError):
-                raise RunError(
-                    f"cannot write to the folder {self.out}: {error.strerror or error}; nothing "
-                    "was run: make room there, or choose another folder"
-                ) from error
-            raise
         status, reason = "complete", None
-        started = time.perf_counter()
+        started, is_open = time.perf_counter(), False
         if self.keeper is not None:
             self.keeper.when_saved = lambda taken, metrics: self._write_so_far(
                 taken, metrics, time.perf_counter() - started
             )
         try:
+            with uninterrupted():  # else the folder could stay without records
+                self._open(held)
+                is_open = True
+            started = time.perf_counter()
             self._begin_tracking()
             self.engine.run()
             before = None if self.resumed is None else self.resumed.point.checkpoint.index.workers
@@ -117,10 +111,24 @@ class RecordedRun:
             )
             raise
         finally:
-            if self.keeper is not None:
-                self.keeper.end()
-            result = self._finish(status, time.perf_counter() - started, reason)
+            if is_open:
+                if self.keeper is not None:
+                    self.keeper.end()
+                result = self._finish(status, time.perf_counter() - started, reason)
         return result
+
+    def _open(self, held: ExitStack) -> None:
+        """Open the folder, or close the engine and say why not."""
+        try:
+            self._open_folder(held)
+        except BaseException as error:
+            self.engine.close()
+            if isinstance(error, OSError):
+                raise RunError(
+                    f"cannot write to the folder {self.out}: {error.strerror or error}; nothing "
+                    "was run: make room there, or choose another folder"
+                ) from error
+            raise
 
     def _begin_tracking(self) -> None:
         config = to_plain(self.experiment)

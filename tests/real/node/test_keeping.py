@@ -25,7 +25,10 @@ def keeping():
         clock=RealClock(),
         first_iteration=5,
         redivided=None,
-        kept=(to_bytes(packed_tree({"iteration": 3})), SimpleNamespace(done=5, logs=False)),
+        kept=(
+            to_bytes(packed_tree({"iteration": 3})),
+            SimpleNamespace(done=5, logs=False, joins=False),
+        ),
         not_computing=lambda begin, end: None,
     )
     kept = SimpleNamespace(is_complete=True, restore=lambda state: None)
