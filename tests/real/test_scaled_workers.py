@@ -108,8 +108,24 @@ def test_bsp_takes_the_mean_of_as_many_workers_as_take_part_and_uses_each_sample
 def test_ssp_counts_each_gradient_once_and_by_the_number_of_workers_at_that_time(tmp_path):
     folder = tmp_path / "run"
     sync = {"kind": "ssp", "staleness": 2}
-    summary = run(config(sync), folder, control=scaling(folder, 4, 1)).summary
+    controls: list[RealControl] = []
+    seen: list[list[int]] = []
+
+    def note() -> None:
+        (control,) = controls
+        coordinator = control._coordinator
+        seen.append([coordinator.iteration(worker) for worker in range(4)])
+        seen.append([coordinator.reports.totals.iterations[worker] for worker in range(4)])
+
+    def control(control: RealControl) -> None:
+        controls.append(control)
+        scaling(folder, 4, 1, then=note)(control)
+
+    summary = run(config(sync), folder, control=control).summary
     assert [each["workers"] for each in scaled(folder)] == [4, 1]
+    # A worker that joined is as far as its first iteration and what it has done since.
+    far, done = seen
+    assert far == [done[0], done[1], *(scaled(folder)[0]["first"] + each for each in done[2:])]
     assert summary["updates_lost"] == summary["restarts"] == 0
     entries = load_file(folder / "model.safetensors")
     for part in (-entries["first"], -entries["second"]):

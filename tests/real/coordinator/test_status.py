@@ -53,6 +53,7 @@ def waits(pids: dict[str, int]) -> list[str]:
         started=True,
         servers=names[:1],
         workers=names[1:],
+        iteration=lambda worker: 7,
         losses=SimpleNamespace(finished=set(), away=set(), awaited=lambda names: names),
         reports=SimpleNamespace(totals=whole, totals_of=totals, joined=joined, left=set()),
     )

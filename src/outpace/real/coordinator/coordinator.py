@@ -70,6 +70,13 @@ class Coordinator:
         """The step that the run waits for, in words, and the processes that have not done it."""
         return self._parts.announced.awaited
 
+    def iteration(self, worker: int) -> int:
+        """Return how far a worker is; one that joined has the iterations before, too."""
+        scaling = self._parts.scaling
+        if scaling is None:
+            return self.reports.totals.iterations.get(worker, 0)
+        return scaling.iteration(worker)
+
     # -- the phases ------------------------------------------------------------------
 
     def run(self) -> None:

@@ -113,6 +113,11 @@ class ScaledWorkers:
         if isinstance(run.experiment.task, Script):
             self._scripts = JoiningScripts(run)
 
+    def iteration(self, worker: int) -> int:
+        """Return how far a worker is: its iterations, and those before it joined."""
+        done = self._run.reports.totals.iterations.get(worker, 0)
+        return done + self._replacements.uncounted(worker)
+
     @property
     def is_changing(self) -> bool:
         """True while workers join or leave."""
@@ -398,8 +403,7 @@ class ScaledWorkers:
 
         Reports are up to a quarter of a second old. Where iterations are long it is the next one.
         """
-        done, uncounted = self._run.reports.totals.iterations, self._replacements.uncounted
-        fastest = max(done.get(each, 0) + uncounted(each) for each in range(self.workers))
+        fastest = max(map(self.iteration, range(self.workers)))
         passed_s = max(seconds(self._run.kernel.now), 1.0)
         return fastest + 1 + math.ceil(_AHEAD_S * fastest / passed_s)
 

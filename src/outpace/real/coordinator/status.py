@@ -76,7 +76,7 @@ class StatusOfRun:
 
     def _processes(self, coordinator: Coordinator) -> list[ProcessStatus]:
         reports, losses = coordinator.reports, coordinator.losses
-        iterations, now_s = reports.totals.iterations, seconds(coordinator.kernel.now)
+        now_s = seconds(coordinator.kernel.now)
         names = [*coordinator.servers, *coordinator.workers]
         nodes = self._nodes()
         numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
@@ -100,7 +100,7 @@ class StatusOfRun:
                     name=name,
                     state=state,
                     generation=self._generations.get(name, 0),
-                    iteration=None if worker is None else iterations.get(worker, 0),
+                    iteration=None if worker is None else coordinator.iteration(worker),
                     quiet_s=self._quiet_s(name, coordinator, now_s),
                     node=nodes.get(name),
                 )
