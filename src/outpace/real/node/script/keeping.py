@@ -160,7 +160,13 @@ class Keeping(Repeating):
         totals.add(process.recorder.totals)
         assert self._began is not None
         head = partial(
-            ScriptState, present.number, process.now, totals, is_complete, done=self._began
+            ScriptState,
+            present.number,
+            process.now,
+            totals,
+            is_complete,
+            done=self._began,
+            answers=is_told,
         )
         if size <= _SMALL:
             data = to_bytes(copy)
