@@ -82,7 +82,7 @@ class Keeping(Repeating):
             self._is_told = True
         elif isinstance(message, GiveUpCheckpoint):
             if self._asked is not None and self._asked.number == message.number:
-                self._forget()
+                self._drop_asked()
         else:
             return False
         return True
@@ -93,8 +93,14 @@ class Keeping(Repeating):
 
     def _miss(self, asked: TakeCheckpoint) -> None:
         assert self._began is not None
-        self._forget()
+        self._drop_asked()
         self._process.coordinator.send(CheckpointMissed(asked.number, self._began))
+
+    def _drop_asked(self) -> None:
+        """Have no state copied for the checkpoint; it may still be copied for another reason."""
+        if self._present is self._asked:
+            self._forget()
+        self._asked = None
 
     def _forget(self) -> None:
         self._asked = self._present = None
