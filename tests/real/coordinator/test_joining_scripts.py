@@ -45,10 +45,13 @@ def take_kept(run: Run) -> None:
     run.reports.take("worker-0", KEPT_AT_8, KEPT)
 
 
-def restarted(run: Run, name: str) -> None:
-    """Another process takes the place of this lost worker."""
+def restarted(run: Run, name: str, has: int = 3) -> None:
+    """Another process takes the place of this lost worker, of which the servers have iteration 3.
+
+    has: the iteration; -1: none.
+    """
     for server, order in sent(run, ReplaceWorker):
-        answer = WorkerReplaced(order.worker, order.generation, 3, 3)
+        answer = WorkerReplaced(order.worker, order.generation, has, 12)
         assert run.replacements.take(server, answer)
     assert run.did[-1] == ("start", order.worker)
     run.replacements.take(name, JOIN)
@@ -202,6 +205,26 @@ def test_a_state_that_was_not_asked_for_is_not_the_answer():
     before = msgspec.structs.replace(KEPT_AT_8, answers=False)
     assert run.reports.expected("worker-0", before) is None  # a run without checkpoints has none
     assert run.reports.expected("worker-1", KEPT_AT_8) is None
+
+
+def test_a_worker_that_joined_and_is_lost_begins_with_the_state_of_worker_0_until_it_has_sent_one():
+    run = script_run()
+    run.kept.sent(0, KEPT, 8)
+    join(run)
+    run.sent.clear()
+    run.go_on("worker-3")
+    restarted(run, "worker-3", has=-1)
+    ((name, plan),) = sent(run, Plan)
+    assert (name, plan.first[3], plan.kept) == ("worker-3", 12, [0, 0, 0, 7])
+    ((name, state),) = sent(run, ScriptState)
+    assert (name, state.done, state.joins, state.block) == ("worker-3", 12, True, head_of(KEPT))
+    run.kept.sent(3, KEPT[:5], 12)
+    run.sent.clear()
+    run.go_on("worker-3")
+    restarted(run, "worker-3", has=14)
+    ((name, state),) = sent(run, ScriptState)
+    assert (name, state.done, state.joins) == ("worker-3", 15, False)
+    assert state.block.elements == 5
 
 
 def test_a_worker_that_has_joined_is_told_to_leave_when_those_of_the_start_are_at_their_end():

@@ -100,6 +100,7 @@ class Run:
             release=lambda name: note(("release", name)),
         )
         self.fails: dict[tuple[str, int], Exception] = {}  # of processes that cannot be started
+        self.kept = KeptScripts(experiment, listener, None, lambda: None)
         run = RunAround(
             experiment,
             120.0,
@@ -112,7 +113,7 @@ class Run:
             nothing,
             SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
             self.said.append,
-            KeptScripts(experiment, listener, None, lambda: None),
+            self.kept,
             lambda: Go(0, ""),
             lambda: None,
         )

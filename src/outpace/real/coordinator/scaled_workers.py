@@ -304,7 +304,7 @@ class ScaledWorkers:
                 self._unknown.add(worker)
             self._run.losses.has_joined(name)
             self._run.reports.joins(worker, name)
-            self._run.kept.forget(worker)
+            self._run.kept.joins(worker)
             self._at_end.discard(name)
             self._replacements.knows(worker)
         self._tell_servers()
