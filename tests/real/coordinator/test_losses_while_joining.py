@@ -16,10 +16,11 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.scaling import scale_both
 from outpace.real.net.membership_messages import WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
-from outpace.record.totals import Totals
 
 KILLED = "was killed by SIGKILL"
 
@@ -28,7 +29,7 @@ class Run:
     """Two servers and three workers, which train.
 
     said: what the log of the run says. told: the ends of changes. did: what was done with
-    processes, in order. sent: to whom which message.
+    processes, in order. sent: to whom which message. refused: processes, and why.
     """
 
     def __init__(self, on_worker_loss: str = "restart", script: str = "") -> None:
@@ -38,10 +39,11 @@ class Run:
         self.kernel = Kernel()
         note, nothing = self.did.append, lambda *_, **__: None
         self.sent: list[tuple[str, Any]] = []
+        self.refused: list[tuple[str, str]] = []
         listener: Any = SimpleNamespace(
             send=lambda name, message, block=None: self.sent.append((name, message)),
             replace=nothing,
-            refuse=nothing,
+            refuse=lambda name, why: self.refused.append((name, why)),
             unread=False,
             peers=[],
         )
@@ -55,16 +57,25 @@ class Run:
             nothing,
         )
         self.losses.drops = lambda name, how: Parts._drops(self.parts, name, how)
-        reports: Any = SimpleNamespace(
-            joined=dict.fromkeys(self.servers + self.workers, JoinRun("", 7, layers=[4])),
-            left=set(),
-            plan=Plan(["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest=""),
-            optimizers={},
-            totals=Totals(),
+        unused: Any = None
+        reports = Reports(
+            listener,
+            unused,
+            self.losses,
+            nothing,
             totals_of={},
-            takes_kept=None,
-            joins=nothing,
-            begins_again=nothing,
+            trace=unused,
+            log=self.said.append,
+            first_gradients=unused,
+            workers=3,
+            timing=unused,
+            checkpoints=None,
+            observer=unused,
+            warn=self.said.append,
+        )
+        reports.joined = dict.fromkeys(self.servers + self.workers, JoinRun("", 7, layers=[4]))
+        reports.plan = Plan(
+            ["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest=""
         )
         self.reports = reports
         task = {"kind": "quadratic", "eigenvalues": [1.0] * 4}
@@ -89,6 +100,7 @@ class Run:
             release=lambda name: note(("release", name)),
         )
         self.fails: dict[tuple[str, int], Exception] = {}  # of processes that cannot be started
+        self.kept = KeptScripts(experiment, listener, None, lambda: None)
         run = RunAround(
             experiment,
             120.0,
@@ -101,11 +113,10 @@ class Run:
             nothing,
             SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
             self.said.append,
-            SimpleNamespace(iteration=lambda worker: 0, forget=nothing),  # type: ignore[arg-type]
+            self.kept,
             lambda: Go(0, ""),
             lambda: None,
         )
-        unused: Any = None
         self.replacements = Replacements(run, list(self.servers), [], unused, passes_over=False)
         self.scaling = self.replacements.let_workers_scale(
             self.workers, self.servers, None, lambda: False
