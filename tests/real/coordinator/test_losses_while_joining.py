@@ -17,7 +17,7 @@ from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.scaling import scale_both
-from outpace.real.net.membership_messages import WorkerReplaced
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
 from outpace.record.totals import Totals
 
@@ -129,6 +129,18 @@ class Run:
         if (error := self.fails.get((kind, number))) is not None:
             raise error
         return ""
+
+    def joins(self, *workers: int) -> None:
+        """The processes of these workers are there, and the servers are told of them."""
+        for worker in workers:
+            assert self.replacements.take(f"worker-{worker}", JoinRun("", 9, layers=[4]))
+
+    def confirms(self, worker: int, clock: int) -> None:
+        """The servers confirm what they were told last of this worker, which has pushed nothing."""
+        told = [order for _, order in self.sent if isinstance(order, ReplaceWorker)]
+        newest = max(order.generation for order in told if order.worker == worker)
+        for server in self.servers:
+            self.replacements.take(server, WorkerReplaced(worker, newest, -1, clock))
 
     def tell(self, *, is_done: bool, text: str) -> None:
         self.told.append((is_done, text))
@@ -293,3 +305,21 @@ def test_servers_that_are_to_leave_are_replaced_by_others():
     run = Run()
     assert run.moving.scale(2, without=["server-0"]) == "server-2 will join, server-0 will leave"
     assert run.did[-1] == ("join", "server", 2)
+
+
+def _joining(*workers: int, on_worker_loss: str = "restart") -> Run:
+    """The servers have been told of these workers, and have not confirmed it."""
+    run = Run(on_worker_loss)
+    run.scaling.scale(3 + len(workers), run.tell)
+    run.joins(*workers)
+    return run
+
+
+def test_a_worker_that_is_killed_before_the_servers_have_confirmed_that_it_joins_is_replaced():
+    run = _joining(3)
+    run.losses.process_ended("worker-3", KILLED)
+    run.losses.connection_lost("worker-3")
+    run.go_on()
+    assert run.replacements.coming_back == ["worker-3"]
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)

@@ -565,10 +565,24 @@ def test_a_process_that_dies_as_it_joins_is_replaced_by_another_one():
     members = Membership(1, SERVERS, RULES)
     members.arrives(1, 0)
     members.joins(1, 1)
+    assert not members.awaits_end(1)  # it is the process that joins which has ended
     assert members.lost(1, KILLED, 2, has_ended=True) == replaced(1, 2)
     assert members.confirmed("server-0", 1, 1, -1, 3, now=3) == []  # of the first process
     members.confirmed("server-0", 1, 2, -1, 3, now=3)
     assert members.confirmed("server-1", 1, 2, -1, 3, now=3) == [Start(1, 2, 3, 0)]
+
+
+def test_the_end_of_a_process_is_awaited_from_its_loss_on_until_it_has_ended():
+    members = Membership(2, SERVERS, RULES)
+    assert not members.awaits_end(1)
+    members.lost(1, KILLED, 0, has_ended=False)
+    assert members.awaits_end(1)
+    members.process_ended(1, 1)
+    assert not members.awaits_end(1)
+    members.confirmed("server-0", 1, 1, 7, 5, 1)
+    members.confirmed("server-1", 1, 1, 7, 5, 1)
+    assert members.is_starting(1)
+    assert not members.awaits_end(1)
 
 
 def test_a_server_that_comes_back_hears_a_worker_that_arrives_only_when_it_joins():

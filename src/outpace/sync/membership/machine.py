@@ -87,6 +87,11 @@ class Membership:
         """True if the worker's process is lost, and another one will take its place."""
         return self._workers[worker].phase in (Phase.FENCING, Phase.STARTING)
 
+    def awaits_end(self, worker: int) -> bool:
+        """True if the process of a lost worker has not ended, as far as it is known."""
+        known = self._workers[worker]
+        return known.phase is Phase.FENCING and not known.has_ended
+
     def can_spare(self, worker: int) -> bool:
         """True if the run can go on when this worker is lost."""
         others = (known for known in self._workers if known.number != worker)

@@ -267,10 +267,8 @@ class Replacements:
             self.scaling.process_ended(name)
         if worker is None:
             return self.returning is not None and self.returning.process_ended(name)
-        if not self._members.is_coming_back(worker):
-            return False
-        if self._members.is_starting(worker):
-            return False
+        if not self._members.awaits_end(worker):
+            return False  # it is the present process, or one that joins
         self._do(self._members.process_ended(worker, self._kernel.now))
         return True
 
