@@ -16,9 +16,10 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.scaling import scale_both
-from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
-from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
+from outpace.real.net.membership_messages import DataDivided, ReplaceWorker, WorkerReplaced
+from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready
 from outpace.record.totals import Totals
 
 KILLED = "was killed by SIGKILL"
@@ -28,7 +29,7 @@ class Run:
     """Two servers and three workers, which train.
 
     said: what the log of the run says. told: the ends of changes. did: what was done with
-    processes, in order. sent: to whom which message.
+    processes, in order. sent: to whom which message. began_again: see `Reports.begins_again`.
     """
 
     def __init__(self, on_worker_loss: str = "restart", script: str = "") -> None:
@@ -38,6 +39,7 @@ class Run:
         self.kernel = Kernel()
         note, nothing = self.did.append, lambda *_, **__: None
         self.sent: list[tuple[str, Any]] = []
+        self.began_again: list[tuple[Any, ...]] = []
         listener: Any = SimpleNamespace(
             send=lambda name, message, block=None: self.sent.append((name, message)),
             replace=nothing,
@@ -64,7 +66,7 @@ class Run:
             totals_of={},
             takes_kept=None,
             joins=nothing,
-            begins_again=nothing,
+            begins_again=lambda *what: self.began_again.append(what),
         )
         self.reports = reports
         task = {"kind": "quadratic", "eigenvalues": [1.0] * 4}
@@ -101,7 +103,7 @@ class Run:
             nothing,
             SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
             self.said.append,
-            SimpleNamespace(iteration=lambda worker: 0, forget=nothing),  # type: ignore[arg-type]
+            KeptScripts(experiment, listener, None, lambda: None),
             lambda: Go(0, ""),
             lambda: None,
         )
@@ -323,3 +325,89 @@ def test_a_worker_that_is_killed_before_the_servers_have_confirmed_that_it_joins
     assert run.replacements.coming_back == ["worker-3"]
     run.confirms(3, clock=9)
     assert run.did[-1] == ("start", 3)
+
+
+def _divided(run: Run) -> list[tuple[str, DataDivided]]:
+    return [(name, message) for name, message in run.sent if isinstance(message, DataDivided)]
+
+
+def test_data_are_for_all_workers_from_the_start_of_one_that_was_lost_as_it_joined():
+    run = _joining(3)
+    run.go_on("worker-3")
+    assert (_divided(run), run.told, run.scaling.is_changing) == ([], [], True)
+    run.confirms(3, clock=9)
+    assert _divided(run) == [(name, DataDivided(9, 4)) for name in run.workers]
+    ((is_done, text),) = run.told
+    assert is_done
+    assert text.startswith("the run goes on with 4 workers, from iteration 9 on")
+    run.joins(3)
+    ((name, plan),) = [(name, each) for name, each in run.sent if isinstance(each, Plan)]
+    assert (name, plan.first[3], plan.data) == ("worker-3", 9, [(0, 3), (9, 4)])
+
+
+def test_a_worker_that_was_lost_as_it_joined_has_not_done_the_iterations_before_its_first():
+    run = _joining(3)
+    run.go_on("worker-3")
+    run.confirms(3, clock=9)
+    assert run.began_again == [("worker-3", 2, 3, 0)]
+    assert run.scaling.iteration(3) == 9
+
+
+def test_if_all_workers_that_join_are_lost_the_first_that_starts_again_divides_the_data():
+    run = _joining(3, 4)
+    run.go_on("worker-3", "worker-4")
+    run.confirms(4, clock=9)
+    assert run.did[-1] == ("start", 4)
+    assert _divided(run) == [(name, DataDivided(9, 5)) for name in run.workers]
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+    assert len(_divided(run)) == 5
+    assert run.began_again == [("worker-4", 4, 4, 0), ("worker-3", 3, 3, 0)]
+    assert [is_done for is_done, _ in run.told] == [True]
+
+
+def test_if_another_worker_joins_the_data_are_divided_at_its_start():
+    run = _joining(3, 4)
+    run.go_on("worker-3")
+    run.confirms(4, clock=9)
+    assert _divided(run) == [(name, DataDivided(9, 5)) for name in run.workers]
+    assert run.told == []
+    run.replacements.take("worker-4", Ready())
+    assert [is_done for is_done, _ in run.told] == [True]
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+    assert len(_divided(run)) == 5
+    assert run.scaling.iteration(3) == 9
+
+
+def test_the_data_are_divided_at_the_start_of_the_first_worker_of_those_that_join():
+    run = _joining(3, 4)
+    run.go_on("worker-3")
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+    assert _divided(run) == [(name, DataDivided(9, 5)) for name in run.workers]
+    assert run.told == []
+    run.confirms(4, clock=9)
+    run.replacements.take("worker-4", Ready())
+    assert len(_divided(run)) == 5
+    assert [is_done for is_done, _ in run.told] == [True]
+
+
+def test_data_are_for_all_workers_though_those_that_joined_are_lost_for_good():
+    """The lost worker's share waits for it, and the others hear of that before they begin."""
+    run = _joining(3, on_worker_loss="continue")
+    run.go_on("worker-3")
+    assert _divided(run) == [(name, DataDivided(1, 4)) for name in run.workers]
+    ((is_done, text),) = run.told
+    assert is_done
+    assert text.startswith("the run goes on with 4 workers without worker-3, from iteration 1 on")
+
+
+def test_data_are_for_all_workers_though_there_is_no_room_for_one_that_was_lost_as_it_joined():
+    run = _joining(3)
+    run.go_on("worker-3")
+    run.replacements.goes_without("worker-3")
+    run.go_on()
+    assert _divided(run) == [(name, DataDivided(1, 4)) for name in run.workers]
+    assert [is_done for is_done, _ in run.told] == [True]
+    assert run.scaling.absent == [3]

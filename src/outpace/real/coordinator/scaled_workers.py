@@ -103,6 +103,9 @@ class ScaledWorkers:
         self._unknown: set[int] = set()  # those of them that no server knows yet
         self._joining: set[int] = set()  # workers that are to begin
         self._starts: dict[int, Start] = {}
+        # Workers that have joined and were not told to begin, with those of them that were lost.
+        self._unbegun: set[int] = set()
+        self._is_divided = True  # the data, as the present change has it
         self._leaving: set[int] = set()  # workers whose processes are to end
         self._first = 0  # iteration from which on there are as many workers
         self._began: Time = 0
@@ -288,7 +291,8 @@ class ScaledWorkers:
             return
         self._phase, self.has_scaled = _Phase.JOINING, True
         joining, self._arriving, self._waiting = self._arriving, {}, set()
-        self._joining, self._starts = set(joining), {}
+        self._joining, self._starts, self._is_divided = set(joining), {}, False
+        self._unbegun |= self._joining
         if self._checkpoints is not None:
             self._checkpoints.hold()
         for worker in sorted(joining):
@@ -321,29 +325,41 @@ class ScaledWorkers:
 
     def starts(self, order: Start) -> bool:
         """A worker may begin; False if its process is still to be started."""
-        if order.worker not in self._joining or not self.hears(order.worker, order.generation):
-            return False
-        self._starts[order.worker] = order
-        self._begin_if_all_may()
-        return True
+        if order.worker in self._joining and self.hears(order.worker, order.generation):
+            self._starts[order.worker] = order
+            self._begin_if_all_may()
+            return True
+        if order.worker in self._unbegun:  # it was lost, and its next process begins here
+            self._counts(order)
+            if self._phase is _Phase.JOINING and not self._is_divided:
+                self._divide_data(order.first)
+            self._end_if_joined()
+        return False
+
+    def _counts(self, order: Start) -> None:
+        """Count the iterations of a worker that has joined from its first one on."""
+        self._unbegun.discard(order.worker)
+        done = self._run.reports.totals.iterations.get(order.worker, 0)
+        if self._checkpoints is not None:
+            self._checkpoints.joins(order.worker, order.first - done)
+        self._replacements.has_not_done(order.worker, order.first - done)
 
     def _begin_if_all_may(self) -> None:
         starts = self._starts
         if self._phase is not _Phase.JOINING or not starts or self._joining - starts.keys():
             return
         self._starts = {}
-        self._divide_data(max(order.first for order in starts.values()))
+        if not self._is_divided:
+            self._divide_data(max(order.first for order in starts.values()))
         for worker, order in sorted(starts.items()):
             name, reports = worker_name(worker), self._run.reports
-            done = reports.totals.iterations.get(worker, 0)
+            self._counts(order)
             if name in reports.totals_of:
                 reports.begins_again(name, order.generation, worker, None)
-            if self._checkpoints is not None:
-                self._checkpoints.joins(worker, order.first - done)
-            self._replacements.begins(worker, order.first, done, self._scripts)
+            self._replacements.begins(worker, order.first, self._scripts)
 
     def _divide_data(self, first: int) -> None:
-        self._first = first
+        self._first, self._is_divided = first, True
         self._replacements.divides_data(first, self._next)
         for name in self._names[: self._next]:
             self._run.listener.send(name, DataDivided(first, self._next))
@@ -367,10 +383,18 @@ class ScaledWorkers:
         if worker == 0 and self._scripts is not None and self._scripts.is_awaited:
             self._drop("worker-0, with whose state the script was to begin, was lost")
         now = self._run.kernel.now  # the machine has not been told yet
-        self._run.kernel.call_at(now, lambda _: self._look_at_ends())
+        self._run.kernel.call_at(now, lambda _: self._look_after_loss())
+
+    def _look_after_loss(self) -> None:
+        """The machine knows of a loss, and if another process takes the worker's place."""
+        self._unbegun = {each for each in self._unbegun if not self._members.has_left(each)}
+        if self._phase is _Phase.JOINING and not self._is_divided and not self._unbegun:
+            self._divide_data(self._soon())  # all that were to join are lost for good
+            self._end_if_joined()
+        self._look_at_ends()
 
     def _end_if_joined(self) -> None:
-        if self._phase is _Phase.JOINING and not self._joining:
+        if self._phase is _Phase.JOINING and self._is_divided and not self._joining:
             if self._checkpoints is not None:
                 self._checkpoints.joined(len(self._names))
                 self._checkpoints.release()

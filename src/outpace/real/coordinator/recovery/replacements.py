@@ -156,15 +156,17 @@ class Replacements:
         """Return how many iterations before those that it did itself a worker has not done."""
         return self._uncounted[worker]
 
-    def begins(
-        self, worker: int, first: int, done: int, scripts: JoiningScripts | None = None
-    ) -> None:
+    def has_not_done(self, worker: int, uncounted: int) -> None:
+        """A worker that has joined has not done so many iterations before its first one."""
+        self._uncounted[worker] = uncounted
+
+    def begins(self, worker: int, first: int, scripts: JoiningScripts | None = None) -> None:
         """Tell a process that waits to begin with this iteration.
 
-        done: iterations by the processes before it. scripts: what its script begins with.
+        scripts: what its script begins with.
         """
         name = worker_name(worker)
-        self._first[worker], self._uncounted[worker] = first, first - done
+        self._first[worker] = first
         plan = self._late_plan()
         self._listener.send(name, plan if scripts is None else scripts.announced(plan, worker))
         self._tell_division(name)
