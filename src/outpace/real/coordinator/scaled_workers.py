@@ -366,11 +366,11 @@ class ScaledWorkers:
 
     def began(self, worker: int) -> bool:
         """The process of a worker was told to start; False if it takes the place of a lost one."""
-        if worker not in self._joining:
-            return False
+        has_joined = worker in self._joining
         self._joining.discard(worker)
         self._end_if_joined()
-        return True
+        self._look_at_ends()  # the process before it may have been told to leave
+        return has_joined
 
     def lost(self, worker: int) -> None:
         """A worker is lost: if it was about to join, another process does."""
@@ -401,7 +401,6 @@ class ScaledWorkers:
             if self._scripts is not None:
                 self._scripts.forget()
             self._is_done()
-            self._look_at_ends()
 
     # -- fewer -------------------------------------------------------------------------
 
