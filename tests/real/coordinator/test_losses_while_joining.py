@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.moving import MovingServers
+from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
@@ -20,7 +22,11 @@ from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.scaling import scale_both
 from outpace.real.net.membership_messages import DataDivided, ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready
+from outpace.real.noting import Noting
+from outpace.record.event_log import LOG, EventLog
+from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
+from outpace.record.trace import TraceRows
 
 KILLED = "was killed by SIGKILL"
 
@@ -36,7 +42,7 @@ class Run:
         self.said: list[str] = []
         self.told: list[tuple[bool, str]] = []
         self.did: list[tuple[Any, ...]] = []
-        self.kernel = Kernel()
+        self.kernel, self.observers = Kernel(), Observers()
         note, nothing = self.did.append, lambda *_, **__: None
         self.sent: list[tuple[str, Any]] = []
         self.began_again: list[tuple[Any, ...]] = []
@@ -101,7 +107,7 @@ class Run:
             self.processes,
             nothing,
             nothing,
-            SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
+            self.observers,
             self.said.append,
             KeptScripts(experiment, listener, None, lambda: None),
             lambda: Go(0, ""),
@@ -255,9 +261,9 @@ def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_chan
     ]
 
 
-def _given_up(run: Run, worker: int) -> None:
+def _given_up(run: Run, worker: int, generation: int = 1) -> None:
     """This worker is lost, and there is no room for the process that takes its place."""
-    name, generation = f"worker-{worker}", 1
+    name = f"worker-{worker}"
     run.go_on(name)
     assert run.replacements.coming_back == [name]
     for server in run.servers:
@@ -284,6 +290,35 @@ def test_a_lost_worker_without_room_is_given_up_and_joins_again_when_it_is_asked
     _given_up(run, 1)
     assert run.scaling.scale(3) == "worker-1 will join"
     assert run.did[-1] == ("join", "worker", 1)
+
+
+def test_restarts_do_not_count_a_process_for_which_there_was_no_room(tmp_path):
+    run, recovery, events = Run(), Recovery(), EventLog(tmp_path / LOG)
+    events.open()
+    noting: Any = Noting(events, TraceRows(lambda table: None), recovery)
+    noting.attach(SimpleNamespace(clock=run.kernel, observers=run.observers))
+    run.go_on("worker-2")  # there is room for its next process
+    run.confirms(2, clock=4)
+    run.joins(2)
+    assert run.replacements.take("worker-2", Ready())
+    _given_up(run, 1, generation=2)
+    assert recovery.restarts == 1
+    logged = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert [(each["event"], each["role"], each["generation"]) for each in logged] == [
+        ("restarted", "worker-2", 1),
+        ("restarted", "worker-1", 2),
+        ("not-restarted", "worker-1", 2),
+    ]
+
+
+def test_restarts_count_no_process_that_was_not_to_be_started_yet():
+    run, recovery = Run(), Recovery()
+    noting: Any = Noting(EventLog(), TraceRows(lambda table: None), recovery)
+    noting.attach(SimpleNamespace(clock=run.kernel, observers=run.observers))
+    run.go_on("worker-1")
+    run.replacements.goes_without("worker-1")
+    run.confirms(1, clock=4)
+    assert recovery.restarts == 0
 
 
 def test_the_data_of_the_last_worker_go_to_the_others_when_it_was_given_up():

@@ -239,10 +239,13 @@ class Replacements:
         worker = self._numbers.get(name)
         if worker is None or not self._is_coming_back(worker):
             raise ConfigError(f"{name} is not coming back")
+        was_started = self._members.is_starting(worker)
         try:
             orders = self._members.goes_without(worker)
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
+        if was_started:
+            self._observer.not_restarted(worker)
         self._lost(name)
         self._losses.goes_without(name)
         self._processes.release(name)
