@@ -333,7 +333,7 @@ class Replacements:
 
     def _may_join(self, name: str) -> bool:
         worker = self._numbers.get(name)
-        if self.scaling is not None and self.scaling.is_arriving(name):
+        if self.scaling is not None and self.scaling.arriving.includes(name):
             return True
         return worker is not None and self._members.is_starting(worker)
 
@@ -366,7 +366,7 @@ class Replacements:
                         self._start(order)
                 case NotJoined(worker, how):
                     assert self.scaling is not None
-                    self.scaling.not_joined(worker, how)
+                    self.scaling.arriving.not_joined(worker, how)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
                         self._observer.recovered(order)
@@ -399,7 +399,8 @@ class Replacements:
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)
-        is_heard = self.scaling is not None and self.scaling.hears(order.worker, order.generation)
+        arriving = None if self.scaling is None else self.scaling.arriving
+        is_heard = arriving is not None and arriving.hears(order.worker, order.generation)
         if order.server != SCHEDULER:
             self._listener.send(order.server, message)
             return
