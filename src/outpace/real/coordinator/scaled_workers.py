@@ -5,9 +5,10 @@
 More workers:
 
 1. Their processes are started. Nothing else changes until all of them have joined: if one is lost,
-   or late, all are dropped.
+   or late, all are dropped (`arriving_workers`).
 2. The servers are told of them, and say with which iterations they begin. The others are told from
-   which iteration on the data are for all of them, and the new ones that they may begin.
+   which iteration on the data are for all of them, and the new ones that they may begin
+   (`joining_workers`).
 
 Fewer: the last ones are told to leave before an iteration a little ahead, from which on the data
 are for the others. When their processes have ended, the servers are told.
@@ -29,6 +30,7 @@ from outpace.engine.elastic import why_workers_stay
 from outpace.errors import ConfigError
 from outpace.real.coordinator.arriving_workers import ArrivingWorkers
 from outpace.real.coordinator.joining_scripts import JoiningScripts
+from outpace.real.coordinator.joining_workers import JoiningWorkers
 from outpace.real.coordinator.moving import Told
 from outpace.real.coordinator.own_collectives import why_collectives
 from outpace.real.coordinator.recovery.run_around import RunAround
@@ -99,11 +101,6 @@ class ScaledWorkers:
         self._phase, self._next = _Phase.NONE, self.workers
         self._keys: dict[int, str] = {}  # of workers that have joined, which servers must know
         self._unknown: set[int] = set()  # those of them that no server knows yet
-        self._joining: set[int] = set()  # workers that are to begin
-        self._starts: dict[int, Start] = {}
-        # Workers that have joined and were not told to begin, with those of them that were lost.
-        self._unbegun: set[int] = set()
-        self._is_divided = True  # the data, as the present change has it
         self._leaving: set[int] = set()  # workers whose processes are to end
         self._first = 0  # iteration from which on there are as many workers
         self._began: Time = 0
@@ -114,6 +111,17 @@ class ScaledWorkers:
         if isinstance(run.experiment.task, Script):
             self._scripts = JoiningScripts(run)
         self.arriving = ArrivingWorkers(run, members, replacements, self._are_there, self._drop)
+        self._joining = JoiningWorkers(
+            run,
+            members,
+            checkpoints,
+            replacements,
+            self._scripts,
+            self.arriving.hears,
+            self._divide_data,
+            self._soon,
+            self._have_joined,
+        )
 
     def iteration(self, worker: int) -> int:
         """Return how far a worker is: its iterations, and those before it joined."""
@@ -264,8 +272,7 @@ class ScaledWorkers:
             return
         self._phase, self.has_scaled = _Phase.JOINING, True
         joining = self.arriving.take_all()
-        self._joining, self._starts, self._is_divided = set(joining), {}, False
-        self._unbegun |= self._joining
+        self._joining.join(joining)
         if self._checkpoints is not None:
             self._checkpoints.hold()
         for worker in sorted(joining):
@@ -298,60 +305,23 @@ class ScaledWorkers:
 
     def starts(self, order: Start) -> bool:
         """A worker may begin; False if its process is still to be started."""
-        if order.worker in self._joining and self.arriving.hears(order.worker, order.generation):
-            self._starts[order.worker] = order
-            self._begin_if_all_may()
-            return True
-        if order.worker in self._unbegun:  # it was lost, and its next process begins here
-            self._counts(order)
-            if self._phase is _Phase.JOINING and not self._is_divided:
-                self._divide_data(order.first)
-            self._end_if_joined()
-        return False
-
-    def _counts(self, order: Start) -> None:
-        """Count the iterations of a worker that has joined from its first one on."""
-        self._unbegun.discard(order.worker)
-        done = self._run.reports.totals.iterations.get(order.worker, 0)
-        if self._checkpoints is not None:
-            self._checkpoints.joins(order.worker, order.first - done)
-        self._replacements.has_not_done(order.worker, order.first - done)
-
-    def _begin_if_all_may(self) -> None:
-        starts = self._starts
-        if self._phase is not _Phase.JOINING or not starts or self._joining - starts.keys():
-            return
-        self._starts = {}
-        if not self._is_divided:
-            self._divide_data(max(order.first for order in starts.values()))
-        for worker, order in sorted(starts.items()):
-            name, reports = worker_name(worker), self._run.reports
-            self._counts(order)
-            if name in reports.totals_of:
-                reports.begins_again(name, order.generation, worker, None)
-            self._replacements.begins(worker, order.first, self._scripts)
+        return self._joining.starts(order)
 
     def _divide_data(self, first: int) -> None:
-        self._first, self._is_divided = first, True
+        self._first = first
         self._replacements.divides_data(first, self._next)
         for name in self._names[: self._next]:
             self._run.listener.send(name, DataDivided(first, self._next))
 
     def began(self, worker: int) -> bool:
         """The process of a worker was told to start; False if it takes the place of a lost one."""
-        has_joined = worker in self._joining
-        self._joining.discard(worker)
-        self._end_if_joined()
+        has_joined = self._joining.began(worker)
         self._look_at_ends()  # the process before it may have been told to leave
         return has_joined
 
     def lost(self, worker: int) -> None:
         """A worker is lost: if it was about to join, another process does."""
-        if worker in self._joining:
-            self._joining.discard(worker)
-            self._starts.pop(worker, None)
-            self._begin_if_all_may()
-            self._end_if_joined()
+        self._joining.lost(worker)
         self._at_end.discard(worker_name(worker))  # its next process may wait for the end again
         if worker == 0 and self._scripts is not None and self._scripts.is_awaited:
             self._drop("worker-0, with whose state the script was to begin, was lost")
@@ -359,21 +329,16 @@ class ScaledWorkers:
         self._run.kernel.call_at(now, lambda _: self._look_after_loss())
 
     def _look_after_loss(self) -> None:
-        """The machine knows of a loss, and if another process takes the worker's place."""
-        self._unbegun = {each for each in self._unbegun if not self._members.has_left(each)}
-        if self._phase is _Phase.JOINING and not self._is_divided and not self._unbegun:
-            self._divide_data(self._soon())  # all that were to join are lost for good
-            self._end_if_joined()
+        self._joining.look_after_loss()
         self._look_at_ends()
 
-    def _end_if_joined(self) -> None:
-        if self._phase is _Phase.JOINING and self._is_divided and not self._joining:
-            if self._checkpoints is not None:
-                self._checkpoints.joined(len(self._names))
-                self._checkpoints.release()
-            if self._scripts is not None:
-                self._scripts.forget()
-            self._is_done()
+    def _have_joined(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.joined(len(self._names))
+            self._checkpoints.release()
+        if self._scripts is not None:
+            self._scripts.forget()
+        self._is_done()
 
     # -- fewer -------------------------------------------------------------------------
 
