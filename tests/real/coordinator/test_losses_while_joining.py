@@ -321,6 +321,20 @@ def test_restarts_count_no_process_that_was_not_to_be_started_yet():
     assert recovery.restarts == 0
 
 
+def test_restarts_count_no_process_that_joins_either_when_it_is_given_up():
+    """Its node is gone, and its loss is not known yet."""
+    run, recovery = _joining(3), Recovery()
+    noting: Any = Noting(EventLog(), TraceRows(lambda table: None), recovery)
+    noting.attach(SimpleNamespace(clock=run.kernel, observers=run.observers))
+    run.confirms(3, clock=9)
+    run.replacements.goes_without("worker-3")
+    run.go_on()
+    run.confirms(3, clock=9)
+    assert recovery.restarts == 0
+    assert run.scaling.absent == [3]
+    assert [is_done for is_done, _ in run.told] == [True]
+
+
 def test_the_data_of_the_last_worker_go_to_the_others_when_it_was_given_up():
     run = Run()
     _given_up(run, 2)

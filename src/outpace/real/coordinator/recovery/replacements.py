@@ -239,12 +239,13 @@ class Replacements:
         worker = self._numbers.get(name)
         if worker is None or not self._is_coming_back(worker):
             raise ConfigError(f"{name} is not coming back")
-        was_started = self._members.is_starting(worker)
+        is_of_join = self._joined_as(worker, self._members.generation(worker))
+        was_restarted = self._members.is_starting(worker) and not is_of_join
         try:
             orders = self._members.goes_without(worker)
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
-        if was_started:
+        if was_restarted:
             self._observer.not_restarted(worker)
         self._lost(name)
         self._losses.goes_without(name)
@@ -252,6 +253,10 @@ class Replacements:
         if self.scaling is not None:
             self.scaling.lost(worker)
         self.do(orders)
+
+    def _joined_as(self, worker: int, generation: int) -> bool:
+        """True if this generation of a worker is a process that joined, and replaces none."""
+        return self.scaling is not None and self.scaling.arriving.hears(worker, generation)
 
     def _can_return(self, servers: Sequence[str]) -> bool:
         """True if these lost servers come back alone."""
@@ -399,13 +404,11 @@ class Replacements:
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)
-        arriving = None if self.scaling is None else self.scaling.arriving
-        is_heard = arriving is not None and arriving.hears(order.worker, order.generation)
         if order.server != SCHEDULER:
             self._listener.send(order.server, message)
             return
         name = worker_name(order.worker)
-        if not is_heard:
+        if not self._joined_as(order.worker, order.generation):  # else it is heard already
             self._listener.replace(name, order.generation, returns=order.stays)
         self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
