@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# Test processes. Half of their time they wait for the processes of a run, so more than two for two cores.
+JOBS ?= 4
 # Remade when what it was made from changes.
 READY := $(VENV)/.ready
 
@@ -55,7 +56,7 @@ soak: $(READY)
 	$(BIN)/python -m tests.kills.storm
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)

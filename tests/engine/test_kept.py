@@ -198,6 +198,22 @@ def test_a_worker_that_joins_reads_as_much_as_the_others_to_the_end_of_their_epo
     assert [*joined.loader] == [[2, 5], [8, 11], [14, 17], [20, 23]]
 
 
+def test_a_new_process_that_is_past_the_joining_reads_to_the_end_of_the_epoch_of_the_others(
+    places, monkeypatch
+):
+    first = Place(monkeypatch, rank=0, workers=2)
+    batches = iter(first.loader)
+    next(batches), next(batches)
+    at, shares = HERE.data.places(), HERE.data.shares()
+
+    places()
+    HERE.data.restore(at, lambda: None, shares, joins=True)
+    HERE.data.is_joining = False  # the worker has joined before this iteration
+    again = Place(monkeypatch, rank=2, workers=3)  # its sampler is made late
+    assert sum(map(len, again.loader)) == 10  # the others have so many left
+    assert [*again.loader] == [[2, 5], [8, 11], [14, 17], [20, 23]]
+
+
 def test_a_reading_goes_on_by_the_workers_that_it_was_divided_among(places, monkeypatch):
     first = Place(monkeypatch, rank=0, workers=2)
     batches = iter(first.loader)

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from safetensors.torch import load_file
 from tests.real.test_moving_servers import divided
 from tests.real.test_scaled_workers import scaled
 from tests.real.test_scaled_workers_and_servers import changing, stop
-from tests.support.paths import SCRIPTS
+from tests.support.script_runs import script_run
 
 from outpace import run
 
 SAMPLES, BATCH = 24, 2
-BSP: dict[str, Any] = {
-    "task": {"kind": "script", "path": str(SCRIPTS / "elastic.py")},
-    "workers": 2,
-    "servers": 2,
-    "sync": {"kind": "bsp"},
-    "deterministic": True,
-    "probe": False,
-    "compute": {"kind": "constant", "mean_s": 0.02},
-}
+BSP = script_run("elastic.py", mean_s=0.02)
 
 
 def test_a_script_has_more_workers_and_servers_and_then_fewer(tmp_path, capfd):

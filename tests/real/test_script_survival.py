@@ -13,36 +13,21 @@ from typing import Any
 import pytest
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once, once_saved
+from tests.support.script_runs import logged, script_run
 
 import outpace
 from outpace import ConfigError, RunError, run
 from outpace.record.checkpoints import Checkpoints
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
-BSP: dict[str, Any] = {
-    "task": {"kind": "script", "path": str(SCRIPTS / "kept.py")},
-    "workers": 2,
-    "servers": 2,
-    "sync": {"kind": "bsp"},
-    "deterministic": True,
-    "probe": False,
-    "compute": {"kind": "constant", "mean_s": 0.25},
-}
+BSP = script_run("kept.py", mean_s=0.25)
 SAVED = {**BSP, "checkpoint": {"every_updates": 2}}
-LOGGED = ["worker", "iteration", "train_loss", "lr", "seen"]
 
 
 @pytest.fixture(scope="module")
 def whole() -> Any:
     """The run without interruption, in virtual time: it has the same values."""
     return outpace.simulate(BSP)
-
-
-def logged(result: Any) -> dict[str, list[Any]]:
-    """Return what the scripts have logged, by worker and iteration."""
-    order = [("worker", "ascending"), ("iteration", "ascending")]
-    table: dict[str, list[Any]] = result.metrics.sort_by(order).select(LOGGED).to_pydict()
-    return table
 
 
 def killing(
@@ -115,16 +100,15 @@ def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path
     assert set(rows) <= set(zip(*expected.values(), strict=True))
 
 
+def ledger(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Return a run whose worker 1 is killed, unless the file `died` is in the folder."""
+    asp = {"kind": "asp"}
+    return script_run("ledger_script.py", folder / "died", mean_s=0.05, sync=asp, **changes)
+
+
 @linux
 def test_each_sample_is_used_once_in_an_epoch_although_a_worker_dies(tmp_path):
-    task = {"path": str(SCRIPTS / "ledger_script.py"), "arguments": [str(tmp_path / "died")]}
-    config = {
-        **BSP,
-        "task": {"kind": "script", **task},
-        "sync": {"kind": "asp"},
-        "compute": None,
-        "checkpoint": {"every_s": 1000},
-    }
+    config = ledger(tmp_path, checkpoint={"every_s": 1000}, compute=None)
     result = run(config, tmp_path / "run")
     assert (tmp_path / "died").exists()
     assert result.summary["restarts"] == 1
@@ -134,15 +118,8 @@ def test_each_sample_is_used_once_in_an_epoch_although_a_worker_dies(tmp_path):
 
 def test_each_sample_is_used_once_in_an_epoch_although_a_relaxed_run_is_resumed(tmp_path):
     (tmp_path / "died").touch()  # no worker is killed
-    task = {"path": str(SCRIPTS / "ledger_script.py"), "arguments": [str(tmp_path / "died")]}
-    config = {
-        **BSP,
-        "task": {"kind": "script", **task},
-        "servers": 1,  # of two, a checkpoint may lack a push on one
-        "sync": {"kind": "asp"},
-        "compute": {"kind": "constant", "mean_s": 0.05},
-        "checkpoint": {"every_updates": 15},
-    }
+    # Of two servers, a checkpoint may lack a push on one.
+    config = ledger(tmp_path, checkpoint={"every_updates": 15}, servers=1)
     folder = tmp_path / "run"
     with pytest.raises(RunError, match="that is enough"):
         run(config, folder, control=once_saved(folder, give_up))
@@ -173,9 +150,8 @@ def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp
 
 
 def uneven(*arguments: str) -> dict[str, Any]:
-    task = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": list(arguments)}
-    changes = {"sync": {"kind": "asp"}, "checkpoint": {"every_s": 0.3}}
-    return {**BSP, "task": task, **changes, "compute": {"kind": "constant", "mean_s": 0.1}}
+    asp, checkpoint = {"kind": "asp"}, {"every_s": 0.3}
+    return script_run("uneven.py", *arguments, mean_s=0.1, sync=asp, checkpoint=checkpoint)
 
 
 def done_by(result: Any, worker: int) -> list[int]:

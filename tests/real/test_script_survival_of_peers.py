@@ -13,6 +13,7 @@ import torch
 from tests.support import counted_pushes
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
+from tests.support.script_runs import logged
 from tests.support.shared_out import require_shared_out
 
 import outpace
@@ -51,14 +52,6 @@ COUNTED = {
     "task": {"kind": "script", "path": str(SCRIPTS / "counted.py")},
     "compute": {"kind": "constant", "mean_s": 0.05},
 }
-LOGGED = ["worker", "iteration", "train_loss", "lr", "seen"]
-
-
-def logged(result: Any) -> dict[str, list[Any]]:
-    """Return what the scripts have logged, by worker and iteration."""
-    order = [("worker", "ascending"), ("iteration", "ascending")]
-    table: dict[str, list[Any]] = result.metrics.sort_by(order).select(LOGGED).to_pydict()
-    return table
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,11 @@ class Attempt:
         workers: int | None = None,
     ) -> None:
         self._setting, self._resume = setting, resume
-        # The second is for the processes, and has the optimizer as it is in this run.
-        experiment, self._plan = setting.experiment, setting.training.experiment
+        experiment = setting.experiment
+        # The configuration that servers and workers get. It differs from the other one in values
+        # that are fixed for this run: the optimizer's schedule is in iterations, and the path of a
+        # script is absolute.
+        self._plan = setting.training.experiment
         if workers is not None:
             experiment = replace(experiment, workers=workers)
             self._plan = replace(self._plan, workers=workers)

@@ -46,6 +46,7 @@ class DataPlaces:
         self._samplers: list[weakref.ref[Sampling]] = []
         self._restored: list[tuple[int, int]] = []
         self._shares: list[tuple[int, int]] = []  # as `shares`; may have fewer entries
+        self._joins = False  # the places are those of another worker
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
         self.generators: dict[str, Any] | None = None
@@ -88,7 +89,7 @@ class DataPlaces:
                 workers.
             joins: the places are those of another worker, beside which this one reads.
         """
-        self.is_joining = joins
+        self.is_joining = self._joins = joins
         self._restored, self._begins, self._shares = places, begins, shares or []
         for number, known in enumerate(self._samplers[: len(places)]):
             if (sampler := known()) is not None:
@@ -115,7 +116,7 @@ class DataPlaces:
             sampler.leave_out(samples)
             return
         workers, left = self._shares[number]
-        if workers and not self.is_joining:
+        if workers and not self._joins:
             sampler.leave_out(samples, workers)
         else:
             sampler.read_beside(left, workers)

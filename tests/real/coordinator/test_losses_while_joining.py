@@ -18,6 +18,7 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.scaling import scale_both
 from outpace.real.net.membership_messages import DataDivided, ReplaceWorker, WorkerReplaced
@@ -25,7 +26,6 @@ from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready
 from outpace.real.noting import Noting
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.recovery import Recovery
-from outpace.record.totals import Totals
 from outpace.record.trace import TraceRows
 
 KILLED = "was killed by SIGKILL"
@@ -35,7 +35,7 @@ class Run:
     """Two servers and three workers, which train.
 
     said: what the log of the run says. told: the ends of changes. did: what was done with
-    processes, in order. sent: to whom which message. began_again: see `Reports.begins_again`.
+    processes, in order. sent: to whom which message. refused: processes, and why.
     """
 
     def __init__(self, on_worker_loss: str = "restart", script: str = "") -> None:
@@ -45,11 +45,11 @@ class Run:
         self.kernel, self.observers = Kernel(), Observers()
         note, nothing = self.did.append, lambda *_, **__: None
         self.sent: list[tuple[str, Any]] = []
-        self.began_again: list[tuple[Any, ...]] = []
+        self.refused: list[tuple[str, str]] = []
         listener: Any = SimpleNamespace(
             send=lambda name, message, block=None: self.sent.append((name, message)),
             replace=nothing,
-            refuse=nothing,
+            refuse=lambda name, why: self.refused.append((name, why)),
             unread=False,
             peers=[],
         )
@@ -63,16 +63,25 @@ class Run:
             nothing,
         )
         self.losses.drops = lambda name, how: Parts._drops(self.parts, name, how)
-        reports: Any = SimpleNamespace(
-            joined=dict.fromkeys(self.servers + self.workers, JoinRun("", 7, layers=[4])),
-            left=set(),
-            plan=Plan(["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest=""),
-            optimizers={},
-            totals=Totals(),
+        unused: Any = None
+        reports = Reports(
+            listener,
+            unused,
+            self.losses,
+            nothing,
             totals_of={},
-            takes_kept=None,
-            joins=nothing,
-            begins_again=lambda *what: self.began_again.append(what),
+            trace=unused,
+            log=self.said.append,
+            first_gradients=unused,
+            workers=3,
+            timing=unused,
+            checkpoints=None,
+            observer=unused,
+            warn=self.said.append,
+        )
+        reports.joined = dict.fromkeys(self.servers + self.workers, JoinRun("", 7, layers=[4]))
+        reports.plan = Plan(
+            ["a", "b"], [], layers=[4], bounds=[0, 2, 4], dtype="float32", digest=""
         )
         self.reports = reports
         task = {"kind": "quadratic", "eigenvalues": [1.0] * 4}
@@ -97,6 +106,7 @@ class Run:
             release=lambda name: note(("release", name)),
         )
         self.fails: dict[tuple[str, int], Exception] = {}  # of processes that cannot be started
+        self.kept = KeptScripts(experiment, listener, None, lambda: None)
         run = RunAround(
             experiment,
             120.0,
@@ -109,11 +119,10 @@ class Run:
             nothing,
             self.observers,
             self.said.append,
-            KeptScripts(experiment, listener, None, lambda: None),
+            self.kept,
             lambda: Go(0, ""),
             lambda: None,
         )
-        unused: Any = None
         self.replacements = Replacements(run, list(self.servers), [], unused, passes_over=False)
         self.scaling = self.replacements.let_workers_scale(
             self.workers, self.servers, None, lambda: False
@@ -398,7 +407,7 @@ def test_a_worker_that_was_lost_as_it_joined_has_not_done_the_iterations_before_
     run = _joining(3)
     run.go_on("worker-3")
     run.confirms(3, clock=9)
-    assert run.began_again == [("worker-3", 2, 3, 0)]
+    assert run.reports.totals.iterations.get(3, 0) == 0
     assert run.scaling.iteration(3) == 9
 
 
@@ -411,7 +420,7 @@ def test_if_all_workers_that_join_are_lost_the_first_that_starts_again_divides_t
     run.confirms(3, clock=9)
     assert run.did[-1] == ("start", 3)
     assert len(_divided(run)) == 5
-    assert run.began_again == [("worker-4", 4, 4, 0), ("worker-3", 3, 3, 0)]
+    assert run.reports.totals.iterations == {3: 0, 4: 0}
     assert [is_done for is_done, _ in run.told] == [True]
 
 

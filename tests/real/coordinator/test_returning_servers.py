@@ -126,6 +126,7 @@ def test_the_status_names_a_server_that_comes_back():
         started=True,
         servers=names[:2],
         workers=names[2:],
+        iteration=lambda worker: 0,
         losses=SimpleNamespace(finished=set(), away={"server-1"}, awaited=lambda names: names),
         reports=SimpleNamespace(totals=Totals(), totals_of={}, joined=names, left=set()),
     )

@@ -74,6 +74,15 @@ def of_role(cluster: Any, name: str) -> list[int]:
     return [pid for pid, known in processes_of(cluster.folder).items() if known == name]
 
 
+def actor_of(name: str) -> int:
+    """Return the process of the actor of a role, whose run this process has started."""
+    import ray
+
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    (found,) = (each for each in actors if each["name"].partition(".")[0] == name)
+    return int(ray.get(ray.get_actor(**found).survey.remote([])).process)
+
+
 def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -125,7 +134,7 @@ def killed(
 def test_a_worker_that_is_lost_comes_back(cluster, tmp_path, what, how, capfd):
     def victim() -> None:
         (process,) = of_role(cluster, "worker-1")
-        os.kill(process if what == "process" else parent(parent(process)), signal.SIGKILL)
+        os.kill(process if what == "process" else actor_of("worker-1"), signal.SIGKILL)
 
     changes = {"checkpoint": {"every_updates": 20}} if what == "actor" else {}
     _, said = killed(cluster, tmp_path, victim, changes)
@@ -146,8 +155,8 @@ def test_a_run_whose_worker_loses_its_actor_every_few_seconds_goes_on(cluster, t
             if control.now_s >= KILLS_S and kills:
                 return
             is_due = not kills or control.now_s >= kills[-1] + KILL_EVERY_S
-            if is_due and (found := of_role(cluster, f"worker-{len(kills) % 2}")):
-                os.kill(parent(parent(found[0])), signal.SIGKILL)
+            if is_due and of_role(cluster, name := f"worker-{len(kills) % 2}"):
+                os.kill(actor_of(name), signal.SIGKILL)
                 kills.append(control.now_s)
             control.at(control.now_s + 0.2, look)
 
@@ -370,9 +379,9 @@ def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path, m
     def victim() -> None:
         if killed_once:  # `control` is called again when the run goes on from its checkpoint
             return
-        roles = [of_role(cluster, f"server-{server}") for server in range(2)]
-        found = {parent(parent(parent(process))) for (process,) in roles} & raylets.keys()
-        assert found, (roles, raylets)
+        actors = [actor_of(f"server-{server}") for server in range(2)]
+        found = {parent(actor) for actor in actors} & raylets.keys()
+        assert found, (actors, raylets)
         raylet = raylets[found.pop()]
         raylet.kill()
         raylet.wait()

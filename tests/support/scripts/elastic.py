@@ -5,6 +5,7 @@ of 1 each use of a sample by one of n workers, of which the mean is taken, subtr
 """
 
 import torch
+from steps import Steps
 from torch.utils.data import DataLoader
 
 import outpace
@@ -19,18 +20,6 @@ class Entries(torch.nn.Module):
 
     def forward(self, epoch, samples):
         return self.entries[epoch, samples].sum()
-
-
-class Steps:
-    """Counts the steps of this script."""
-
-    done = 0
-
-    def state_dict(self):
-        return {"done": self.done}
-
-    def load_state_dict(self, state):
-        self.done = state["done"]
 
 
 model, steps = Entries(), Steps()

@@ -3,21 +3,9 @@
 import sys
 
 import torch
+from steps import Steps
 
 import outpace
-
-
-class Steps:
-    """Counts steps."""
-
-    done = 0
-
-    def state_dict(self):
-        return {"done": self.done}
-
-    def load_state_dict(self, state):
-        self.done = state["done"]
-
 
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 1)

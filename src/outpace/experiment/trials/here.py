@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from typing import Final
 
 from outpace.experiment.trials.carrier import KILLED, Told
@@ -28,7 +27,7 @@ class _Process:
     runs: how many it has begun. keeps_times: True if it has measured run times, for later runs.
     """
 
-    process: ForkServerProcess
+    process: forking.Process
     run: int | None = None
     runs: int = 0
     keeps_times: bool = False

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from typing import Final
 
 from outpace.errors import ConfigError, RunError
@@ -24,7 +23,7 @@ class FittingBeside:
     def __init__(self, kind: str, seed: int) -> None:
         self.model: Model | None = None
         self._kind, self._seed = kind, seed
-        self._process: ForkServerProcess | None = None
+        self._process: forking.Process | None = None
         self._answer: Connection | None = None
 
     def start(self, history: RunTimes) -> None:

@@ -29,35 +29,53 @@ _FIRST: Final = worker_name(0)
 
 
 class JoiningScripts:
-    """Asks worker 0 for what its script keeps, and sends it to workers that join."""
+    """Asks worker 0 for what its script keeps, and sends it to workers that join.
+
+    Worker 0 answers each request, at the beginning of an iteration. An answer that no worker waits
+    for any more is taken and dropped: to refuse it would end worker 0.
+    """
 
     def __init__(self, run: RunAround) -> None:
         self._listener, self._reports = run.listener, run.reports
         self._data: torch.Tensor | None = None
+        # What to do with the answer; None: no worker waits for one.
+        self._then: tuple[Callable[[], None], Callable[[str], None]] | None = None
 
     @property
     def is_awaited(self) -> bool:
         """True from `ask` to the answer, or to `forget`."""
-        return self._reports.takes_kept is not None
+        return self._then is not None
 
     def ask(self, then: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Ask worker 0. then: called when the answer is there; failed: with why there is none."""
+        """Ask worker 0. then: called when the answer is there; failed: with why there is none.
 
-        def take(message: ScriptState | CheckpointFailed, block: Block | None) -> None:
-            self._reports.takes_kept = None
-            if isinstance(message, CheckpointFailed):
-                failed(message.why)
-                return
-            assert isinstance(block, torch.Tensor)
-            self._data = block
-            then()
+        If worker 0 has not answered an earlier request yet, that answer is taken.
+        """
+        self._then = then, failed
+        if self._reports.takes_kept is None:
+            self._reports.takes_kept = self._take
+            self._listener.send(_FIRST, TellKept())
 
-        self._reports.takes_kept = take
-        self._listener.send(_FIRST, TellKept())
+    def _take(self, message: ScriptState | CheckpointFailed, block: Block | None) -> None:
+        """Take the answer of worker 0."""
+        self._reports.takes_kept = None
+        if self._then is None:
+            return
+        (then, failed), self._then = self._then, None
+        if isinstance(message, CheckpointFailed):
+            failed(message.why)
+            return
+        assert isinstance(block, torch.Tensor)
+        self._data = block
+        then()
+
+    def first_is_lost(self) -> None:
+        """The process of worker 0 is lost, so it does not answer."""
+        self._reports.takes_kept = None
 
     def forget(self) -> None:
-        """The workers have joined, or do not join."""
-        self._reports.takes_kept = self._data = None
+        """The workers have joined, or do not join. Worker 0 may still answer."""
+        self._then = self._data = None
 
     def announced(self, plan: Plan, worker: int) -> Plan:
         """Return the plan for a worker that joins, which says what follows it."""

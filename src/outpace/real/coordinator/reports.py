@@ -100,7 +100,7 @@ class Reports:
         self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
-        # Takes what the script of worker 0 keeps, while workers that join wait for it.
+        # Takes what the script of worker 0 keeps, while it has not answered a request for it.
         self.takes_kept: Callable[[ScriptState | CheckpointFailed, Block | None], None] | None
         self.takes_kept = None
         # True if this number of a server or worker may have a part of so many elements.
@@ -146,7 +146,10 @@ class Reports:
         return None if self._checkpoints is None else self._checkpoints.expected(name, message)
 
     def _is_kept(self, name: str, message: ScriptState | CheckpointFailed) -> bool:
-        return self.takes_kept is not None and name == _FIRST and message.number == 0
+        """True if this is the answer of worker 0 to TellKept, and due."""
+        if self.takes_kept is None or name != _FIRST or message.number:
+            return False
+        return isinstance(message, CheckpointFailed) or message.answers
 
     def make_plan(
         self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1000
 _AHEAD_S: Final = 1.0  # of the iteration at which workers leave; all have heard of it by then
+_FIRST_IS_LOST: Final = "worker-0, with whose state the script was to begin, was lost"
 
 
 class _Phase(Enum):
@@ -205,6 +206,8 @@ class ScaledWorkers:
         if not all(map(self._members.takes_part, self._present(range(workers, self.workers)))):
             return "a worker that would leave is lost already"
         starting, next_new = self._starting(workers, without), self._members.workers
+        if starting and self._scripts is not None and not self._members.takes_part(0):
+            return "worker-0, with whose state a script that joins begins, was lost"
         if not all(self._members.may_arrive(each) for each in starting if each <= next_new):
             return "not all servers are as they were; try again in a moment"
         try:
@@ -243,6 +246,8 @@ class ScaledWorkers:
         """The processes of all workers that are to join are there."""
         if self._scripts is None or self._is_about_to_end:
             self._let_join()
+        elif not self._members.takes_part(0):  # it would not hear the request
+            self._drop(_FIRST_IS_LOST)
         else:
             self._scripts.ask(self._let_join, self._not_kept)
 
@@ -283,7 +288,7 @@ class ScaledWorkers:
                 self._unknown.add(worker)
             self._run.losses.has_joined(name)
             self._run.reports.joins(worker, name)
-            self._run.kept.forget(worker)
+            self._run.kept.joins(worker)
             self._at_end.discard(name)
             self._replacements.knows(worker)
         self._tell_servers()
@@ -323,8 +328,10 @@ class ScaledWorkers:
         """A worker is lost: if it was about to join, another process does."""
         self._joining.lost(worker)
         self._at_end.discard(worker_name(worker))  # its next process may wait for the end again
-        if worker == 0 and self._scripts is not None and self._scripts.is_awaited:
-            self._drop("worker-0, with whose state the script was to begin, was lost")
+        if worker == 0 and self._scripts is not None:
+            self._scripts.first_is_lost()
+            if self._scripts.is_awaited:
+                self._drop(_FIRST_IS_LOST)
         now = self._run.kernel.now  # the machine has not been told yet
         self._run.kernel.call_at(now, lambda _: self._look_after_loss())
 

@@ -164,7 +164,7 @@ class ScriptState(WireMessage, tag="script state"):
     worker, how many iterations the servers have of the process that was here before; it computes
     those from the state on again, without a push. logs: to a worker, True if what the script logs
     meanwhile is not known yet. joins: to a worker that joins the run, what the script of another
-    worker keeps.
+    worker keeps. answers: from worker 0, True if it is the answer to TellKept.
     """
 
     number: Count
@@ -175,3 +175,4 @@ class ScriptState(WireMessage, tag="script state"):
     done: Count = 0
     logs: bool = False
     joins: bool = False
+    answers: bool = False

@@ -111,8 +111,8 @@ class EndsTraining(WireMessage, tag="ends training"):
 class TellKept(WireMessage, tag="tell kept"):
     """The coordinator to worker 0: send what the script keeps when it begins its next iteration.
 
-    Workers that join begin with it. The answer is a ScriptState, or CheckpointFailed, without a
-    number.
+    Workers that join begin with it. The answer is a ScriptState that `answers`, or CheckpointFailed
+    without a number.
     """
 
 

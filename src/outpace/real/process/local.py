@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 from outpace.engine.output import OnOutput, Output, print_into
@@ -38,7 +37,7 @@ class LocalLauncher:
     ) -> None:
         self._clock, self._on_exit, self._on_output = clock, on_exit, on_output
         self._address = address
-        self._running: dict[str, ForkServerProcess] = {}
+        self._running: dict[str, forking.Process] = {}
         self._outputs: dict[str, Output] = {}
 
     @property

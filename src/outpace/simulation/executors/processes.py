@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import Pipe, current_process
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from typing import Any, Final
 
 import torch
@@ -66,7 +65,7 @@ class _Order:
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    process: ForkServerProcess
+    process: forking.Process
     pipe: Connection
     targets: list[int]  # free slots to write results to
     tried: bool = False  # the trial has succeeded

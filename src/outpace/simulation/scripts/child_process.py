@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from typing import Final
 
 from outpace.errors import RunError
@@ -30,7 +29,7 @@ class ChildProcess:
     def __init__(
         self,
         name: str,
-        start: Callable[[Connection], ForkServerProcess],
+        start: Callable[[Connection], forking.Process],
         has_reader: Callable[[], None],
     ) -> None:
         self._name, self._has_reader = name, has_reader

@@ -21,9 +21,9 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkProcess, ForkServerProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.support.processes.room import require_short_temporary_folder
@@ -37,26 +37,37 @@ _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
 _preloaded: Final = [_PRELOAD]
+_forks_itself: Final = [False]
+
+Process: TypeAlias = ForkServerProcess | ForkProcess
 
 
-def start(name: str, target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
+def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
     """Run `target(*arguments)` in a new process with one torch thread.
 
     The process has this one's folder and environment, ignores Ctrl-C, and ends when this process
-    ends. The arguments are pickled.
+    ends. The arguments are pickled for the fork server.
     """
+    given = (target, arguments, os.getcwd(), dict(os.environ))
+    if _forks_itself[0]:
+        forked = multiprocessing.get_context("fork").Process(
+            target=_begin, args=given, name=name, daemon=True
+        )
+        with uninterrupted():
+            forked.start()
+        return forked
     context = multiprocessing.get_context("forkserver")
-    process = context.Process(
-        target=_begin,
-        args=(target, arguments, os.getcwd(), dict(os.environ)),
-        name=name,
-        daemon=True,
-    )
+    process = context.Process(target=_begin, args=given, name=name, daemon=True)
     # A process whose arguments were sent in part only would end with a traceback.
     with _STARTING, uninterrupted(), _no_main_module():
         _start_fork_server()
         process.start()
     return process
+
+
+def fork_from_this_process() -> None:
+    """From now on, fork new processes from this one, which has one thread and torch already."""
+    _forks_itself[0] = True
 
 
 def start_fork_server() -> None:
@@ -130,16 +141,21 @@ def is_ending(pid: int) -> bool:
 _EXITED: Final = "ended with exit code"
 
 
-def how_it_ended(process: ForkServerProcess) -> str:
+def how_it_ended(process: Process) -> str:
     """Say how a process ended."""
     server: Any = vars(multiprocessing.forkserver)["_forkserver"]
     pid = getattr(server, "_forkserver_pid", None)
     if pid is not None and is_ending(pid):
-        return f"ended with the fork server (process {pid}), from which it was forked,"
+        return ended_with_fork_server(pid)
     code = process.exitcode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"{_EXITED} {code}"
+
+
+def ended_with_fork_server(pid: int) -> str:
+    """Say how a process ended that lost the process from which it was forked."""
+    return f"ended with the fork server (process {pid}), from which it was forked,"
 
 
 def has_exited(how: str) -> bool:
@@ -157,7 +173,7 @@ def _begin(
     die_with_parent()
     _kill_children_at_end()
     _end_with_starter()
-    _show_name()
+    show_name(multiprocessing.current_process().name)
     keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -226,7 +242,7 @@ def _end_with_starter() -> None:
     threading.Thread(target=watch, name="watch the starter", daemon=True).start()
 
 
-def _show_name() -> None:
-    """Make `ps` and `top` show this process by its name. Linux only."""
+def show_name(name: str) -> None:
+    """Make `ps` and `top` show this process by this name. Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, multiprocessing.current_process().name.encode())
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())

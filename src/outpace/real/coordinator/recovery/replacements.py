@@ -304,10 +304,11 @@ class Replacements:
         ):  # a script may take its time after the training
             self._do(self._members.finished(worker, message.pushed - 1))
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
-            kept = self._kept.of(worker)
+            kept, joins = self._kept.of(worker), self._kept.joins_again(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
             self._tell_division(name)
-            self._kept.send(kept, {worker: self._members.done(worker)})
+            done = self._first[worker] if joins else self._members.done(worker)
+            self._kept.send(kept, {worker: done}, joins=joins)
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.running import RunOver
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
+from outpace.real.node.script.dividing import DividedData
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.repeating import Repeating
@@ -74,10 +74,8 @@ class Attached:
         process.spawn(work)
         self._left = False
         self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
-        # Iterations at which there are other workers, and how many.
-        self._divided: deque[tuple[int, int]] = deque()
-        self._known = HERE.workers  # after the last of these
-        self._began_at = 0  # iteration of the run
+        self._divided = DividedData(process.worker)
+        self.divide_data = self._divided.divide
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
 
     @property
@@ -99,28 +97,17 @@ class Attached:
             raise RunOver(0)
         if self.saver is not None:
             self.saver.begin()
-        self._began_at = self._trainer.iteration
-        self._begins(self._began_at)
         if self.keeping is not None:
             self.keeping.restore()
+        self._divided.begins(self._iteration)
+        if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
 
-    def divide_data(self, first: int, workers: int) -> None:
-        """From iteration `first` on the data are for so many workers.
-
-        That is for the epochs which begin from then on. An epoch that begins right there is divided
-        as before if workers join: this worker may have begun it already.
-        """
-        if self.process.worker < workers:  # else this is before it joins, or after it leaves
-            self._divided.append((first + (workers > self._known), workers))
-            self._known = workers
-
-    def _begins(self, iteration: int) -> None:
-        """The script begins an iteration."""
-        if iteration > self._began_at:
-            HERE.data.is_joining = False
-        while self._divided and iteration >= self._divided[0][0]:
-            _, HERE.workers = self._divided.popleft()
+    @property
+    def _iteration(self) -> int:
+        """The iteration that the script computes, perhaps again."""
+        repeats_left = 0 if self.keeping is None else self.keeping.repeats_left
+        return self._trainer.iteration - repeats_left
 
     def is_elsewhere(self) -> bool:
         """True if a forward pass of this process is not one of the training."""
@@ -137,12 +124,13 @@ class Attached:
                 loss = closure()
         self.state.before_step()
         if self.keeping is not None and self.keeping.repeat():
+            self._divided.begins(self._iteration)
             self._handle_messages()
             self.exit_if_over(0.0)
             return loss
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
-        self._begins(self._trainer.iteration)
+        self._divided.begins(self._iteration)
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
         if self.saver is not None:

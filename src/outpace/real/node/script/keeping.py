@@ -82,7 +82,7 @@ class Keeping(Repeating):
             self._is_told = True
         elif isinstance(message, GiveUpCheckpoint):
             if self._asked is not None and self._asked.number == message.number:
-                self._forget()
+                self._drop_asked()
         else:
             return False
         return True
@@ -93,8 +93,14 @@ class Keeping(Repeating):
 
     def _miss(self, asked: TakeCheckpoint) -> None:
         assert self._began is not None
-        self._forget()
+        self._drop_asked()
         self._process.coordinator.send(CheckpointMissed(asked.number, self._began))
+
+    def _drop_asked(self) -> None:
+        """Have no state copied for the checkpoint; it may still be copied for another reason."""
+        if self._present is self._asked:
+            self._forget()
+        self._asked = None
 
     def _forget(self) -> None:
         self._asked = self._present = None
@@ -160,7 +166,13 @@ class Keeping(Repeating):
         totals.add(process.recorder.totals)
         assert self._began is not None
         head = partial(
-            ScriptState, present.number, process.now, totals, is_complete, done=self._began
+            ScriptState,
+            present.number,
+            process.now,
+            totals,
+            is_complete,
+            done=self._began,
+            answers=is_told,
         )
         if size <= _SMALL:
             data = to_bytes(copy)

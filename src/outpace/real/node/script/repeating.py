@@ -111,6 +111,11 @@ class Repeating(ABC):
         return True
 
     @property
+    def repeats_left(self) -> int:
+        """The number of iterations that the script computes again, from the present one on."""
+        return self._again
+
+    @property
     def is_repeating(self) -> bool:
         """True while the script repeats iterations whose gradients are in the model already.
 

@@ -8,6 +8,7 @@ ends. An actor whose node is lost is made again in its bundle, for which Ray fin
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 import threading
@@ -33,7 +34,8 @@ from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
 from outpace.real.process.ray.connecting import connected, last_line, node_names
-from outpace.real.process.ray.host import Event, Host, Survey, survey_here
+from outpace.real.process.ray.host import Host, Survey, survey_here
+from outpace.real.process.ray.host_process import Event
 from outpace.real.process.ray.launcher import RemoteHost
 from outpace.real.process.ray.looking import nodes_now, nodes_of
 from outpace.real.process.ray.placing import Group, lacking
@@ -46,10 +48,15 @@ _NOTHING_MISSING: Final = ""
 
 
 class OutpaceHost(Host):
-    """A host in an actor of Ray, which shows the name of this class beside that of the role."""
+    """A host in an actor of Ray, which shows the name of this class beside that of the role.
 
-    def __init__(self, name: str, folder: str, modules: Sequence[str]) -> None:
-        super().__init__(name, ray.util.get_node_ip_address(), folder, modules)
+    run: names the run among all of the cluster.
+    """
+
+    def __init__(self, name: str, folder: str, modules: Sequence[str], run: str) -> None:
+        # Several nodes may be on one machine, with files of their own.
+        key = hashlib.sha256(f"{run} {self.node()}".encode()).hexdigest()[:32]
+        super().__init__(name, ray.util.get_node_ip_address(), folder, modules, key)
 
     def node(self) -> str:
         """Return the id of this actor's node."""
@@ -268,7 +275,7 @@ class RayCluster:
         if self._settings.runtime_env:
             options["runtime_env"] = self._settings.runtime_env
         kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
-        actor = kind.options(**options).remote(name, self._folder, self._modules)
+        actor = kind.options(**options).remote(name, self._folder, self._modules, self._namespace)
         host = RayHost(name, actor)
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
         if name in self._waiting:

@@ -1,36 +1,36 @@
 """The parent of one role's processes on a node of a cluster: a local launcher, called from far.
 
-A cluster manager runs a `Host` as an actor. The methods are called from its threads, and the
-processes are started, watched and ended by one thread of the host, which lasts as long as the host:
-the fork server dies with the thread that has started it, and the processes die with the fork
-server.
+A cluster manager runs a `Host` as an actor. The methods are called from its threads. What they
+order is done by another process, the host process, which is single-threaded, has torch already and
+forks the role's processes: they die with it, and it ends with the actor. All hosts of a run on a
+node share the memory of the modules (`support.processes.template`).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import pickle
 import platform
+import socket
+import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from outpace.real.net.clock import RealClock
-from outpace.real.process.launcher import Role
-from outpace.real.process.local import LocalLauncher
+from outpace.real.process.ray.host_process import DONE, EXIT, Event, serve_beside, serve_in_copy
 from outpace.support.processes import forking
+from outpace.support.processes.modules import MODULES
+from outpace.support.processes.template import copied
 from outpace.support.version import __version__
 
-OUTPUT, ERROR, EXIT = "output", "error", "exit"
-Event: TypeAlias = tuple[str, str]  # one of these, and a line or how a process ended
-
-_ANSWER_S: Final = 30.0  # for the thread of the host; starting the fork server takes longest
+_ANSWER_S: Final = 90.0  # for the host process; its imports take longest
 _MOST_EVENTS: Final = 10_000  # that nothing has fetched; then the processes must wait
-_LOOK_NS: Final = 1_000_000_000
+_WAIT_S: Final = 15.0  # so long at most
+_SERVE: Final = f"{serve_in_copy.__module__}:{serve_in_copy.__name__}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +58,29 @@ class Host:
         address: of this node, for roles that listen.
         folder: working folder of the processes, if it exists on this node.
         modules: are imported before any process is forked.
+        key: names the template that the hosts of this run on this node share; None: the processes
+            are forked by a fork server of this process, as where there is no Linux.
     """
 
-    def __init__(self, name: str, address: str, folder: str, modules: Sequence[str]) -> None:
+    def __init__(
+        self, name: str, address: str, folder: str, modules: Sequence[str], key: str | None = None
+    ) -> None:
         if Path(folder).is_dir():
             os.chdir(folder)
-        self._name = name
+        self._name, self._address = name, address
+        self._modules = list(modules)
+        self._key = key if sys.platform == "linux" else None
         self._events: list[Event] = []
         self._changed = threading.Condition()
         self._stops = 0  # how often the processes were stopped
+        self._has_process = False  # which was started, and whose end nothing has told
         self._failure: BaseException | None = None
-        self._commands = deque[tuple[Callable[[], None], Future[None]]]()
-        self._woken, self._wake = os.pipe()
-        os.set_blocking(self._woken, False)
-        self._clock = RealClock()
-        self._launcher = LocalLauncher(self._clock, self._ended, self._printed, address)
-        for module in modules:
-            forking.preload(module)
+        self._connection: Connection | None = None  # with the host process, once it is there
+        self._is_ready = threading.Event()
+        self._sending = threading.Lock()
+        self._numbers = itertools.count()
+        self._orders: dict[int, Future[None]] = {}
         threading.Thread(target=self._work, name=f"host of {name}", daemon=True).start()
-        self._order(forking.start_fork_server)
 
     # -- called from far -----------------------------------------------------------------
 
@@ -86,22 +90,24 @@ class Host:
 
     def start(self, role: bytes) -> None:
         """Start a process for a pickled role. That it cannot be started is said as its end."""
-        self._do(lambda: self._start(role))
+        self._has_process = True
+        self._do("start", role)
 
     def kill(self) -> None:
         """End the process at once; no effect if there is none."""
-        self._do(lambda: self._launcher.kill(self._name))
+        self._do("kill")
 
     def suspend(self) -> None:
-        self._do(self._launcher.suspend)
+        self._do("suspend")
 
     def resume(self) -> None:
-        self._do(self._launcher.resume)
+        self._do("resume")
 
     def stop(self, at_once: bool) -> list[Event]:
         """End the process; return what `events` has not returned yet."""
-        self._do(lambda: self._launcher.stop(at_once=at_once))
+        self._do("stop", at_once)
         with self._changed:
+            self._has_process = False
             self._stops += 1
             taken, self._events = self._events, []
             self._changed.notify_all()
@@ -114,7 +120,7 @@ class Host:
             stops: number of calls of `stop` before; after the next one, nothing is returned.
 
         Raises:
-            RuntimeError: the thread of this host has failed; its processes have ended.
+            RuntimeError: there can be no host process.
         """
         with self._changed:
             self._changed.wait_for(
@@ -123,61 +129,90 @@ class Host:
             if self._stops != stops:
                 return []
             if self._failure is not None and not self._events:
-                raise RuntimeError(f"the host of {self._name} failed: {self._failure!r}")
+                raise self._failed()
             taken, self._events = self._events, []
             self._changed.notify_all()
         return taken
 
-    # -- the thread of this host ---------------------------------------------------------
+    # -- the host process ----------------------------------------------------------------
+
+    def _do(self, method: str, *arguments: Any) -> None:
+        """Have the host process do this, and wait until it is done. Raises RuntimeError."""
+        self._is_ready.wait(_ANSWER_S)
+        done: Future[None] = Future()
+        with self._sending:
+            if self._connection is None:
+                raise self._failed()
+            number = next(self._numbers)
+            self._orders[number] = done
+            try:
+                self._connection.send((number, method, arguments))
+            except OSError:
+                raise self._failed() from None
+        done.result(_ANSWER_S)
+
+    def _failed(self) -> RuntimeError:
+        why = "its process has ended" if self._failure is None else repr(self._failure)
+        return RuntimeError(f"the host of {self._name} failed: {why}")
 
     def _work(self) -> None:
-        clock = self._clock
-        clock.watch(self._woken, self._carry_out)
+        """Start the host process, and take what it says. In a thread of its own."""
         try:
             while True:
-                clock(clock.now + _LOOK_NS)
+                with self._started() as connection:
+                    self._take_all(connection)
         except BaseException as error:
-            with self._changed:
+            with self._sending, self._changed:
                 self._failure = error
+                self._forget_orders()
                 self._changed.notify_all()
-            raise
+            self._is_ready.set()
 
-    def _order(self, action: Callable[[], Any]) -> Future[None]:
-        done: Future[None] = Future()
-        self._commands.append((action, done))
-        os.write(self._wake, b"x")
-        return done
-
-    def _do(self, action: Callable[[], Any]) -> None:
-        self._order(action).result(_ANSWER_S)
-
-    def _carry_out(self) -> None:
-        os.read(self._woken, 4096)
-        while self._commands:
-            action, done = self._commands.popleft()
+    def _take_all(self, connection: Connection) -> None:
+        """Take what a new host process says until it ends."""
+        connection.send((self._name, self._address))
+        pid = connection.recv()
+        self._connection = connection
+        self._is_ready.set()
+        while True:
             try:
-                action()
-            except Exception as error:
-                done.set_exception(error)
+                kind, what = connection.recv()
+            except (EOFError, ConnectionError):
+                break
+            if kind == DONE:
+                number, failure = what
+                order = self._orders.pop(number)
+                order.set_result(None) if failure is None else order.set_exception(failure)
             else:
-                done.set_result(None)
+                self._add(kind, what)
+        with self._sending:
+            self._is_ready.clear()
+            self._connection = None
+            self._forget_orders()
+        if self._has_process:
+            self._add(EXIT, forking.ended_with_fork_server(pid))
 
-    def _start(self, role: bytes) -> None:
-        try:
-            made: Role = pickle.loads(role)
-            self._launcher.start(made)
-        except Exception as error:
-            self._add(EXIT, f"could not be started: {type(error).__name__}: {error}")
+    def _forget_orders(self) -> None:
+        for order in self._orders.values():
+            order.set_exception(self._failed())
+        self._orders.clear()
 
-    def _printed(self, _: str, line: str, error: bool) -> None:
-        self._add(ERROR if error else OUTPUT, line)
-
-    def _ended(self, _: str, how: str) -> None:
-        self._add(EXIT, how)
+    def _started(self) -> Connection:
+        """Return a connection to a new host process."""
+        if self._key is not None:
+            return copied(self._key, [*MODULES, *self._modules], _SERVE)
+        for module in self._modules:
+            forking.preload(module)
+        ours, theirs = socket.socketpair()
+        end = Connection(theirs.detach())
+        threading.Thread(target=serve_beside, args=(end,), name="processes", daemon=True).start()
+        return Connection(ours.detach())
 
     def _add(self, kind: str, text: str) -> None:
         with self._changed:
             # A process that prints more than is fetched must wait, but not for ever.
-            self._changed.wait_for(lambda: len(self._events) < _MOST_EVENTS, _ANSWER_S / 2)
+            self._changed.wait_for(lambda: len(self._events) < _MOST_EVENTS, _WAIT_S)
             self._events.append((kind, text))
+            if kind == EXIT:
+                self._has_process = False
             self._changed.notify_all()

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import OnExit, Role
-from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, Event
+from outpace.real.process.ray.host_process import ERROR, EXIT, OUTPUT, Event
 
 _ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
 _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s

@@ -22,12 +22,12 @@ from functools import partial
 from importlib.metadata import version
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from outpace.engine.output import Output, print_into
-from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, Survey, survey_here
+from outpace.real.process.ray.host import Survey, survey_here
+from outpace.real.process.ray.host_process import ERROR, EXIT, OUTPUT
 from outpace.support.processes import forking
 
 MESSAGE, MISSING = "message", "missing"
@@ -46,7 +46,7 @@ def torch_version() -> str:
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    process: ForkServerProcess
+    process: forking.Process
     pipe: Connection
     output: Output
 

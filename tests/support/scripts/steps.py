@@ -1,0 +1,13 @@
+"""What the scripts beside this file count their steps with."""
+
+
+class Steps:
+    """Counts steps; a checkpoint keeps their number."""
+
+    done = 0
+
+    def state_dict(self):
+        return {"done": self.done}
+
+    def load_state_dict(self, state):
+        self.done = state["done"]
