@@ -100,7 +100,7 @@ def launch_of(
         copies = copies or bool(blind)
         said = "" if shared is None else _said(copies, blind, shared)
         launcher = partial(HostsLauncher, cluster)
-        elastic = _elastic(settings, groups, lambda: cluster.look())
+        elastic = _elastic(settings, groups, cluster.look)
         yield Launch(launcher, cluster.address, copies, said, elastic)
 
 

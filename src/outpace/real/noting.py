@@ -101,6 +101,11 @@ class Noting(RunObserver):
             updates_lost=recovered.lost,
         )
 
+    def not_restarted(self, worker: int) -> None:
+        self.recovery.restarts -= 1
+        name = worker_name(worker)
+        self.events.add("not-restarted", role=name, generation=self.generations[name])
+
     # -- servers that come back alone ---------------------------------------------------
 
     def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:

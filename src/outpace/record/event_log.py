@@ -9,8 +9,8 @@ Every object has these keys:
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
-                restarted, rejoined, server-restarted, server-back, divided, scaled, elastic, gap,
-                group-restart, failed, finished, notice, warning or end
+                restarted, not-restarted, rejoined, server-restarted, server-back, divided, scaled,
+                elastic, gap, group-restart, failed, finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
 
@@ -47,6 +47,7 @@ _MESSAGES: Final = {
     "checkpoint-failed": "checkpoint {number} is missing: {why}",
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
+    "not-restarted": "{role} is not started again: there was no room for its process",
     "rejoined": "{role} takes part again, from iteration {first}",
     "server-restarted": "{role} is started again from checkpoint {number}, generation {generation}",
     "server-back": "{role} is back after {away_s:.1f} s: the workers go on with it",

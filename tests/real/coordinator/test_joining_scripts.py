@@ -21,7 +21,7 @@ from outpace.real.net.membership_messages import (
     TellKept,
     WorkerReplaced,
 )
-from outpace.real.net.messages import BlockHead, JoinRun, Plan, Ready, TrainingDone
+from outpace.real.net.messages import BlockHead, Go, JoinRun, Plan, Ready, TrainingDone
 from outpace.record.totals import Totals
 
 KEPT = torch.arange(7, dtype=torch.uint8)
@@ -235,6 +235,37 @@ def test_a_worker_that_has_joined_is_told_to_leave_when_those_of_the_start_are_a
     assert sent(run, LeaveRun) == []
     run.replacements.take("worker-2", TrainingDone(20, ended=True))
     assert sent(run, LeaveRun) == [("worker-3", LeaveRun(0))]
+
+
+def test_a_process_that_takes_the_place_of_one_that_was_told_to_leave_is_told_again():
+    """All those of the start have ended, so nothing else would end the new one."""
+    run = script_run()
+    join(run)
+    for worker in ("worker-0", "worker-1", "worker-2"):
+        run.replacements.take(worker, TrainingDone(20, ended=True))
+    assert sent(run, LeaveRun) == [("worker-3", LeaveRun(0))]
+    run.go_on("worker-3")
+    run.confirms(3, clock=20)
+    assert run.did[-1] == ("start", 3)
+    run.joins(3)
+    run.sent.clear()
+    assert run.replacements.take("worker-3", Ready())
+    assert [message for name, message in run.sent if name == "worker-3"] == [
+        Go(0, ""),
+        LeaveRun(0),
+    ]
+
+
+def test_a_worker_of_the_start_that_is_replaced_ends_by_itself():
+    run = script_run()
+    join(run)
+    for worker in ("worker-1", "worker-2"):
+        run.replacements.take(worker, TrainingDone(20, ended=True))
+    run.go_on("worker-0")
+    run.confirms(0, clock=20)
+    run.joins(0)
+    assert run.replacements.take("worker-0", Ready())
+    assert sent(run, LeaveRun) == []
 
 
 def test_the_run_of_a_script_with_a_process_group_keeps_its_workers_and_servers():

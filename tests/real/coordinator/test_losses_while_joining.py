@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.moving import MovingServers
+from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.parts import Parts
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
@@ -19,8 +21,12 @@ from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.scaling import scale_both
-from outpace.real.net.membership_messages import WorkerReplaced
-from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone
+from outpace.real.net.membership_messages import DataDivided, ReplaceWorker, WorkerReplaced
+from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready
+from outpace.real.noting import Noting
+from outpace.record.event_log import LOG, EventLog
+from outpace.record.recovery import Recovery
+from outpace.record.trace import TraceRows
 
 KILLED = "was killed by SIGKILL"
 
@@ -36,7 +42,7 @@ class Run:
         self.said: list[str] = []
         self.told: list[tuple[bool, str]] = []
         self.did: list[tuple[Any, ...]] = []
-        self.kernel = Kernel()
+        self.kernel, self.observers = Kernel(), Observers()
         note, nothing = self.did.append, lambda *_, **__: None
         self.sent: list[tuple[str, Any]] = []
         self.refused: list[tuple[str, str]] = []
@@ -111,7 +117,7 @@ class Run:
             self.processes,
             nothing,
             nothing,
-            SimpleNamespace(recovered=nothing, scaled=nothing),  # type: ignore[arg-type]
+            self.observers,
             self.said.append,
             self.kept,
             lambda: Go(0, ""),
@@ -140,6 +146,18 @@ class Run:
         if (error := self.fails.get((kind, number))) is not None:
             raise error
         return ""
+
+    def joins(self, *workers: int) -> None:
+        """The processes of these workers are there, and the servers are told of them."""
+        for worker in workers:
+            assert self.replacements.take(f"worker-{worker}", JoinRun("", 9, layers=[4]))
+
+    def confirms(self, worker: int, clock: int) -> None:
+        """The servers confirm what they were told last of this worker, which has pushed nothing."""
+        told = [order for _, order in self.sent if isinstance(order, ReplaceWorker)]
+        newest = max(order.generation for order in told if order.worker == worker)
+        for server in self.servers:
+            self.replacements.take(server, WorkerReplaced(worker, newest, -1, clock))
 
     def tell(self, *, is_done: bool, text: str) -> None:
         self.told.append((is_done, text))
@@ -252,9 +270,9 @@ def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_chan
     ]
 
 
-def _given_up(run: Run, worker: int) -> None:
+def _given_up(run: Run, worker: int, generation: int = 1) -> None:
     """This worker is lost, and there is no room for the process that takes its place."""
-    name, generation = f"worker-{worker}", 1
+    name = f"worker-{worker}"
     run.go_on(name)
     assert run.replacements.coming_back == [name]
     for server in run.servers:
@@ -283,6 +301,49 @@ def test_a_lost_worker_without_room_is_given_up_and_joins_again_when_it_is_asked
     assert run.did[-1] == ("join", "worker", 1)
 
 
+def test_restarts_do_not_count_a_process_for_which_there_was_no_room(tmp_path):
+    run, recovery, events = Run(), Recovery(), EventLog(tmp_path / LOG)
+    events.open()
+    noting: Any = Noting(events, TraceRows(lambda table: None), recovery)
+    noting.attach(SimpleNamespace(clock=run.kernel, observers=run.observers))
+    run.go_on("worker-2")  # there is room for its next process
+    run.confirms(2, clock=4)
+    run.joins(2)
+    assert run.replacements.take("worker-2", Ready())
+    _given_up(run, 1, generation=2)
+    assert recovery.restarts == 1
+    logged = [json.loads(line) for line in (tmp_path / LOG).read_text().splitlines()]
+    assert [(each["event"], each["role"], each["generation"]) for each in logged] == [
+        ("restarted", "worker-2", 1),
+        ("restarted", "worker-1", 2),
+        ("not-restarted", "worker-1", 2),
+    ]
+
+
+def test_restarts_count_no_process_that_was_not_to_be_started_yet():
+    run, recovery = Run(), Recovery()
+    noting: Any = Noting(EventLog(), TraceRows(lambda table: None), recovery)
+    noting.attach(SimpleNamespace(clock=run.kernel, observers=run.observers))
+    run.go_on("worker-1")
+    run.replacements.goes_without("worker-1")
+    run.confirms(1, clock=4)
+    assert recovery.restarts == 0
+
+
+def test_restarts_count_no_process_that_joins_either_when_it_is_given_up():
+    """Its node is gone, and its loss is not known yet."""
+    run, recovery = _joining(3), Recovery()
+    noting: Any = Noting(EventLog(), TraceRows(lambda table: None), recovery)
+    noting.attach(SimpleNamespace(clock=run.kernel, observers=run.observers))
+    run.confirms(3, clock=9)
+    run.replacements.goes_without("worker-3")
+    run.go_on()
+    run.confirms(3, clock=9)
+    assert recovery.restarts == 0
+    assert run.scaling.absent == [3]
+    assert [is_done for is_done, _ in run.told] == [True]
+
+
 def test_the_data_of_the_last_worker_go_to_the_others_when_it_was_given_up():
     run = Run()
     _given_up(run, 2)
@@ -304,3 +365,107 @@ def test_servers_that_are_to_leave_are_replaced_by_others():
     run = Run()
     assert run.moving.scale(2, without=["server-0"]) == "server-2 will join, server-0 will leave"
     assert run.did[-1] == ("join", "server", 2)
+
+
+def _joining(*workers: int, on_worker_loss: str = "restart") -> Run:
+    """The servers have been told of these workers, and have not confirmed it."""
+    run = Run(on_worker_loss)
+    run.scaling.scale(3 + len(workers), run.tell)
+    run.joins(*workers)
+    return run
+
+
+def test_a_worker_that_is_killed_before_the_servers_have_confirmed_that_it_joins_is_replaced():
+    run = _joining(3)
+    run.losses.process_ended("worker-3", KILLED)
+    run.losses.connection_lost("worker-3")
+    run.go_on()
+    assert run.replacements.coming_back == ["worker-3"]
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+
+
+def _divided(run: Run) -> list[tuple[str, DataDivided]]:
+    return [(name, message) for name, message in run.sent if isinstance(message, DataDivided)]
+
+
+def test_data_are_for_all_workers_from_the_start_of_one_that_was_lost_as_it_joined():
+    run = _joining(3)
+    run.go_on("worker-3")
+    assert (_divided(run), run.told, run.scaling.is_changing) == ([], [], True)
+    run.confirms(3, clock=9)
+    assert _divided(run) == [(name, DataDivided(9, 4)) for name in run.workers]
+    ((is_done, text),) = run.told
+    assert is_done
+    assert text.startswith("the run goes on with 4 workers, from iteration 9 on")
+    run.joins(3)
+    ((name, plan),) = [(name, each) for name, each in run.sent if isinstance(each, Plan)]
+    assert (name, plan.first[3], plan.data) == ("worker-3", 9, [(0, 3), (9, 4)])
+
+
+def test_a_worker_that_was_lost_as_it_joined_has_not_done_the_iterations_before_its_first():
+    run = _joining(3)
+    run.go_on("worker-3")
+    run.confirms(3, clock=9)
+    assert run.reports.totals.iterations.get(3, 0) == 0
+    assert run.scaling.iteration(3) == 9
+
+
+def test_if_all_workers_that_join_are_lost_the_first_that_starts_again_divides_the_data():
+    run = _joining(3, 4)
+    run.go_on("worker-3", "worker-4")
+    run.confirms(4, clock=9)
+    assert run.did[-1] == ("start", 4)
+    assert _divided(run) == [(name, DataDivided(9, 5)) for name in run.workers]
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+    assert len(_divided(run)) == 5
+    assert run.reports.totals.iterations == {3: 0, 4: 0}
+    assert [is_done for is_done, _ in run.told] == [True]
+
+
+def test_if_another_worker_joins_the_data_are_divided_at_its_start():
+    run = _joining(3, 4)
+    run.go_on("worker-3")
+    run.confirms(4, clock=9)
+    assert _divided(run) == [(name, DataDivided(9, 5)) for name in run.workers]
+    assert run.told == []
+    run.replacements.take("worker-4", Ready())
+    assert [is_done for is_done, _ in run.told] == [True]
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+    assert len(_divided(run)) == 5
+    assert run.scaling.iteration(3) == 9
+
+
+def test_the_data_are_divided_at_the_start_of_the_first_worker_of_those_that_join():
+    run = _joining(3, 4)
+    run.go_on("worker-3")
+    run.confirms(3, clock=9)
+    assert run.did[-1] == ("start", 3)
+    assert _divided(run) == [(name, DataDivided(9, 5)) for name in run.workers]
+    assert run.told == []
+    run.confirms(4, clock=9)
+    run.replacements.take("worker-4", Ready())
+    assert len(_divided(run)) == 5
+    assert [is_done for is_done, _ in run.told] == [True]
+
+
+def test_data_are_for_all_workers_though_those_that_joined_are_lost_for_good():
+    """The lost worker's share waits for it, and the others hear of that before they begin."""
+    run = _joining(3, on_worker_loss="continue")
+    run.go_on("worker-3")
+    assert _divided(run) == [(name, DataDivided(1, 4)) for name in run.workers]
+    ((is_done, text),) = run.told
+    assert is_done
+    assert text.startswith("the run goes on with 4 workers without worker-3, from iteration 1 on")
+
+
+def test_data_are_for_all_workers_though_there_is_no_room_for_one_that_was_lost_as_it_joined():
+    run = _joining(3)
+    run.go_on("worker-3")
+    run.replacements.goes_without("worker-3")
+    run.go_on()
+    assert _divided(run) == [(name, DataDivided(1, 4)) for name in run.workers]
+    assert [is_done for is_done, _ in run.told] == [True]
+    assert run.scaling.absent == [3]

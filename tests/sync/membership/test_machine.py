@@ -565,10 +565,57 @@ def test_a_process_that_dies_as_it_joins_is_replaced_by_another_one():
     members = Membership(1, SERVERS, RULES)
     members.arrives(1, 0)
     members.joins(1, 1)
+    assert not members.awaits_end(1)  # it is the process that joins which has ended
     assert members.lost(1, KILLED, 2, has_ended=True) == replaced(1, 2)
     assert members.confirmed("server-0", 1, 1, -1, 3, now=3) == []  # of the first process
     members.confirmed("server-0", 1, 2, -1, 3, now=3)
     assert members.confirmed("server-1", 1, 2, -1, 3, now=3) == [Start(1, 2, 3, 0)]
+
+
+@pytest.mark.parametrize("is_told_to_begin", [True, False])
+def test_a_worker_that_is_lost_before_it_begins_loses_no_iteration(is_told_to_begin):
+    """Servers count it as if it had done what they had finished, and one has finished more."""
+    members = Membership(1, SERVERS, RULES)
+    members.arrives(1, 0)
+    members.joins(1, 1)
+    if is_told_to_begin:
+        members.confirmed("server-0", 1, 1, 7, 8, now=1)
+        assert members.confirmed("server-1", 1, 1, 5, 6, now=1) == [Start(1, 1, 8, 0)]
+    members.lost(1, KILLED, 2, has_ended=True)
+    members.confirmed("server-0", 1, 2, 7, 8, now=3)
+    assert members.confirmed("server-1", 1, 2, 5, 6, now=3) == [Start(1, 2, 8, 0)]
+    members.began(1)
+    # It has pushed iteration 8 to one server alone. server-1 has closed those before.
+    members.lost(1, KILLED, 4, has_ended=True)
+    members.confirmed("server-0", 1, 3, 8, 8, now=5)
+    assert members.confirmed("server-1", 1, 3, 7, 8, now=5) == [Start(1, 3, 9, 1)]
+
+
+@pytest.mark.parametrize("on_loss", ["restart", "continue"])
+def test_a_worker_that_is_lost_for_good_before_it_begins_loses_no_iteration(on_loss):
+    members = Membership(1, SERVERS, Rules(on_loss))
+    members.arrives(1, 0)
+    members.joins(1, 1)
+    members.lost(1, KILLED, 2, has_ended=True)
+    newest = 2
+    if on_loss == "restart":
+        members.goes_without(1)
+        newest = 3
+    members.confirmed("server-0", 1, newest, 7, 8, now=3)
+    assert members.confirmed("server-1", 1, newest, 5, 6, now=3) == [Removed(1, 0)]
+
+
+def test_the_end_of_a_process_is_awaited_from_its_loss_on_until_it_has_ended():
+    members = Membership(2, SERVERS, RULES)
+    assert not members.awaits_end(1)
+    members.lost(1, KILLED, 0, has_ended=False)
+    assert members.awaits_end(1)
+    members.process_ended(1, 1)
+    assert not members.awaits_end(1)
+    members.confirmed("server-0", 1, 1, 7, 5, 1)
+    members.confirmed("server-1", 1, 1, 7, 5, 1)
+    assert members.is_starting(1)
+    assert not members.awaits_end(1)
 
 
 def test_a_server_that_comes_back_hears_a_worker_that_arrives_only_when_it_joins():

@@ -31,6 +31,7 @@ from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.elastic.view import RunView
 from outpace.real.net.messages import StopRun
 from outpace.support.units import Time, nanoseconds
+from outpace.support.words import plural
 
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
@@ -211,4 +212,8 @@ def _why_not(experiment: Experiment, workers: int | None) -> str:
     why = f"{experiment.peers.kind} has no servers, and its workers stay as they are"
     if workers is None:
         return why
-    return f"{why}; with checkpoint, outpace run --resume RUN --workers {workers} goes on so"
+    number = plural(workers, "worker")
+    return (
+        f"{why}; with checkpoint, outpace run --resume RUN --workers {workers} continues the run "
+        f"with {number}"
+    )

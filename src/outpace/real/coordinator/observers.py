@@ -39,6 +39,9 @@ class RunObserver:
     def recovered(self, recovered: Start | Removed) -> None:
         """A worker begins again, or the run goes on without it."""
 
+    def not_restarted(self, worker: int) -> None:
+        """There was no room for a process that a worker was to begin again with: it never ran."""
+
     def began(self, worker: int, first: int | None) -> None:
         """The new process of a worker begins with its work.
 
@@ -113,6 +116,10 @@ class Observers(RunObserver):
     def recovered(self, recovered: Start | Removed) -> None:
         for each in self._all:
             each.recovered(recovered)
+
+    def not_restarted(self, worker: int) -> None:
+        for each in self._all:
+            each.not_restarted(worker)
 
     def began(self, worker: int, first: int | None) -> None:
         for each in self._all:

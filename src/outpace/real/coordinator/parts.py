@@ -275,7 +275,7 @@ class Parts:
         if moving is not None:
             dropped.update(moving.drop_lost(lost))
         if scaling is not None:
-            dropped.update(scaling.drop_lost(lost))
+            dropped.update(scaling.arriving.drop_lost(lost))
         lost = {name: error for name, error in lost.items() if name not in dropped}
         if not lost:
             return True
@@ -289,7 +289,7 @@ class Parts:
         """Drop a process that has failed, if it had not joined yet; False if it had."""
         moving, scaling = self.moving, self.scaling
         return (moving is not None and moving.drop(name, how)) or (
-            scaling is not None and scaling.drop(name, how)
+            scaling is not None and scaling.arriving.drop(name, how)
         )
 
     def _announce(self, name: str, message: WireMessage) -> None:

@@ -5,9 +5,10 @@
 More workers:
 
 1. Their processes are started. Nothing else changes until all of them have joined: if one is lost,
-   or late, all are dropped.
+   or late, all are dropped (`arriving_workers`).
 2. The servers are told of them, and say with which iterations they begin. The others are told from
-   which iteration on the data are for all of them, and the new ones that they may begin.
+   which iteration on the data are for all of them, and the new ones that they may begin
+   (`joining_workers`).
 
 Fewer: the last ones are told to leave before an iteration a little ahead, from which on the data
 are for the others. When their processes have ended, the servers are told.
@@ -19,18 +20,19 @@ joins again when as many workers are asked for as there are numbers, or more.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.elastic import why_workers_stay
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError
+from outpace.real.coordinator.arriving_workers import ArrivingWorkers
 from outpace.real.coordinator.joining_scripts import JoiningScripts
+from outpace.real.coordinator.joining_workers import JoiningWorkers
 from outpace.real.coordinator.moving import Told
 from outpace.real.coordinator.own_collectives import why_collectives
-from outpace.real.coordinator.recovery.losses import how_lost
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.net.membership_messages import (
@@ -79,6 +81,7 @@ class ScaledWorkers:
 
     Attributes:
         workers: the number that was asked for last.
+        arriving: the processes that were started, and have not joined.
         has_scaled: True once it is another one than at the start, or about to be.
     """
 
@@ -97,13 +100,8 @@ class ScaledWorkers:
         self._servers_change = servers_change
         self.workers, self.has_scaled = len(workers), False
         self._phase, self._next = _Phase.NONE, self.workers
-        self._arriving: dict[int, str] = {}  # workers that have not joined, and their keys
-        self._waiting: set[int] = set()  # those of them whose processes are there
-        self._generations: dict[int, int] = {}  # of processes that have joined, or are to
         self._keys: dict[int, str] = {}  # of workers that have joined, which servers must know
         self._unknown: set[int] = set()  # those of them that no server knows yet
-        self._joining: set[int] = set()  # workers that are to begin
-        self._starts: dict[int, Start] = {}
         self._leaving: set[int] = set()  # workers whose processes are to end
         self._first = 0  # iteration from which on there are as many workers
         self._began: Time = 0
@@ -113,6 +111,18 @@ class ScaledWorkers:
         self._scripts: JoiningScripts | None = None
         if isinstance(run.experiment.task, Script):
             self._scripts = JoiningScripts(run)
+        self.arriving = ArrivingWorkers(run, members, replacements, self._are_there, self._drop)
+        self._joining = JoiningWorkers(
+            run,
+            members,
+            checkpoints,
+            replacements,
+            self._scripts,
+            self.arriving.hears,
+            self._divide_data,
+            self._soon,
+            self._have_joined,
+        )
 
     def iteration(self, worker: int) -> int:
         """Return how far a worker is: its iterations, and those before it joined."""
@@ -217,29 +227,12 @@ class ScaledWorkers:
     # -- more workers ------------------------------------------------------------------
 
     def _start(self, numbers: Sequence[int], experiment: Experiment) -> str:
-        start, now = self._run.processes.join_worker, self._run.kernel.now
-        assert start is not None
         self._phase = _Phase.ARRIVING
-        for worker in numbers:
-            generation = self._members.arrives(worker, now, self._run.processes.room_s)
-            self._run.losses.joins(worker_name(worker))
-            self._generations[worker], self._arriving[worker] = generation, ""
-            try:
-                self._arriving[worker] = start(worker, generation, experiment)
-            except Exception as error:  # of the system, or of a cluster's library
-                return self._drop(f"{worker_name(worker)} could not be started: {error}")
-        self._replacements.do([])  # watches the limit
+        if why := self.arriving.start(numbers, experiment):
+            return self._drop(why)
         said = f"{', '.join(map(worker_name, numbers))} will join"
         self._run.log(f"{plural(self._next, 'worker')}: {said}")
         return said
-
-    def is_arriving(self, name: str) -> bool:
-        """True if a process of this name was started, and may join."""
-        return any(name == worker_name(worker) for worker in self._arriving)
-
-    def hears(self, worker: int, generation: int) -> bool:
-        """True if the coordinator hears this generation of a worker, which has joined."""
-        return self._generations.get(worker) == generation
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a process that arrives."""
@@ -247,25 +240,16 @@ class ScaledWorkers:
             self._at_end.add(name)
             self._look_at_ends()
             return isinstance(message, EndsTraining)
-        if not isinstance(message, JoinRun) or not self.is_arriving(name):
-            return False
-        first = self._run.reports.joined[worker_name(0)]
-        worker = next(each for each in self._arriving if worker_name(each) == name)
-        if message.layers != first.layers or message.layout != first.layout:
-            self._drop(f"{name} trains other parameters than worker-0")
-            return True
-        if message.kept != first.kept:
-            self._drop(f"the script of {name} gives outpace.attach other objects than worker-0's")
-            return True
-        self._waiting.add(worker)
-        if self._waiting.issuperset(self._arriving):
-            if self._scripts is None or self._is_about_to_end:
-                self._let_join()
-            elif not self._members.takes_part(0):  # it would not hear the request
-                self._drop(_FIRST_IS_LOST)
-            else:
-                self._scripts.ask(self._let_join, self._not_kept)
-        return True
+        return isinstance(message, JoinRun) and self.arriving.take(name, message)
+
+    def _are_there(self) -> None:
+        """The processes of all workers that are to join are there."""
+        if self._scripts is None or self._is_about_to_end:
+            self._let_join()
+        elif not self._members.takes_part(0):  # it would not hear the request
+            self._drop(_FIRST_IS_LOST)
+        else:
+            self._scripts.ask(self._let_join, self._not_kept)
 
     def _not_kept(self, why: str) -> None:
         self._drop(f"what the script of worker-0 keeps cannot be handed on: {why}")
@@ -292,8 +276,8 @@ class ScaledWorkers:
             self._drop("the run is about to end")
             return
         self._phase, self.has_scaled = _Phase.JOINING, True
-        joining, self._arriving, self._waiting = self._arriving, {}, set()
-        self._joining, self._starts = set(joining), {}
+        joining = self.arriving.take_all()
+        self._joining.join(joining)
         if self._checkpoints is not None:
             self._checkpoints.hold()
         for worker in sorted(joining):
@@ -326,26 +310,7 @@ class ScaledWorkers:
 
     def starts(self, order: Start) -> bool:
         """A worker may begin; False if its process is still to be started."""
-        if order.worker not in self._joining or not self.hears(order.worker, order.generation):
-            return False
-        self._starts[order.worker] = order
-        self._begin_if_all_may()
-        return True
-
-    def _begin_if_all_may(self) -> None:
-        starts = self._starts
-        if self._phase is not _Phase.JOINING or not starts or self._joining - starts.keys():
-            return
-        self._starts = {}
-        self._divide_data(max(order.first for order in starts.values()))
-        for worker, order in sorted(starts.items()):
-            name, reports = worker_name(worker), self._run.reports
-            done = reports.totals.iterations.get(worker, 0)
-            if name in reports.totals_of:
-                reports.begins_again(name, order.generation, worker, None)
-            if self._checkpoints is not None:
-                self._checkpoints.joins(worker, order.first - done)
-            self._replacements.begins(worker, order.first, done, self._scripts)
+        return self._joining.starts(order)
 
     def _divide_data(self, first: int) -> None:
         self._first = first
@@ -355,36 +320,32 @@ class ScaledWorkers:
 
     def began(self, worker: int) -> bool:
         """The process of a worker was told to start; False if it takes the place of a lost one."""
-        if worker not in self._joining:
-            return False
-        self._joining.discard(worker)
-        self._end_if_joined()
-        return True
+        has_joined = self._joining.began(worker)
+        self._look_at_ends()  # the process before it may have been told to leave
+        return has_joined
 
     def lost(self, worker: int) -> None:
         """A worker is lost: if it was about to join, another process does."""
-        if worker in self._joining:
-            self._joining.discard(worker)
-            self._starts.pop(worker, None)
-            self._begin_if_all_may()
-            self._end_if_joined()
+        self._joining.lost(worker)
         self._at_end.discard(worker_name(worker))  # its next process may wait for the end again
         if worker == 0 and self._scripts is not None:
             self._scripts.first_is_lost()
             if self._scripts.is_awaited:
                 self._drop(_FIRST_IS_LOST)
         now = self._run.kernel.now  # the machine has not been told yet
-        self._run.kernel.call_at(now, lambda _: self._look_at_ends())
+        self._run.kernel.call_at(now, lambda _: self._look_after_loss())
 
-    def _end_if_joined(self) -> None:
-        if self._phase is _Phase.JOINING and not self._joining:
-            if self._checkpoints is not None:
-                self._checkpoints.joined(len(self._names))
-                self._checkpoints.release()
-            if self._scripts is not None:
-                self._scripts.forget()
-            self._is_done()
-            self._look_at_ends()
+    def _look_after_loss(self) -> None:
+        self._joining.look_after_loss()
+        self._look_at_ends()
+
+    def _have_joined(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.joined(len(self._names))
+            self._checkpoints.release()
+        if self._scripts is not None:
+            self._scripts.forget()
+        self._is_done()
 
     # -- fewer -------------------------------------------------------------------------
 
@@ -432,45 +393,9 @@ class ScaledWorkers:
         if leaving:
             self._has_left(leaving[0])
 
-    def drop_lost(self, lost: Mapping[str, RunError]) -> Collection[str]:
-        """Drop lost workers that had not joined; return their names."""
-        names = set(filter(self.is_arriving, lost))
-        if names:
-            name = min(names)
-            self.drop(name, how_lost(name, lost[name]))
-        return names
-
-    def drop(self, name: str, how: str) -> bool:
-        """Drop a worker that has failed before it had joined; False if it is none."""
-        found = [worker for worker in self._arriving if worker_name(worker) == name]
-        for worker in found:
-            self._lose(worker, how)
-        return bool(found)
-
-    def _lose(self, worker: int, how: str) -> None:
-        now = self._run.kernel.now
-        self._replacements.do(self._members.lost(worker, how, now, has_ended=True))
-
-    def not_joined(self, worker: int, how: str) -> None:
-        """The machine has given up a worker that was to join."""
-        if worker in self._arriving:
-            self._forget(worker)
-            self._drop(f"{worker_name(worker)} {how}")
-
-    def _forget(self, worker: int) -> None:
-        del self._arriving[worker]
-        name = worker_name(worker)
-        self._run.losses.goes_without(name)
-        self._run.processes.kill(name)
-        self._run.processes.release(name)
-
     def _drop(self, why: str) -> str:
         """Stay with the present workers; return that, in words."""
-        while self._arriving:
-            worker = min(self._arriving)
-            self._forget(worker)
-            self._lose(worker, "is not needed")
-        self._waiting = set()
+        self.arriving.give_up()
         if self._scripts is not None:
             self._scripts.forget()
         self._phase, self._next = _Phase.NONE, self.workers

@@ -87,6 +87,11 @@ class Membership:
         """True if the worker's process is lost, and another one will take its place."""
         return self._workers[worker].phase in (Phase.FENCING, Phase.STARTING)
 
+    def awaits_end(self, worker: int) -> bool:
+        """True if the process of a lost worker has not ended, as far as it is known."""
+        known = self._workers[worker]
+        return known.phase is Phase.FENCING and not known.has_ended
+
     def can_spare(self, worker: int) -> bool:
         """True if the run can go on when this worker is lost."""
         others = (known for known in self._workers if known.number != worker)
@@ -172,7 +177,7 @@ class Membership:
             return self._replaced(known, self._servers, stays=False)
         if not self.can_spare(worker):
             return [EndRun(f"{known.name} {how}")]
-        known.how, known.has_ended, known.joins, known.waits = how, has_ended, False, False
+        known.how, known.has_ended, known.waits = how, has_ended, False
         stays = self._restarts and not known.retires
         # A scheduler that no longer waits for the worker lets the others pull. If a server still
         # waited, their pulls would miss an iteration: the scheduler is told after the servers.
@@ -197,7 +202,7 @@ class Membership:
         others = (other for other in self._workers if other.number != worker)
         if not self.is_coming_back(worker) or all(other.phase in AWAY for other in others):
             raise ProtocolError(f"the run cannot go on without {known.name} now")
-        known.phase, known.deadline, known.joins, known.waits = Phase.LEAVING, None, False, False
+        known.phase, known.deadline, known.waits = Phase.LEAVING, None, False
         return self._replaced(known, self._servers, stays=False)
 
     def arrives(self, worker: int, now: Time, room_s: float = 0.0) -> int:
@@ -332,7 +337,7 @@ class Membership:
         known = self._workers[worker]
         if known.phase is not Phase.STARTING:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
-        known.phase, known.deadline = Phase.HERE, None
+        known.phase, known.deadline, known.joins = Phase.HERE, None, False
 
     def finished(self, worker: int, pushed: int = -1) -> list[Order]:
         """The worker is done, so that its end is no loss.
@@ -452,7 +457,7 @@ class Membership:
         known.phase, known.waits = Phase.STARTING, False
         known.deadline = now + nanoseconds(self._rules.start_s)
         # If servers were lost that had them, iterations are computed again that others lacked.
-        lost = (0 if known.joins else self._lost_of(known)) - known.repeats(known.first)
+        lost = self._lost_of(known) - known.repeats(known.first)
         return [Start(known.number, known.generation, known.first, lost)]
 
     def _highest(self, known: Worker) -> int:
@@ -464,7 +469,8 @@ class Membership:
         lowest = min(known.has_at(server) for server in self._servers)
         # A worker that has left pushes nothing more, whatever its script keeps.
         kept = known.kept - 1 if known.phase is Phase.STARTING else -1
-        return known.loses(lowest, max(self._highest(known), kept))
+        new = known.loses(lowest, max(self._highest(known), kept))
+        return 0 if known.joins else new  # servers have finished them without it
 
     def _lacking(self, server: str, known: Worker, has: int, last: int) -> list[Order]:
         lost = known.loses(has, last)

@@ -41,7 +41,7 @@ class Worker:
     done: int = 0  # iterations that some server has of the processes before
     kept: int = 0  # iteration at which what its script keeps was sent last
     has_ended: bool = False  # the process that was lost
-    joins: bool = False  # True if it had left the run, and its losses are counted
+    joins: bool = False  # True if it has joined, and no process has begun since
     unconfirmed: set[str] = field(default_factory=set)
     reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
     deadline: Time | None = None

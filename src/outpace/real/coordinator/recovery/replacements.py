@@ -156,15 +156,17 @@ class Replacements:
         """Return how many iterations before those that it did itself a worker has not done."""
         return self._uncounted[worker]
 
-    def begins(
-        self, worker: int, first: int, done: int, scripts: JoiningScripts | None = None
-    ) -> None:
+    def has_not_done(self, worker: int, uncounted: int) -> None:
+        """A worker that has joined has not done so many iterations before its first one."""
+        self._uncounted[worker] = uncounted
+
+    def begins(self, worker: int, first: int, scripts: JoiningScripts | None = None) -> None:
         """Tell a process that waits to begin with this iteration.
 
-        done: iterations by the processes before it. scripts: what its script begins with.
+        scripts: what its script begins with.
         """
         name = worker_name(worker)
-        self._first[worker], self._uncounted[worker] = first, first - done
+        self._first[worker] = first
         plan = self._late_plan()
         self._listener.send(name, plan if scripts is None else scripts.announced(plan, worker))
         self._tell_division(name)
@@ -237,16 +239,24 @@ class Replacements:
         worker = self._numbers.get(name)
         if worker is None or not self._is_coming_back(worker):
             raise ConfigError(f"{name} is not coming back")
+        is_of_join = self._joined_as(worker, self._members.generation(worker))
+        was_restarted = self._members.is_starting(worker) and not is_of_join
         try:
             orders = self._members.goes_without(worker)
         except ProtocolError as error:
             raise ConfigError(str(error)) from None
+        if was_restarted:
+            self._observer.not_restarted(worker)
         self._lost(name)
         self._losses.goes_without(name)
         self._processes.release(name)
         if self.scaling is not None:
             self.scaling.lost(worker)
         self.do(orders)
+
+    def _joined_as(self, worker: int, generation: int) -> bool:
+        """True if this generation of a worker is a process that joined, and replaces none."""
+        return self.scaling is not None and self.scaling.arriving.hears(worker, generation)
 
     def _can_return(self, servers: Sequence[str]) -> bool:
         """True if these lost servers come back alone."""
@@ -267,10 +277,8 @@ class Replacements:
             self.scaling.process_ended(name)
         if worker is None:
             return self.returning is not None and self.returning.process_ended(name)
-        if not self._members.is_coming_back(worker):
-            return False
-        if self._members.is_starting(worker):
-            return False
+        if not self._members.awaits_end(worker):
+            return False  # it is the present process, or one that joins
         self._do(self._members.process_ended(worker, self._kernel.now))
         return True
 
@@ -331,7 +339,7 @@ class Replacements:
 
     def _may_join(self, name: str) -> bool:
         worker = self._numbers.get(name)
-        if self.scaling is not None and self.scaling.is_arriving(name):
+        if self.scaling is not None and self.scaling.arriving.includes(name):
             return True
         return worker is not None and self._members.is_starting(worker)
 
@@ -364,7 +372,7 @@ class Replacements:
                         self._start(order)
                 case NotJoined(worker, how):
                     assert self.scaling is not None
-                    self.scaling.not_joined(worker, how)
+                    self.scaling.arriving.not_joined(worker, how)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
                         self._observer.recovered(order)
@@ -397,12 +405,11 @@ class Replacements:
 
     def _replace(self, order: Replace) -> None:
         message = ReplaceWorker(order.worker, order.generation, order.stays)
-        is_heard = self.scaling is not None and self.scaling.hears(order.worker, order.generation)
         if order.server != SCHEDULER:
             self._listener.send(order.server, message)
             return
         name = worker_name(order.worker)
-        if not is_heard:
+        if not self._joined_as(order.worker, order.generation):  # else it is heard already
             self._listener.replace(name, order.generation, returns=order.stays)
         self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
