@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_S: Final = 2.0  # between two looks
 _LOOKS: Final = 4  # while nothing must have changed
+_FAILURES: Final = 5  # looks that fail one after the other before that is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class NodeWatcher:
     """Asks the coordinator for changes, as `outpace scale` does.
 
     Args:
-        log: called with a line for each change that is asked for, with its reason.
+        log: called with a line for each change that is asked for, with its reason, and if the
+            cluster cannot be looked at.
         status: gets the last of these lines; None: there is none.
     """
 
@@ -47,6 +49,7 @@ class NodeWatcher:
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
         self._looking = Looking(elastic.look, self._every_s)
         self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
+        self._has_told_failure = False
 
     def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
         """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
@@ -65,8 +68,23 @@ class NodeWatcher:
 
     async def _keep(self, coordinator: Coordinator) -> None:
         while True:
+            self._tell_failures()
             self._decide(coordinator)
             await coordinator.kernel.sleep(self._every_s)
+
+    def _tell_failures(self) -> None:
+        """Say once that looking at the cluster fails, and once that it works again."""
+        failure, has_told = self._looking.failure, self._has_told_failure
+        if failure is None and has_told:
+            self._has_told_failure = False
+            self._log("elastic: looking at the nodes of the cluster works again")
+        elif failure is not None and failure.times >= _FAILURES and not has_told:
+            self._has_told_failure = True
+            self._log(
+                f"elastic: looking at the nodes of the cluster has failed {failure.times} times in "
+                f"a row ({failure.why}): the run keeps its workers and servers until it works "
+                'again. Check with "ray status" on this machine that the cluster runs and answers'
+            )
 
     def _decide(self, coordinator: Coordinator) -> None:
         cluster, run = self._looking.latest, coordinator.view()

@@ -1,0 +1,121 @@
+"""What a run in which nodes come and go says, and when: cluster and coordinator are simulated."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outpace.errors import ConfigError
+from outpace.kernel import Kernel
+from outpace.real.elastic import watching
+from outpace.real.elastic.deciding import Rules
+from outpace.real.elastic.looking import Failure, Looking
+from outpace.real.elastic.view import ClusterView, Node, RunView
+from outpace.real.elastic.watching import Elastic, NodeWatcher
+from outpace.record.event_log import LOG, EventLog
+
+ONE = {"CPU": 1.0}
+ROOM = ClusterView([Node("a", "a", ONE)], {"worker-0": "a", "worker-1": "a", "server-0": "a"})
+RUN = RunView(["worker-0", "worker-1"], ["server-0"])
+FAILS = Failure(5, "ConnectionError: no answer")
+
+
+class Watched:
+    """A run with a watcher, in virtual time. refused: why it refuses all changes."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        folder: Path,
+        *,
+        refused: str = "",
+        view: RunView = RUN,
+        cluster: ClusterView | None = ROOM,
+    ) -> None:
+        self.looking = SimpleNamespace(
+            latest=cluster, failure=None, start=lambda: None, close=lambda: None
+        )
+        monkeypatch.setattr(watching, "Looking", lambda look, every_s: self.looking)
+        self.kernel, self.started, self.refused = Kernel(), True, refused
+        self.view = lambda: view
+        self.lines: list[str] = []
+        self.status: Any = SimpleNamespace(elastic="")
+        self.told: Callable[..., None] = lambda **_: None
+        self._events = EventLog(folder / LOG)
+        self._events.open()
+        self._file = folder / LOG
+        rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, settle_s=4.0)
+        self.watcher = NodeWatcher(
+            Elastic(rules, lambda: ROOM), self.lines.append, self._events, self.status
+        )
+        self.watcher.attach(self, begins_again=False)  # type: ignore[arg-type]
+
+    def wait(self, duration_s: float) -> None:
+        self.kernel.spawn(self._sleep(duration_s), "the test")
+        self.kernel.run()
+
+    async def _sleep(self, duration_s: float) -> None:
+        await self.kernel.sleep(duration_s)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        if not self._file.exists():
+            return []
+        return [json.loads(line) for line in self._file.read_text().splitlines()]
+
+    def scale(self, servers: int, workers: int, told: Callable[..., None], _: object) -> str:
+        if self.refused:
+            raise ConfigError(self.refused)
+        self.told = told
+        return "worker-2 will join"
+
+    def goes_without(self, name: str) -> None:
+        if name in self.refused:
+            raise ConfigError(self.refused)
+
+
+def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):
+    run = Watched(monkeypatch, tmp_path, cluster=None)
+    run.looking.failure = FAILS._replace(times=4)
+    run.wait(20)
+    assert run.lines == []
+    for _ in range(2):
+        run.looking.failure = FAILS
+        run.wait(60)
+        (line,) = run.lines
+        assert "failed 5 times in a row (ConnectionError: no answer): the run keeps" in line
+        assert 'Check with "ray status"' in line
+        run.looking.failure = None
+        run.wait(60)
+        assert run.lines[1:] == ["elastic: looking at the nodes of the cluster works again"]
+        run.lines.clear()
+
+
+def test_looks_that_fail_are_counted_and_the_last_reason_is_kept_on_one_line():
+    found: list[tuple[ClusterView | None, Failure | None]] = []
+    enough = threading.Event()
+
+    def look() -> ClusterView:
+        found.append((looking.latest, looking.failure))
+        if len(found) == 4:
+            enough.set()
+        if len(found) == 3:
+            return ROOM
+        raise ConnectionError(f"answer {len(found)}\n  more of it")
+
+    looking = Looking(look, 0.001)
+    looking.start()
+    assert enough.wait(10)
+    looking.close()
+    assert found[:4] == [
+        (None, None),
+        (None, Failure(1, "ConnectionError: answer 1")),
+        (None, Failure(2, "ConnectionError: answer 2")),
+        (ROOM, None),
+    ]
