@@ -80,6 +80,61 @@ class Watched:
             raise ConfigError(self.refused)
 
 
+MORE = "there is room: 1 worker more"
+
+
+def test_a_change_that_is_accepted_is_said_with_its_reason(monkeypatch, tmp_path):
+    run = Watched(monkeypatch, tmp_path)
+    run.wait(5.5)
+    assert run.lines == [f"elastic: {MORE}"]
+    assert run.status.elastic == MORE
+    (event,) = run.events
+    assert (event["event"], event["message"], event["fields"]["workers"]) == ("elastic", MORE, 3)
+
+
+def test_a_change_that_is_refused_is_not_said_to_be_made(monkeypatch, tmp_path):
+    why = "workers: the run is about to end"
+    run = Watched(monkeypatch, tmp_path, refused=why)
+    run.wait(5.5)
+    assert run.lines == [f"elastic: {MORE}; not done: {why}"]
+    assert run.status.elastic == f"{MORE}; not done: {why}"
+    assert run.events == []
+
+
+def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tmp_path):
+    run = Watched(monkeypatch, tmp_path)
+    run.wait(5.5)
+    run.told(is_done=False, text="the number of workers stays 2: worker-2 found no room")
+    said = f"{MORE}; not done: the number of workers stays 2: worker-2 found no room"
+    assert run.status.elastic == said
+    run.told(is_done=True, text="the run goes on with 3 workers")
+    assert run.status.elastic == said
+
+
+@pytest.mark.parametrize(
+    ("refused", "lines"),
+    [
+        ("", ["elastic: there is no room for worker-1, worker-2: the others go on"]),
+        (
+            "worker-2 is not coming back",
+            [
+                "elastic: the run does not go on without worker-2: worker-2 is not coming back",
+                "elastic: there is no room for worker-1: the others go on",
+            ],
+        ),
+    ],
+)
+def test_only_workers_that_are_given_up_are_said_to_be(monkeypatch, tmp_path, refused, lines):
+    names = ["worker-0", "worker-1", "worker-2"]
+    view = RunView(names, ["server-0"], returning=names[1:], is_busy=True)
+    cluster = ClusterView([Node("a", "a")], {"worker-0": "a", "server-0": "a"})
+    run = Watched(monkeypatch, tmp_path, refused=refused, view=view, cluster=cluster)
+    run.wait(5.5)
+    assert run.lines == lines
+    (event,) = run.events
+    assert event["fields"]["without"] == (names[1:2] if refused else names[1:])
+
+
 def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):
     run = Watched(monkeypatch, tmp_path, cluster=None)
     run.looking.failure = FAILS._replace(times=4)

@@ -237,7 +237,12 @@ class _Why(NamedTuple):
         """Say why the run goes on without lost workers."""
         gone = [name for node, name in self.before.items() if node not in self.nodes]
         why = f"{_nodes(gone)} left, and " if gone else ""
-        return f"{why}there is no room for {', '.join(workers)}: the others go on"
+        return f"{why}{no_room(workers)}"
+
+
+def no_room(workers: Sequence[str]) -> str:
+    """Say that the run goes on without lost workers."""
+    return f"there is no room for {', '.join(workers)}: the others go on"
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.real.elastic.beginning import Waiting, fewer, seen
-from outpace.real.elastic.deciding import GoWithout, Memory, Order, Rules, Scale, decide
+from outpace.real.elastic.deciding import GoWithout, Memory, Order, Rules, Scale, decide, no_room
 from outpace.real.elastic.looking import Look, Looking
 from outpace.real.elastic.view import ClusterView
 from outpace.real.net.sparse_log import Log
@@ -37,9 +36,9 @@ class NodeWatcher:
     """Asks the coordinator for changes, as `outpace scale` does.
 
     Args:
-        log: called with a line for each change that is asked for, with its reason, and if the
-            cluster cannot be looked at.
-        status: gets the last of these lines; None: there is none.
+        log: called with a line for each change that the run accepts or refuses, with its reason,
+            and if the cluster cannot be looked at.
+        status: gets the last change that the run has accepted; None: there is none.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class NodeWatcher:
     def _say(
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
     ) -> None:
-        """Say what is asked for, and why. workers, servers: None: as they are."""
+        """Say what changes, and why. workers, servers: None: as they are."""
         if self._status is not None:
             self._status.elastic = why
         asked: dict[str, Any] = {"workers": workers, "servers": servers}
@@ -119,21 +118,44 @@ class NodeWatcher:
         self._log(f"elastic: {why}")
 
     def _do(self, coordinator: Coordinator, order: Order) -> None:
-        told = partial(self._told, coordinator, order)
-        try:
-            if isinstance(order, GoWithout):
-                self._say(order.why, order.workers, None)
-                for name in order.workers:
-                    coordinator.goes_without(name)
-            else:
-                self._say(order.why, order.without, order.workers, order.servers)
-                coordinator.scale(order.servers, order.workers, told, order.without)
-        except ConfigError as error:
-            self._log(f"elastic: not possible now: {error}")
-            told(is_done=False, text="")
+        if isinstance(order, Scale):
+            self._scale(coordinator, order)
+        else:
+            self._go_without(coordinator, order)
 
-    def _told(self, coordinator: Coordinator, order: Order, *, is_done: bool, text: str) -> None:
-        """The change is done, or the run stays as it was, which it has said itself."""
-        if not is_done and isinstance(order, Scale):
-            now_s = seconds(coordinator.kernel.now)
-            self._memory = self._memory.has_failed(order, now_s)
+    def _scale(self, coordinator: Coordinator, order: Scale) -> None:
+        failed: list[str] = []  # why the run stays as it was
+
+        def told(*, is_done: bool, text: str) -> None:
+            if not is_done:
+                failed.append(text)
+                self._memory = self._memory.has_failed(order, seconds(coordinator.kernel.now))
+                if self._status is not None:
+                    self._status.elastic = _not_done(order, text)
+
+        try:
+            coordinator.scale(order.servers, order.workers, told, order.without)
+        except ConfigError as error:
+            told(is_done=False, text=str(error))
+        if failed:  # later failures are said by the run itself
+            self._log(f"elastic: {_not_done(order, failed[0])}")
+        else:
+            self._say(order.why, order.without, order.workers, order.servers)
+
+    def _go_without(self, coordinator: Coordinator, order: GoWithout) -> None:
+        given_up = []
+        for name in order.workers:
+            try:
+                coordinator.goes_without(name)
+            except ConfigError as error:
+                self._log(f"elastic: the run does not go on without {name}: {error}")
+            else:
+                given_up.append(name)
+        if given_up == list(order.workers):
+            self._say(order.why, given_up, None)
+        elif given_up:
+            self._say(no_room(given_up), given_up, None)
+
+
+def _not_done(order: Scale, why: str) -> str:
+    return f"{order.why}; not done: {why}"
