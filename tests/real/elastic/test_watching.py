@@ -43,7 +43,8 @@ class Watched:
         )
         monkeypatch.setattr(watching, "Looking", lambda look, every_s: self.looking)
         self.kernel, self.started, self.refused = Kernel(), True, refused
-        self.view = lambda: view
+        self.servers = view.servers
+        self.view: Callable[[], RunView | None] = lambda: view
         self.lines: list[str] = []
         self.status: Any = SimpleNamespace(elastic="")
         self.told: Callable[..., None] = lambda **_: None
@@ -133,6 +134,26 @@ def test_only_workers_that_are_given_up_are_said_to_be(monkeypatch, tmp_path, re
     assert run.lines == lines
     (event,) = run.events
     assert event["fields"]["without"] == (names[1:2] if refused else names[1:])
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_it_is_said_once_that_there_is_no_room_for_a_server(monkeypatch, tmp_path, is_training):
+    without = ClusterView([Node("a", "a")], {"worker-0": "a", "worker-1": "a"})
+    busy = RunView(RUN.workers, RUN.servers, is_busy=True)
+    run = Watched(monkeypatch, tmp_path, view=busy, cluster=without)
+    if not is_training:
+        run.view = lambda: None
+    run.wait(3.5)
+    assert run.lines == []
+    for _ in range(2):
+        run.wait(60)
+        (line,) = run.lines
+        assert line.startswith("elastic: there is no room for server-0, without which the run")
+        run.lines.clear()
+        run.looking.latest = ROOM
+        run.wait(60 if not is_training else 2)
+        assert run.lines == []
+        run.looking.latest = without
 
 
 def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):

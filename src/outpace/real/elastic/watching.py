@@ -49,6 +49,7 @@ class NodeWatcher:
         self._looking = Looking(elastic.look, self._every_s)
         self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
         self._has_told_failure = False
+        self._servers = self._told_servers = Waiting()  # servers without a place
 
     def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
         """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
@@ -57,6 +58,7 @@ class NodeWatcher:
         raises `BeginWithFewer`.
         """
         self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
+        self._servers = self._told_servers = Waiting()
         self._begins_again = begins_again
         self._looking.start()
         coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
@@ -90,6 +92,7 @@ class NodeWatcher:
         now_s = seconds(coordinator.kernel.now)
         if cluster is None:
             return
+        self._tell_servers(cluster, coordinator.servers if run is None else run.servers, now_s)
         if run is None:
             if self._begins_again and not coordinator.started:
                 self._wait(coordinator, cluster, now_s)
@@ -97,6 +100,18 @@ class NodeWatcher:
         self._memory, order = decide(self._rules, self._memory, cluster, run, now_s)
         if order is not None:
             self._do(coordinator, order)
+
+    def _tell_servers(self, cluster: ClusterView, servers: Sequence[str], now_s: float) -> None:
+        """Say once if there is no room for servers, without which the run cannot go on."""
+        waiting = self._servers = seen(self._servers, cluster, servers, now_s)
+        is_same = now_s - waiting.since_s >= self._rules.settle_s
+        if not waiting.unplaced or not is_same or waiting == self._told_servers:
+            return
+        self._told_servers = waiting
+        self._log(
+            f"elastic: there is no room for {', '.join(waiting.unplaced)}, without which the run "
+            "cannot go on: add a node, or free resources. The run ends if there is no room in time"
+        )
 
     def _wait(self, coordinator: Coordinator, cluster: ClusterView, now_s: float) -> None:
         """Begin with fewer workers if the cluster has no room for all."""
