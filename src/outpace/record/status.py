@@ -74,8 +74,8 @@ class Status(msgspec.Struct, kw_only=True):
         gradients: applied so far; gradients_per_s: the rate over the last seconds.
         checkpoints: None if the run takes none.
         restarts, updates_lost, resumed_from: as in summary.json.
-        elastic: the last change that was made because nodes came or went, with its reason; empty
-            if there was none.
+        elastic: the last change because nodes came or went, with its reason, and with "not done"
+            and why if the run could not have it; empty if there was none.
     """
 
     version: int = 1

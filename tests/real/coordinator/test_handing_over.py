@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ from outpace.kernel import Kernel, WalkerError
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net.checkpoint_messages import CheckpointArrived
+from outpace.real.net.messages import JoinRun
 from outpace.support.units import nanoseconds, seconds
 
 
@@ -58,3 +60,35 @@ def test_a_process_that_is_sent_pieces_of_its_files_is_waited_for():
 def test_a_process_that_is_sent_nothing_for_the_time_limit_ends_the_run():
     with pytest.raises((RunError, WalkerError), match="server-0 did not receive its checkpoint"):
         handed_over([100], arrives_at_s=None)
+
+
+def test_a_process_without_a_place_is_named_with_the_room_that_was_missing():
+    kernel, some, asked = Kernel(), cast("Any", None), list[list[str]]()
+
+    def no_room(names: Sequence[str]) -> str:
+        asked.append(list(names))
+        return "the cluster has no room for server-1"
+
+    announced = Announcements(kernel)
+    announced.add("server-0", JoinRun("", 7))
+    preparation = Preparation(
+        some,
+        ["server-0", "server-1"],
+        [],
+        {},
+        some,
+        some,
+        some,
+        announced,
+        some,
+        None,
+        None,
+        120.0,
+        no_room,
+    )
+    kernel.spawn(preparation.run(), "the test")
+    with pytest.raises(WalkerError) as caught:
+        kernel.run()
+    words = "server-1 did not join within 120 s: the cluster has no room for server-1"
+    assert str(caught.value.error) == words
+    assert asked == [["server-1"]]

@@ -49,6 +49,7 @@ class Host:
             replace=lambda name, generation, returns=True: self.heard.append((name, generation)),
         )
         losses: Any = SimpleNamespace(
+            away=set(),
             comes_back=lambda name: None,
             goes_without=self.without.append,
             has_exited=lambda name: False,

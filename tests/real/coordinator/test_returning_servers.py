@@ -191,7 +191,7 @@ class Run:
             },
             "the test",
         )
-        processes = Processes(
+        processes = self.processes = Processes(
             start_server=lambda server, generation: note(("start", server, generation)),
             kill=lambda name: note(("kill", name)),
         )
@@ -334,3 +334,23 @@ def test_servers_do_not_come_back_from_before_a_state_that_a_script_has_loaded()
         assert run.replacements.take_losses({"server-1": LOST}) is comes_back
     with pytest.raises(GroupLost, match="loads a state of its optimizer while server-1 comes back"):
         run.hear("worker-0", StateLoaded())
+
+
+def test_the_end_for_a_server_that_finds_no_place_says_which_room_was_missing():
+    run = Run()
+    run.processes.no_room = lambda names: f"the cluster has no room for {', '.join(names)}"
+    run.losses.has_ended = lambda name: True
+    run.losses.away.add("server-1")
+    run.replacements.take_losses({"server-1": LOST})
+    words = (
+        r"server-1 was lost, and the process that takes its place was not ready within 120 s: "
+        r"the cluster has no room for server-1; then go on from the last checkpoint \(--resume\)$"
+    )
+
+    async def wait() -> None:
+        await run.kernel.sleep(200)
+
+    run.kernel.spawn(wait(), "the test")
+    with pytest.raises(RunError, match=words):
+        run.kernel.run()
+    run.kernel.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -61,3 +62,12 @@ def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves)
     given_back = ["worker-3 gives its place back"] if leaves else []
     place = "a place for worker-3"
     assert did == [place, "worker-3 is lost", *given_back, place]
+
+
+def test_what_room_is_missing_is_left_out_if_the_cluster_cannot_be_asked():
+    def fails(names: Sequence[str]) -> str:
+        raise ConnectionError("no answer")
+
+    for no_room, words in ((fails, ""), (lambda names: f"none for {names[0]}", "none for a")):
+        launcher = HostsLauncher(SimpleNamespace(no_room=no_room), RealClock(), lambda *_: None)
+        assert launcher.no_room(["a"]) == words

@@ -17,7 +17,7 @@ from outpace import ConfigError, compare
 from outpace.config.launchers import Ray, Resources, RoleResources
 from outpace.config.reading import experiment_from
 from outpace.experiment.launching import launch_of
-from outpace.real.process.ray.placing import groups_of, lacking
+from outpace.real.process.ray.placing import groups_of, lacking, no_room
 
 CONFIG = {
     "task": {"kind": "timing", "parameters": 10},
@@ -211,6 +211,21 @@ SERVERS, WORKERS = ["server-0", "server-1"], ["worker-0", "worker-1", "worker-2"
 def test_what_a_cluster_lacks_is_named(settings, words):
     nodes = {"one": {"CPU": 4.0}, "two": {"CPU": 4.0}}
     assert lacking(groups_of(settings, SERVERS, WORKERS), nodes, {"CPU": 3.0}) == words
+
+
+def test_a_role_without_a_place_is_named_with_what_it_lacks_and_what_to_do():
+    nodes, four = {"one": {"CPU": 4.0}}, Resources(server=RoleResources(cpu=4))
+    groups = groups_of(Ray(resources=four), SERVERS, WORKERS)
+    assert no_room(groups, ["server-1"], nodes, {"CPU": 1.0}) == (
+        "the cluster has no room for server-1 (server-1 needs 4 CPU, and 1 of the cluster's 4 are "
+        "free): add a node, or free resources"
+    )
+    groups = groups_of(Ray(servers="strict-spread"), SERVERS, WORKERS)
+    assert no_room(groups, ["server-1", "worker-7"], nodes, {"CPU": 3.0}) == (
+        "the cluster has no room for server-1, worker-7 (what is free is divided among the nodes, "
+        "so that some role fits on none of them, and launcher.servers is strict-spread): add a "
+        "node, or free resources"
+    )
 
 
 def test_a_node_that_cannot_take_part_is_named():

@@ -31,6 +31,27 @@ def costs(shared, workers=4, **more):
     return Costs(Paths(law(**more), Machines(workers, 0, shared=shared)))
 
 
+def config_of(kind, machines, *, parameters=MB, iterations=1, **network):
+    """Return the configuration of 4 workers whose links have latency L and bandwidth R."""
+    return {
+        "task": {"kind": "timing", "parameters": parameters},
+        "workers": 4,
+        "sync": {"kind": kind},
+        "compute": {"kind": "constant", "mean_s": 0.1},
+        "stop": {"iterations": iterations},
+        "network": {
+            "latency_s": L,
+            "bandwidth_bytes_per_s": R,
+            "machines": {name: list(nodes) for name, nodes in machines.items()},
+            **network,
+        },
+    }
+
+
+def averages_of(result):
+    return [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+
+
 # A chunk of 1 MB in each of 6 rounds: the time of the crossing messages of a machine, and latency.
 @pytest.mark.parametrize(
     ("shared", "ms", "crossing"),
@@ -44,22 +65,9 @@ def costs(shared, workers=4, **more):
 )
 @BOTH
 def test_a_ring_takes_what_the_busiest_machine_sends_or_receives(contention, shared, ms, crossing):
-    result = simulate(
-        {
-            "task": {"kind": "timing", "parameters": MB},  # 4 MB: chunks of 1 MB
-            "workers": 4,
-            "sync": {"kind": "ssgd"},
-            "compute": {"kind": "constant", "mean_s": 0.1},
-            "stop": {"iterations": 2},
-            "network": {
-                "latency_s": L,
-                "bandwidth_bytes_per_s": R,
-                "contention": contention,
-                "machines": {name: list(nodes) for name, nodes in shared.items()},
-            },
-        }
-    )
-    rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
+    # 4 MB: chunks of 1 MB
+    result = simulate(config_of("ssgd", shared, iterations=2, contention=contention))
+    rows = averages_of(result)
     # Messages end by themselves, the formula ends all workers with the last.
     assert max(row["end_ns"] - row["computed_ns"] for row in rows) == ms * MS
     assert result.summary["bytes_sent"] == 2 * 6 * crossing * MB
@@ -88,22 +96,10 @@ def test_only_those_that_need_the_network_are_held_up_by_it():
 
 @pytest.mark.parametrize(("worker", "longer_s"), [(0, 3.0), (1, 0.0)])
 def test_a_partition_of_a_worker_among_its_own_machine_holds_up_no_ring(worker, longer_s):
-    config = {
-        "task": {"kind": "timing", "parameters": MB},
-        "workers": 4,
-        "sync": {"kind": "ssgd"},
-        "compute": {"kind": "constant", "mean_s": 0.1},
-        "stop": {"iterations": 1},
-        "network": {
-            "latency_s": L,
-            "bandwidth_bytes_per_s": R,
-            "machines": {"a": ["worker-0", "worker-1", "worker-2"]},
-        },
-    }
+    config = config_of("ssgd", {"a": ("worker-0", "worker-1", "worker-2")})
     partition = {"at_s": 0.05, "kind": "partition", "worker": worker, "for_s": 3.05}
     result = simulate({**config, "faults": {"schedule": [partition]}})
-    rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
-    took = {row["end_ns"] - row["computed_ns"] for row in rows}
+    took = {row["end_ns"] - row["computed_ns"] for row in averages_of(result)}
     assert took == {9 * MS + round(longer_s * SECOND)}
 
 
@@ -132,21 +128,8 @@ def test_exchanges_at_once_share_the_connections_of_their_machines(contention):
 
 
 def test_gossip_of_workers_that_share_machines_sends_its_messages():
-    found = simulate(
-        {
-            "task": {"kind": "timing", "parameters": MB // 4},
-            "workers": 4,
-            "sync": {"kind": "gossip"},
-            "compute": {"kind": "constant", "mean_s": 0.1},
-            "stop": {"iterations": 20},
-            "network": {
-                "latency_s": L,
-                "bandwidth_bytes_per_s": R,
-                "machines": {name: list(nodes) for name, nodes in NEIGHBOURS.items()},
-            },
-        }
-    )
-    rows = [row for row in found.trace.to_pylist() if row["event"] == "all-reduce"]
+    config = config_of("gossip", NEIGHBOURS, parameters=MB // 4, iterations=20)
+    rows = averages_of(simulate(config))
     took = {(row["end_ns"] - row["computed_ns"]) / MS for row in rows}
     # Within a machine, alone between machines, and one after another one.
     assert {0.0, 1.5, 2.5} <= took

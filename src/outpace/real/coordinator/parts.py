@@ -185,6 +185,7 @@ class Parts:
             self.given,
             resume,
             setting.join_s,
+            lambda names: self.processes.no_room(names),
         )
 
     def _kept(self) -> KeptScripts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import msgspec
 
 from outpace.blocks.block import Block
@@ -9,6 +11,7 @@ from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
 from outpace.real.coordinator.probing import probe
+from outpace.real.coordinator.recovery.processes import with_room
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
@@ -31,6 +34,7 @@ class Preparation:
         given: offers processes the files of the checkpoint that they do not see; None: all see it.
         resume: where the run goes on; None: it begins.
         limit_s: seconds for the processes to come through each phase.
+        no_room: see `Processes`.
     """
 
     def __init__(
@@ -47,11 +51,13 @@ class Preparation:
         given: GivenFiles | None,
         resume: ResumePoint | None,
         limit_s: float,
+        no_room: Callable[[Sequence[str]], str] = lambda names: "",
     ) -> None:
         self._experiment, self._servers, self._workers = experiment, servers, workers
         self._keys, self._clock, self._listener = keys, clock, listener
         self._reports, self._announced, self._kept = reports, announced, kept
         self._given, self._resume, self._limit_s = given, resume, limit_s
+        self._no_room = no_room
 
     async def run(self) -> Plan:
         """Return the plan once all processes are ready, and have measured their network.
@@ -62,7 +68,7 @@ class Preparation:
         """
         servers, workers, limit_s = self._servers, self._workers, self._limit_s
         all_say = self._announced.all
-        await all_say(servers + workers, JoinRun, "join", limit_s)
+        await self._all_join()
         plan = self._plan()
         self._tell(servers, plan)
         await self._hand_over(servers)
@@ -84,6 +90,15 @@ class Preparation:
             parts = self._clock, self._listener, self._announced
             await probe(self._experiment, workers, *parts, limit_s)
         return plan
+
+    async def _all_join(self) -> None:
+        try:
+            await self._announced.all(self._servers + self._workers, JoinRun, "join", self._limit_s)
+        except RunError as error:
+            _, missing = self._announced.awaited
+            is_saved = self._resume is not None
+            text = with_room(str(error), self._no_room(missing), is_saved=is_saved)
+            raise RunError(text) from None
 
     async def _hand_over(self, names: list[str]) -> None:
         """Have each of these processes, one after the other, fetch the files it goes on with.

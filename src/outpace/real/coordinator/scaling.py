@@ -49,7 +49,7 @@ def scale_both(
                 return
             except ConfigError as error:
                 why = f"{why}: {error}"
-                log(why)  # nobody may be told
+                log(why)  # `told` may be None
         tell_both(text, is_done=False, text=why)
 
     return moving.scale(servers, go_on, without)

@@ -21,15 +21,15 @@ class BeginWithFewer(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The workers without a place, and since when they are the same."""
+    """The processes without a place, and since when they are the same."""
 
     unplaced: Sequence[str] = ()
     since_s: float = 0.0
 
 
-def seen(waiting: Waiting, cluster: ClusterView, workers: Sequence[str], now_s: float) -> Waiting:
-    """Return what to remember until the next look. workers: all that are to begin."""
-    unplaced = [name for name in workers if name not in cluster.places]
+def seen(waiting: Waiting, cluster: ClusterView, names: Sequence[str], now_s: float) -> Waiting:
+    """Return what to remember until the next look. names: all that need a place."""
+    unplaced = [name for name in names if name not in cluster.places]
     return waiting if unplaced == waiting.unplaced else Waiting(unplaced, now_s)
 
 

@@ -1,17 +1,20 @@
-"""Decides when a run takes more workers and servers, or fewer, as nodes come and go. Without IO.
+"""Decides when a run gets more or fewer workers and servers, as nodes come and go. Without IO.
 
-The nodes that are not drained offer places: those that the run's processes have there already, and
-room for more. They are dealt out one after the other, to the kind of process that has the smaller
-share of its most. So it is known how many workers and servers the cluster carries: the *aim*.
+First the places for processes are counted on the nodes that are not drained: the places that the
+run's processes have there already, and the room for more. The places are divided between workers
+and servers one after the other. Each goes to a kind of process that is below its lower bound, or
+else to the kind that has the smaller share of its upper bound. The result is the *aim*: the numbers
+of workers and servers that the cluster has places for.
 
-- More, if the aim is higher than the present numbers.
-- Fewer, only while a node with processes of the run is drained. Servers on such a node leave, and
-  others join in their places where there is room.
-- A lost worker for whose next process there has been no room is given up, if as many as the least
-  remain. It joins again when there is room.
+- The run gets more processes if the aim is higher than the present numbers.
+- It gets fewer only while a node with processes of the run is drained. Servers on such a node
+  leave, and others take their parts on nodes with room.
+- A lost worker is given up if there is no room for its next process, and the lower bound allows it.
+  It joins again when there is room.
 
-Numbers never fall because other programs use the cluster, so nothing is undone at once. One change
-is asked for at a time, and only when what is seen has been the same for `settle_s`.
+The numbers never fall because other programs use the cluster. So a process that has just joined is
+not removed again. The run is asked for one change at a time, and only when nodes, places and
+numbers have been the same for `settle_s`.
 """
 
 from __future__ import annotations
@@ -32,9 +35,9 @@ class Rules:
     """The rules of one run.
 
     Attributes:
-        workers, servers: the least and the most; None: their number stays as it is.
+        workers, servers: the lower and the upper bound; None: their number stays as it is.
         each: the resources of a process, by kind of role and by name of the resource.
-        settle_s: seconds for which what is seen must have been the same.
+        settle_s: seconds for which nodes, places and numbers must have been the same.
     """
 
     workers: Bounds | None
@@ -45,10 +48,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Ask for other numbers; None: as it is. why: in words.
+    """The run is to have other numbers of workers and servers.
 
-    without: servers that leave in any case, and absent workers that stay absent. aim: the numbers
-    of workers that take part, and of servers, that this leads to.
+    Attributes:
+        workers, servers: the numbers to ask for; None: the number stays as it is.
+        without: servers that leave in any case, and absent workers that stay absent.
+        aim: how many workers and servers take part afterwards. Absent workers have a number and do
+            not take part.
+        why: the reason, in words.
     """
 
     workers: int | None
@@ -60,7 +67,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class GoWithout:
-    """Go on without these workers, for which there is no room. why: in words."""
+    """The run is to go on without these workers, for which there is no room. why: in words."""
 
     workers: Sequence[str]
     why: str
@@ -70,7 +77,15 @@ Order: TypeAlias = Scale | GoWithout
 
 
 class _Seen(NamedTuple):
-    """What must be the same for a while before anything is done."""
+    """What must be the same for `settle_s` before the run is asked for a change.
+
+    Attributes:
+        nodes: the id of each node, and whether it is drained.
+        unplaced: lost workers whose next processes have no place. If there are some, the others are
+            left out: a lost worker is given up although other things change.
+        run: the names of workers and servers.
+        aim: the highest aim.
+    """
 
     nodes: frozenset[tuple[str, bool]]
     unplaced: Sequence[str]
@@ -83,9 +98,10 @@ class Memory:
     """What is remembered from one look to the next.
 
     Attributes:
-        seen: what was seen last. since_s: when it was seen first, or the last order was given.
-        nodes: the nodes at the last order; by id, their names.
-        failed: numbers that the run was asked for and could not have, and when.
+        seen: what was seen last. since_s: when it was seen first, or when the last order was given
+            if that was later.
+        nodes: the names of the nodes at the last order, by id.
+        failed: the aims that the run could not have, and when that was known, in seconds.
     """
 
     seen: _Seen | None = None
@@ -94,7 +110,7 @@ class Memory:
     failed: Mapping[Aim, float] = field(default_factory=dict)
 
     def has_failed(self, order: Scale, now_s: float) -> Memory:
-        """The run could not have what was asked for."""
+        """Return what to remember after the run could not have what was asked for."""
         return replace(self, failed={**self.failed, order.aim: now_s}, since_s=now_s)
 
 
@@ -135,7 +151,11 @@ def _is_unplaced(name: str, cluster: ClusterView, run: RunView) -> bool:
 
 
 def _aims(rules: Rules, cluster: ClusterView, run: RunView) -> Sequence[Aim]:
-    """Return the numbers that the cluster carries, from those that it has places for, upwards."""
+    """Return the numbers that the cluster has places for; see `path_of_aims`.
+
+    The first are the processes that have a place on a node that is not drained. The last is the
+    highest aim.
+    """
     sound = {node.id for node in cluster.nodes if not node.is_drained}
     workers = sum(cluster.places.get(name) in sound for name in run.workers)
     servers = sum(cluster.places.get(name) in sound for name in run.servers)
@@ -147,7 +167,11 @@ def _aims(rules: Rules, cluster: ClusterView, run: RunView) -> Sequence[Aim]:
 
 
 def _not_failed(aims: Sequence[Aim], failed: Sequence[Aim]) -> Aim:
-    """Return the highest of these numbers that are lower than all that have failed lately."""
+    """Return the highest of these aims that is below each aim that has failed lately.
+
+    An aim is below another one if it has fewer workers, or fewer servers. If none is, return the
+    first.
+    """
     for aim in reversed(aims):
         if not any(aim.workers >= low.workers and aim.servers >= low.servers for low in failed):
             return aim
@@ -195,8 +219,10 @@ def _scaled(rules: Rules, cluster: ClusterView, run: RunView, aim: Aim, why: _Wh
 def _numbers(run: RunView, more: int) -> tuple[int | None, Sequence[str]]:
     """Return the number of workers to ask for, and the absent workers that stay absent.
 
-    more: workers that are to join, absent ones first; below 0: the last ones leave. Numbers of
-    absent workers at the end are given up, so that others get their share of the data.
+    If the workers with the highest numbers are absent and none joins, the number to ask for is so
+    much lower that the others get their share of the data.
+
+    more: how many workers are to join, absent ones first; below 0: so many of the last ones leave.
     """
     numbered = sorted([*run.workers, *run.absent], key=_number)
     if more > 0:
@@ -211,7 +237,10 @@ def _number(name: str) -> int:
 
 
 class _Why(NamedTuple):
-    """The reasons in words. nodes: now. before: at the last order."""
+    """Makes the reasons in words.
+
+    nodes: names of the present nodes, by id. before: the same at the last order.
+    """
 
     nodes: Mapping[str, str]
     before: Mapping[str, str]
@@ -237,7 +266,12 @@ class _Why(NamedTuple):
         """Say why the run goes on without lost workers."""
         gone = [name for node, name in self.before.items() if node not in self.nodes]
         why = f"{_nodes(gone)} left, and " if gone else ""
-        return f"{why}there is no room for {', '.join(workers)}: the others go on"
+        return f"{why}{no_room(workers)}"
+
+
+def no_room(workers: Sequence[str]) -> str:
+    """Say that the run goes on without lost workers."""
+    return f"there is no room for {', '.join(workers)}: the others go on"
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from outpace.real.elastic.view import ClusterView
 
 Look: TypeAlias = Callable[[], ClusterView]
 
 _LAST_S: Final = 2.0  # for the last look to come back
+_LONGEST: Final = 200  # characters of the reason of a failure
+
+
+class Failure(NamedTuple):
+    """Looks that have failed one after the other. times: how many. why: of the last one."""
+
+    times: int
+    why: str
 
 
 class Looking:
@@ -20,11 +28,13 @@ class Looking:
         look: looks once. May raise anything of the cluster's library; then nothing is known.
 
     Attributes:
-        latest: what was seen last; None: nothing is known.
+        latest: what the last look has seen; None: it has failed, or there was none yet.
+        failure: of the last look; None: it has not failed, or there was none yet.
     """
 
     def __init__(self, look: Look, every_s: float) -> None:
         self.latest: ClusterView | None = None
+        self.failure: Failure | None = None
         self._look, self._every_s, self._over = look, every_s, threading.Event()
         self._thread = threading.Thread(target=self._keep, name="nodes", daemon=True)
         self._has_started = False
@@ -44,7 +54,14 @@ class Looking:
     def _keep(self) -> None:
         while not self._over.is_set():
             try:
-                self.latest = self._look()
-            except Exception:  # the cluster does not answer, or is being left
-                self.latest = None
+                self.latest, self.failure = self._look(), None
+            except Exception as error:  # the cluster does not answer, or is being left
+                times = 1 if self.failure is None else self.failure.times + 1
+                self.latest, self.failure = None, Failure(times, _in_words(error))
             self._over.wait(self._every_s)
+
+
+def _in_words(error: Exception) -> str:
+    """Return what an error is, on one line: errors of Ray have several."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}{f': {lines[0]}' if lines else ''}"[:_LONGEST]

@@ -1,4 +1,4 @@
-"""What is known of a cluster and of a run on it, when it is decided whether the run changes."""
+"""What is known of a cluster, and of a run on it. `deciding` decides by it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Node:
     """A node of a cluster.
 
     Attributes:
-        id: is the node's alone. name: as people read it.
-        free: the resources that nothing uses.
-        is_drained: it is about to be removed, and takes nothing new.
+        id: identifies the node. name: for messages; two nodes may have the same.
+        free: the resources that no program uses, by name.
+        is_drained: True if the node is about to be removed, so no process is started on it.
     """
 
     id: str
@@ -31,9 +31,11 @@ class ClusterView:
     """The nodes of a cluster, and the places that a run has on them.
 
     Attributes:
-        nodes: those that are alive.
-        places: the node of each role of the run that has a place; by role, the node's id.
-        kept: nodes with places that the run keeps for its next processes, by kind of role.
+        nodes: the nodes that are alive.
+        places: the id of the node on which a role of the run has its place, by name of the role.
+            A role without a place is missing.
+        kept: ids of nodes on which the run has places reserved that no role uses, by kind of role.
+            A node is there once for each place.
     """
 
     nodes: Sequence[Node]
@@ -46,12 +48,14 @@ class RunView:
     """The processes of a run.
 
     Attributes:
-        workers: names of those that take part, or whose processes come back. In order of their
-            numbers.
-        absent: names of workers that were lost for good, whose numbers are kept.
-        returning: names of those among `workers` whose processes come back.
+        workers: names of the workers that take part, or that are lost and come back. Ascending by
+            number.
+        absent: names of the workers that were lost and do not come back by themselves. The run
+            keeps their numbers.
+        returning: names of the workers, among `workers`, that are lost and come back.
         servers: names of the servers.
-        is_busy: a change is under way, or a process comes back: another change would be refused.
+        is_busy: True if the run would refuse another change, because one is under way, a process
+            comes back, or the run is about to end.
     """
 
     workers: Sequence[str]
@@ -62,5 +66,5 @@ class RunView:
 
     @property
     def numbers(self) -> int:
-        """The number of workers that was asked for last."""
+        """The number of workers that the run was asked for last."""
         return len(self.workers) + len(self.absent)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from outpace.engine.status import StatusFile
 from outpace.errors import ConfigError
 from outpace.real.elastic.beginning import Waiting, fewer, seen
-from outpace.real.elastic.deciding import GoWithout, Memory, Order, Rules, Scale, decide
+from outpace.real.elastic.deciding import GoWithout, Memory, Order, Rules, Scale, decide, no_room
 from outpace.real.elastic.looking import Look, Looking
 from outpace.real.elastic.view import ClusterView
 from outpace.real.net.sparse_log import Log
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_S: Final = 2.0  # between two looks
 _LOOKS: Final = 4  # while nothing must have changed
+_FAILURES: Final = 5  # looks that fail one after the other before that is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,9 @@ class NodeWatcher:
     """Asks the coordinator for changes, as `outpace scale` does.
 
     Args:
-        log: called with a line for each change that is asked for, with its reason.
-        status: gets the last of these lines; None: there is none.
+        log: called with a line for each change that the run accepts or refuses, with its reason,
+            and if the cluster cannot be looked at.
+        status: gets the last change that the run has accepted; None: there is none.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class NodeWatcher:
         self._every_s = min(_MOST_S, self._rules.settle_s / _LOOKS)
         self._looking = Looking(elastic.look, self._every_s)
         self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
+        self._has_told_failure = False
+        self._servers = self._told_servers = Waiting()  # servers without a place
 
     def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
         """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
@@ -55,6 +58,7 @@ class NodeWatcher:
         raises `BeginWithFewer`.
         """
         self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
+        self._servers = self._told_servers = Waiting()
         self._begins_again = begins_again
         self._looking.start()
         coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
@@ -65,14 +69,30 @@ class NodeWatcher:
 
     async def _keep(self, coordinator: Coordinator) -> None:
         while True:
+            self._tell_failures()
             self._decide(coordinator)
             await coordinator.kernel.sleep(self._every_s)
+
+    def _tell_failures(self) -> None:
+        """Say once that looking at the cluster fails, and once that it works again."""
+        failure, has_told = self._looking.failure, self._has_told_failure
+        if failure is None and has_told:
+            self._has_told_failure = False
+            self._log("elastic: looking at the nodes of the cluster works again")
+        elif failure is not None and failure.times >= _FAILURES and not has_told:
+            self._has_told_failure = True
+            self._log(
+                f"elastic: looking at the nodes of the cluster has failed {failure.times} times in "
+                f"a row ({failure.why}): the run keeps its workers and servers until it works "
+                'again. Check with "ray status" on this machine that the cluster runs and answers'
+            )
 
     def _decide(self, coordinator: Coordinator) -> None:
         cluster, run = self._looking.latest, coordinator.view()
         now_s = seconds(coordinator.kernel.now)
         if cluster is None:
             return
+        self._tell_servers(cluster, coordinator.servers if run is None else run.servers, now_s)
         if run is None:
             if self._begins_again and not coordinator.started:
                 self._wait(coordinator, cluster, now_s)
@@ -80,6 +100,18 @@ class NodeWatcher:
         self._memory, order = decide(self._rules, self._memory, cluster, run, now_s)
         if order is not None:
             self._do(coordinator, order)
+
+    def _tell_servers(self, cluster: ClusterView, servers: Sequence[str], now_s: float) -> None:
+        """Say once if there is no room for servers, without which the run cannot go on."""
+        waiting = self._servers = seen(self._servers, cluster, servers, now_s)
+        is_same = now_s - waiting.since_s >= self._rules.settle_s
+        if not waiting.unplaced or not is_same or waiting == self._told_servers:
+            return
+        self._told_servers = waiting
+        self._log(
+            f"elastic: there is no room for {', '.join(waiting.unplaced)}, without which the run "
+            "cannot go on: add a node, or free resources. The run ends if there is no room in time"
+        )
 
     def _wait(self, coordinator: Coordinator, cluster: ClusterView, now_s: float) -> None:
         """Begin with fewer workers if the cluster has no room for all."""
@@ -93,7 +125,7 @@ class NodeWatcher:
     def _say(
         self, why: str, without: Sequence[str], workers: int | None, servers: int | None = None
     ) -> None:
-        """Say what is asked for, and why. workers, servers: None: as they are."""
+        """Say what changes, and why. workers, servers: None: as they are."""
         if self._status is not None:
             self._status.elastic = why
         asked: dict[str, Any] = {"workers": workers, "servers": servers}
@@ -101,21 +133,44 @@ class NodeWatcher:
         self._log(f"elastic: {why}")
 
     def _do(self, coordinator: Coordinator, order: Order) -> None:
-        told = partial(self._told, coordinator, order)
-        try:
-            if isinstance(order, GoWithout):
-                self._say(order.why, order.workers, None)
-                for name in order.workers:
-                    coordinator.goes_without(name)
-            else:
-                self._say(order.why, order.without, order.workers, order.servers)
-                coordinator.scale(order.servers, order.workers, told, order.without)
-        except ConfigError as error:
-            self._log(f"elastic: not possible now: {error}")
-            told(is_done=False, text="")
+        if isinstance(order, Scale):
+            self._scale(coordinator, order)
+        else:
+            self._go_without(coordinator, order)
 
-    def _told(self, coordinator: Coordinator, order: Order, *, is_done: bool, text: str) -> None:
-        """The change is done, or the run stays as it was, which it has said itself."""
-        if not is_done and isinstance(order, Scale):
-            now_s = seconds(coordinator.kernel.now)
-            self._memory = self._memory.has_failed(order, now_s)
+    def _scale(self, coordinator: Coordinator, order: Scale) -> None:
+        failed: list[str] = []  # why the run stays as it was
+
+        def told(*, is_done: bool, text: str) -> None:
+            if not is_done:
+                failed.append(text)
+                self._memory = self._memory.has_failed(order, seconds(coordinator.kernel.now))
+                if self._status is not None:
+                    self._status.elastic = _not_done(order, text)
+
+        try:
+            coordinator.scale(order.servers, order.workers, told, order.without)
+        except ConfigError as error:
+            told(is_done=False, text=str(error))
+        if failed:  # later failures are said by the run itself
+            self._log(f"elastic: {_not_done(order, failed[0])}")
+        else:
+            self._say(order.why, order.without, order.workers, order.servers)
+
+    def _go_without(self, coordinator: Coordinator, order: GoWithout) -> None:
+        given_up = []
+        for name in order.workers:
+            try:
+                coordinator.goes_without(name)
+            except ConfigError as error:
+                self._log(f"elastic: the run does not go on without {name}: {error}")
+            else:
+                given_up.append(name)
+        if given_up == list(order.workers):
+            self._say(order.why, given_up, None)
+        elif given_up:
+            self._say(no_room(given_up), given_up, None)
+
+
+def _not_done(order: Scale, why: str) -> str:
+    return f"{order.why}; not done: {why}"

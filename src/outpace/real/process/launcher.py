@@ -15,7 +15,7 @@ Every launcher keeps these promises (tests/contracts/test_launchers.py):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
@@ -62,6 +62,14 @@ class Launcher(Protocol):
     @property
     def room_s(self) -> float:
         """How long a role that joins a run may wait for a place, before its process is started."""
+
+    def no_room(self, names: Sequence[str]) -> str:
+        """Say which of these roles have no place to be started on, and why.
+
+        Returns:
+            A sentence for an error; empty if all have a place, or that is not known in some
+            seconds.
+        """
 
     def start(self, role: Role) -> None:
         """Start a process for this role."""

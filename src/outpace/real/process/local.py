@@ -48,6 +48,9 @@ class LocalLauncher:
     def room_s(self) -> float:
         return 0.0
 
+    def no_room(self, names: Sequence[str]) -> str:
+        return ""
+
     @property
     def pids(self) -> dict[str, int]:
         """Process ids of the processes that run, by name."""

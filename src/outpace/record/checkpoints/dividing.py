@@ -8,7 +8,7 @@ belong to a slice, and to a number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from outpace.blocks.block import Phantom, Value, whole
 from outpace.blocks.division import Range, shared
 from outpace.optim import OptimizerState
+from outpace.optim.pieces import extent_of, is_per_element, kinds_of
 from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import ShardRecord, read_shard, without_tensors
 from outpace.sync.checkpoint.state import ShardState, gaps
@@ -67,7 +68,7 @@ def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardS
         for piece in pieces:
             alone = state
             if len(owned) > 1:
-                alone = piece_of(state, owned, [piece], index.layers if _of_script(index) else ())
+                alone = piece_of(state, owned, [piece], _layers(index))
             found.append((slice(piece.low, piece.high), alone))
     return sorted(found, key=lambda each: each[0].start)
 
@@ -126,16 +127,17 @@ def _optimizer(
     The state of a parameter that not all of its shards have yet is left out.
     """
     merged: dict[int, dict[str, Any]] = {}
+    layers = _layers(index)
     for number in sorted({number for _, state in found for number in state.optimizer}):
-        extent = _extent(index, number)
+        low, high = extent_of(number, index.bounds[-1], layers)
         states, places = [], []  # of the parameter's pieces, and where in each the new slice is
         for place, state in found:
-            piece = _overlap(extent, place)
+            piece = _overlap(slice(low, high), place)
             wanted = _overlap(piece, part)
             if _length(wanted) > 0:
                 states.append(state.optimizer.get(number, {}))
                 places.append(_within(piece, wanted))
-        if states and all(_kinds(state) == _kinds(states[0]) for state in states):
+        if states and all(kinds_of(state) == kinds_of(states[0]) for state in states):
             merged[number] = {
                 name: _joined([state[name] for state in states], places) for name in states[0]
             }
@@ -145,32 +147,15 @@ def _optimizer(
 def _joined(values: Sequence[Any], places: Sequence[slice]) -> Any:
     """Return one value of the pieces: of the first, unless it is per element."""
     first = values[0]
-    if not _is_per_element(first):
+    if not is_per_element(first):
         return first
     return torch.cat([value[place] for value, place in zip(values, places, strict=True)])
 
 
-def _extent(index: Index, number: int) -> slice:
-    """Return the place of an optimizer's parameter in the flat parameters.
-
-    The optimizers of the configuration have a single parameter, which is the whole slice.
-    """
-    if not _of_script(index):
-        return slice(0, index.bounds[-1])
-    start = sum(index.layers[:number])
-    return slice(start, start + index.layers[number])
-
-
-def _of_script(index: Index) -> bool:
-    return index.of_script or index.shards[0].script is not None
-
-
-def _kinds(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    return [(name, _is_per_element(value)) for name, value in state.items()]
-
-
-def _is_per_element(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0
+def _layers(index: Index) -> Sequence[int]:
+    """Return the elements of each tensor of a script's model; empty: it is no run of a script."""
+    of_script = index.of_script or index.shards[0].script is not None
+    return index.layers if of_script else ()
 
 
 def _overlap(one: slice, other: slice) -> slice:

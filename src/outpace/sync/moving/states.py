@@ -12,7 +12,7 @@ tensor of the model, of the elements of this tensor that are in the part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from outpace.blocks.division import Range, Ranges, places_within, shared, size_o
 from outpace.blocks.recutting import views
 from outpace.errors import ProtocolError
 from outpace.optim import OptimizerState
+from outpace.optim.pieces import extent_of, is_per_element, kinds_of
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 
 Piece: TypeAlias = tuple[Sequence[Range], ShardState]  # the ranges that the block consists of
@@ -121,14 +122,14 @@ def optimizer_of(
     """
     found: dict[int, dict[str, Any]] = {}
     for number, values in state.items():
-        of_tensor = _extent(number, part[-1].high, layers)
+        of_tensor = (extent_of(number, part[-1].high, layers),)
         mine, due = shared(part, of_tensor), shared(tuple(wanted), of_tensor)
         if not due:
             continue
         places = places_within(tuple(mine), due)
 
         def cut(value: Any, places: Sequence[slice] = places) -> Any:
-            return whole(_cut(value, places, 1)) if _is_per_element(value) else value
+            return whole(_cut(value, places, 1)) if is_per_element(value) else value
 
         found[number] = {name: cut(value) for name, value in values.items()}
     return found
@@ -139,33 +140,21 @@ def _joined_optimizer(pieces: Sequence[Piece], layers: Sequence[int]) -> Optimiz
     end = max(each.high for ranges, _ in pieces for each in ranges)
     found: dict[int, dict[str, Any]] = {}
     for number in sorted({number for _, state in pieces for number in state.optimizer}):
-        of_tensor = _extent(number, end, layers)
+        of_tensor = (extent_of(number, end, layers),)
         ranges, known = [], []
         for owned, state in pieces:
             if mine := shared(tuple(owned), of_tensor):
                 ranges.append(mine)
                 known.append(state.optimizer.get(number, {}))
-        if any(_names(values) != _names(known[0]) for values in known):
+        if any(kinds_of(values) != kinds_of(known[0]) for values in known):
             raise ProtocolError("shards cannot be joined: their optimizers remember other things")
         found[number] = {
             name: _join(ranges, [values[name] for values in known])
-            if _is_per_element(value)
+            if is_per_element(value)
             else value
             for name, value in known[0].items()
         }
     return found
-
-
-def _extent(number: int, end: int, layers: Sequence[int]) -> Ranges:
-    """Return the elements that a parameter of the optimizer consists of, of those before `end`."""
-    if not layers:
-        return (Range(0, end),)
-    start = sum(layers[:number])
-    return (Range(start, start + layers[number]),)
-
-
-def _is_per_element(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0
 
 
 def _require_same(one: ShardState, other: ShardState, *, is_scaled: bool) -> None:
@@ -189,7 +178,3 @@ def _sum_of(pending: PendingIteration) -> tuple[object, ...]:
     nodes = [node for node, _ in pending.parts]
     workers = sorted(worker for worker, _ in pending.pushes)
     return pending.iteration, pending.scale, pending.workers, pending.count, nodes, workers
-
-
-def _names(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    return [(name, _is_per_element(value)) for name, value in state.items()]

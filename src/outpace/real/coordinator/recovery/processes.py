@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from outpace.config.experiment import Experiment
@@ -17,9 +17,10 @@ class Processes:
     same for a server, which begins as at the last checkpoint. join_server: starts a server that
     joins, which the coordinator hears from then on, and returns its public key. join_worker: the
     same for a worker, of a generation and with an experiment of as many workers. room_s: how long
-    one that joins may wait for a place on a cluster. kill: ends the lost one of a name. release:
-    gives back the place of one that has left or is about to. count_server_loss: called with the
-    loss of a server that comes back alone, and its name; raises RunError if the run ends with it.
+    one that joins may wait for a place on a cluster. no_room: says that there is no place for some
+    of these names, and why; empty: all have one. kill: ends the lost one of a name. release: gives
+    back the place of one that has left or is about to. count_server_loss: called with the loss of a
+    server that comes back alone, and its name; raises RunError if the run ends with it.
     """
 
     start: Callable[[int, int], None] | None = None
@@ -27,6 +28,18 @@ class Processes:
     join_server: Callable[[int], str] | None = None
     join_worker: Callable[[int, int, Experiment], str] | None = None
     room_s: float = 0.0
+    no_room: Callable[[Sequence[str]], str] = lambda names: ""
     kill: Callable[[str], None] = lambda name: None
     release: Callable[[str], None] = lambda name: None
     count_server_loss: Callable[[RunError, str], None] = lambda error, name: None
+
+
+def with_room(error: str, no_room: str, *, is_saved: bool) -> str:
+    """Return an error about late processes, with the room that they lack and what to do.
+
+    no_room: see `Processes`. is_saved: the run has a checkpoint to go on from.
+    """
+    if not no_room:
+        return error
+    then = "; then go on from the last checkpoint (--resume)" if is_saved else ""
+    return f"{error}: {no_room}{then}"

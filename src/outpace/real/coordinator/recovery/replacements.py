@@ -14,6 +14,7 @@ from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.joining_scripts import JoiningScripts
 from outpace.real.coordinator.policy_changes import PolicyChanges
+from outpace.real.coordinator.recovery.processes import with_room
 from outpace.real.coordinator.recovery.returning_servers import ReturningServers
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -383,7 +384,9 @@ class Replacements:
                     assert self.returning is not None
                     self.returning.lacks(order)
                 case EndRun(reason):
-                    raise RunError(reason)
+                    servers = sorted(self._losses.away)  # they come back from a checkpoint
+                    why = self._processes.no_room([*self.coming_back, *servers])
+                    raise RunError(with_room(reason, why, is_saved=bool(servers)))
         if orders:
             self._watch_deadline()
         if self.returning is not None:

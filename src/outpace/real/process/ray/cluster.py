@@ -38,7 +38,7 @@ from outpace.real.process.ray.host import Host, Survey, survey_here
 from outpace.real.process.ray.host_process import Event
 from outpace.real.process.ray.launcher import RemoteHost
 from outpace.real.process.ray.looking import nodes_now, nodes_of
-from outpace.real.process.ray.placing import Group, lacking
+from outpace.real.process.ray.placing import Group, lacking, no_room
 
 _EVENTS: Final = "events"  # a thread of its own in each actor, which waits for events
 _EVENTS_S: Final = 10.0
@@ -222,6 +222,14 @@ class RayCluster:
                     for name, much in bundle.items():
                         free[name] = free.get(name, 0) + much
         return lacking(self._groups, nodes, free)
+
+    def no_room(self, names: Sequence[str]) -> str:
+        without = [name for name in names if name in self._bundles]
+        without = [name for name in without if not _has_place(self._bundles[name])]
+        if not without:
+            return ""
+        nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+        return no_room(self._groups, without, nodes, ray.available_resources())
 
     def look(self) -> ClusterView:
         """Return the nodes and the run's places there. May be called in another thread.

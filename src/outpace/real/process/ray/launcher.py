@@ -60,6 +60,9 @@ class Hosts(Protocol):
     def room_s(self) -> float:
         """How long a role that joins waits for a place; then its host is lost."""
 
+    def no_room(self, names: Sequence[str]) -> str:
+        """See `Launcher.no_room`. Called in another thread; may raise anything of the library."""
+
     def lost(self, host: RemoteHost) -> None:
         """This host does not answer, or has ended."""
 
@@ -103,6 +106,18 @@ class HostsLauncher:
     @property
     def room_s(self) -> float:
         return self._hosts.room_s
+
+    def no_room(self, names: Sequence[str]) -> str:
+        found: list[str] = []
+
+        def ask() -> None:
+            with contextlib.suppress(Exception):  # the cluster does not answer
+                found.append(self._hosts.no_room(names))
+
+        asking = threading.Thread(target=ask, name="room", daemon=True)
+        asking.start()
+        asking.join(_ANSWER_S)
+        return found[0] if found else ""
 
     def start(self, role: Role) -> None:
         is_leaving = role.name in self._leaving

@@ -1,6 +1,7 @@
-"""What Ray says of the nodes of a cluster, and of the places of placement groups there.
+"""The nodes of a Ray cluster, and the nodes on which the bundles of a placement group are.
 
-Two names of Ray are not public: the free resources of each node, and the nodes that are drained.
+Two functions of Ray that are used here are not public: `available_resources_per_node` returns the
+free resources of each node, and `get_draining_nodes` the nodes that are drained.
 """
 
 from __future__ import annotations
@@ -33,6 +34,6 @@ def nodes_now() -> Sequence[Node]:
 
 
 def nodes_of(group: PlacementGroup) -> Mapping[int, str]:
-    """Return the ids of the nodes of the bundles of a group, of those that have a place."""
+    """Return the ids of the nodes of a group's bundles, by index; without those that have none."""
     found: Mapping[int, str] = placement_group_table(group).get("bundles_to_node_id", {})
     return {index: node for index, node in found.items() if node}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from outpace.config.launchers import Placement, Ray, RoleResources
@@ -84,3 +84,31 @@ def lacking(
                 f"{there:g} are free"
             )
     return "what is free is divided among the nodes, so that some role fits on none of them"
+
+
+def no_room(
+    groups: Sequence[Group],
+    names: Sequence[str],
+    nodes: Mapping[str, Mapping[str, float]],
+    free: Mapping[str, float],
+) -> str:
+    """Return in words that there is no room for some roles, why, and what to do.
+
+    Args:
+        names: the roles, which belong to these groups or have joined late.
+        nodes, free: see `lacking`.
+    """
+    without = [
+        replace(group, names=mine, placement="pack")
+        for group in groups
+        if (mine := [name for name in names if name.startswith(group.kind)])
+    ]
+    kinds = [group.kind for group in without]
+    where = "".join(
+        f", and launcher.{group.kind}s is {group.placement}"
+        for group in groups
+        if group.kind in kinds and group.placement.startswith("strict")
+    )
+    who = ", ".join(names)
+    lack = lacking(without, nodes, free, who)
+    return f"the cluster has no room for {who} ({lack}{where}): add a node, or free resources"

@@ -1,0 +1,197 @@
+"""What a run in which nodes come and go says, and when: cluster and coordinator are simulated."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outpace.errors import ConfigError
+from outpace.kernel import Kernel
+from outpace.real.elastic import watching
+from outpace.real.elastic.deciding import Rules
+from outpace.real.elastic.looking import Failure, Looking
+from outpace.real.elastic.view import ClusterView, Node, RunView
+from outpace.real.elastic.watching import Elastic, NodeWatcher
+from outpace.record.event_log import LOG, EventLog
+
+ONE = {"CPU": 1.0}
+ROOM = ClusterView([Node("a", "a", ONE)], {"worker-0": "a", "worker-1": "a", "server-0": "a"})
+RUN = RunView(["worker-0", "worker-1"], ["server-0"])
+FAILS = Failure(5, "ConnectionError: no answer")
+
+
+class Watched:
+    """A run with a watcher, in virtual time. refused: why it refuses all changes."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        folder: Path,
+        *,
+        refused: str = "",
+        view: RunView = RUN,
+        cluster: ClusterView | None = ROOM,
+    ) -> None:
+        self.looking = SimpleNamespace(
+            latest=cluster, failure=None, start=lambda: None, close=lambda: None
+        )
+        monkeypatch.setattr(watching, "Looking", lambda look, every_s: self.looking)
+        self.kernel, self.started, self.refused = Kernel(), True, refused
+        self.servers = view.servers
+        self.view: Callable[[], RunView | None] = lambda: view
+        self.lines: list[str] = []
+        self.status: Any = SimpleNamespace(elastic="")
+        self.told: Callable[..., None] = lambda **_: None
+        self._events = EventLog(folder / LOG)
+        self._events.open()
+        self._file = folder / LOG
+        rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, settle_s=4.0)
+        self.watcher = NodeWatcher(
+            Elastic(rules, lambda: ROOM), self.lines.append, self._events, self.status
+        )
+        self.watcher.attach(self, begins_again=False)  # type: ignore[arg-type]
+
+    def wait(self, duration_s: float) -> None:
+        self.kernel.spawn(self._sleep(duration_s), "the test")
+        self.kernel.run()
+
+    async def _sleep(self, duration_s: float) -> None:
+        await self.kernel.sleep(duration_s)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        if not self._file.exists():
+            return []
+        return [json.loads(line) for line in self._file.read_text().splitlines()]
+
+    def scale(self, servers: int, workers: int, told: Callable[..., None], _: object) -> str:
+        if self.refused:
+            raise ConfigError(self.refused)
+        self.told = told
+        return "worker-2 will join"
+
+    def goes_without(self, name: str) -> None:
+        if name in self.refused:
+            raise ConfigError(self.refused)
+
+
+MORE = "there is room: 1 worker more"
+
+
+def test_a_change_that_is_accepted_is_said_with_its_reason(monkeypatch, tmp_path):
+    run = Watched(monkeypatch, tmp_path)
+    run.wait(5.5)
+    assert run.lines == [f"elastic: {MORE}"]
+    assert run.status.elastic == MORE
+    (event,) = run.events
+    assert (event["event"], event["message"], event["fields"]["workers"]) == ("elastic", MORE, 3)
+
+
+def test_a_change_that_is_refused_is_not_said_to_be_made(monkeypatch, tmp_path):
+    why = "workers: the run is about to end"
+    run = Watched(monkeypatch, tmp_path, refused=why)
+    run.wait(5.5)
+    assert run.lines == [f"elastic: {MORE}; not done: {why}"]
+    assert run.status.elastic == f"{MORE}; not done: {why}"
+    assert run.events == []
+
+
+def test_the_status_says_if_an_accepted_change_could_not_be_done(monkeypatch, tmp_path):
+    run = Watched(monkeypatch, tmp_path)
+    run.wait(5.5)
+    run.told(is_done=False, text="the number of workers stays 2: worker-2 found no room")
+    said = f"{MORE}; not done: the number of workers stays 2: worker-2 found no room"
+    assert run.status.elastic == said
+    run.told(is_done=True, text="the run goes on with 3 workers")
+    assert run.status.elastic == said
+
+
+@pytest.mark.parametrize(
+    ("refused", "lines"),
+    [
+        ("", ["elastic: there is no room for worker-1, worker-2: the others go on"]),
+        (
+            "worker-2 is not coming back",
+            [
+                "elastic: the run does not go on without worker-2: worker-2 is not coming back",
+                "elastic: there is no room for worker-1: the others go on",
+            ],
+        ),
+    ],
+)
+def test_only_workers_that_are_given_up_are_said_to_be(monkeypatch, tmp_path, refused, lines):
+    names = ["worker-0", "worker-1", "worker-2"]
+    view = RunView(names, ["server-0"], returning=names[1:], is_busy=True)
+    cluster = ClusterView([Node("a", "a")], {"worker-0": "a", "server-0": "a"})
+    run = Watched(monkeypatch, tmp_path, refused=refused, view=view, cluster=cluster)
+    run.wait(5.5)
+    assert run.lines == lines
+    (event,) = run.events
+    assert event["fields"]["without"] == (names[1:2] if refused else names[1:])
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_it_is_said_once_that_there_is_no_room_for_a_server(monkeypatch, tmp_path, is_training):
+    without = ClusterView([Node("a", "a")], {"worker-0": "a", "worker-1": "a"})
+    busy = RunView(RUN.workers, RUN.servers, is_busy=True)
+    run = Watched(monkeypatch, tmp_path, view=busy, cluster=without)
+    if not is_training:
+        run.view = lambda: None
+    run.wait(3.5)
+    assert run.lines == []
+    for _ in range(2):
+        run.wait(60)
+        (line,) = run.lines
+        assert line.startswith("elastic: there is no room for server-0, without which the run")
+        run.lines.clear()
+        run.looking.latest = ROOM
+        run.wait(60 if not is_training else 2)
+        assert run.lines == []
+        run.looking.latest = without
+
+
+def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):
+    run = Watched(monkeypatch, tmp_path, cluster=None)
+    run.looking.failure = FAILS._replace(times=4)
+    run.wait(20)
+    assert run.lines == []
+    for _ in range(2):
+        run.looking.failure = FAILS
+        run.wait(60)
+        (line,) = run.lines
+        assert "failed 5 times in a row (ConnectionError: no answer): the run keeps" in line
+        assert 'Check with "ray status"' in line
+        run.looking.failure = None
+        run.wait(60)
+        assert run.lines[1:] == ["elastic: looking at the nodes of the cluster works again"]
+        run.lines.clear()
+
+
+def test_looks_that_fail_are_counted_and_the_last_reason_is_kept_on_one_line():
+    found: list[tuple[ClusterView | None, Failure | None]] = []
+    enough = threading.Event()
+
+    def look() -> ClusterView:
+        found.append((looking.latest, looking.failure))
+        if len(found) == 4:
+            enough.set()
+        if len(found) == 3:
+            return ROOM
+        raise ConnectionError(f"answer {len(found)}\n  more of it")
+
+    looking = Looking(look, 0.001)
+    looking.start()
+    assert enough.wait(10)
+    looking.close()
+    assert found[:4] == [
+        (None, None),
+        (None, Failure(1, "ConnectionError: answer 1")),
+        (None, Failure(2, "ConnectionError: answer 2")),
+        (ROOM, None),
+    ]
