@@ -10,7 +10,7 @@ from benchmarks.parts import README
 
 
 @pytest.mark.slow
-def test_both_parts_run(tmp_path, monkeypatch, capsys):
+def test_every_part_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert BENCHMARK.main(["--quick"]) in (0, 1)  # so short runs may miss goals
     printed = capsys.readouterr().out
@@ -18,6 +18,7 @@ def test_both_parts_run(tmp_path, monkeypatch, capsys):
         "| 2 workers and a server on Ray, beside an empty actor |",
         "| on Ray, BSP, 2 workers and a server, a model of 0.1 MB: iterations |",
         "| on Ray, BSP, 2 workers and a server, a model of 0.1 MB: time of ",
+        "| a third server joins, BSP, 2 workers, a model of 0.1 MB: bytes moved beyond the least possible |",
     ):
         assert what in printed
 
