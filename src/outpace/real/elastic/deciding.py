@@ -83,8 +83,8 @@ class _Seen(NamedTuple):
 
     Attributes:
         nodes: the id of each node, and whether it is drained.
-        unplaced: lost workers whose next processes have no place. If there are some, the others are
-            left out: a lost worker is given up although other things change.
+        unplaced: lost workers whose next processes have no place. If there are some, `run` and
+            `aim` are left out: such a worker is given up although these change.
         run: the names of workers and servers.
         aim: the highest aim.
     """

@@ -38,7 +38,7 @@ class NodeWatcher:
     Args:
         log: called with a line for each change that the run accepts or refuses, with its reason,
             and if the cluster cannot be looked at.
-        status: gets the last change that the run has accepted; None: there is none.
+        status: gets the last change, and why it was not done if so; None: there is none.
     """
 
     def __init__(
