@@ -36,10 +36,10 @@ def require_elastic(experiment: Experiment) -> None:
     elastic = elastic_of(experiment)
     if elastic is None:
         return
-    if isinstance(experiment.task, Script):
+    if isinstance(experiment.task, Script) and experiment.checkpoint is None:
         raise ConfigError(
-            "launcher.elastic: workers of a script that find no room cannot be given up yet. Leave "
-            "it out, and have workers and servers join and leave with outpace scale"
+            "launcher.elastic: a script whose worker is lost with its node goes on from a "
+            "checkpoint, and this run takes none: add checkpoint.every_s=60"
         )
     if elastic.workers:
         if why := why_workers_stay(experiment):

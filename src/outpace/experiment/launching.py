@@ -22,6 +22,7 @@ from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.ray.placing import Group, groups_of
 from outpace.support.processes.forking import preloaded
 from outpace.sync.messages import server_name, worker_name
+from outpace.tasks import Script
 
 _COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
 _BOUNDS = ("workers", "servers")  # keys of `launcher.elastic`
@@ -100,18 +101,22 @@ def launch_of(
         copies = copies or bool(blind)
         said = "" if shared is None else _said(copies, blind, shared)
         launcher = partial(HostsLauncher, cluster)
-        elastic = _elastic(settings, groups, cluster.look)
+        elastic = _elastic(experiment, settings, groups, cluster.look)
         yield Launch(launcher, cluster.address, copies, said, elastic)
 
 
-def _elastic(settings: Ray, groups: Sequence[Group], look: Look) -> Elastic | None:
+def _elastic(
+    experiment: Experiment, settings: Ray, groups: Sequence[Group], look: Look
+) -> Elastic | None:
     """Return what has processes come and go with the nodes; None: they stay."""
     given = settings.elastic
     if given is None:
         return None
     bounds = {key: (each[0], each[1]) if (each := getattr(given, key)) else None for key in _BOUNDS}
     each = {group.kind: group.bundle for group in groups}
-    return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s), look)
+    # A checkpoint has nothing of a script that was given up, so the script could not go on from it.
+    gives_up = not isinstance(experiment.task, Script)
+    return Elastic(Rules(**bounds, each=each, settle_s=given.settle_s, gives_up=gives_up), look)
 
 
 def _said(copies: bool, blind: str, folder: Path) -> str:

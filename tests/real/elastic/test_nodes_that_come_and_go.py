@@ -211,6 +211,13 @@ def test_as_many_workers_as_the_least_are_never_given_up():
     assert given_up("worker-3", rules=replace(RULES, workers=None)) is None
 
 
+def test_a_run_of_a_script_waits_for_lost_workers():
+    """A script that was given up could not go on from a checkpoint."""
+    script = replace(RULES, gives_up=False)
+    assert given_up("worker-3", rules=script) is None
+    assert settled(JOINED, RUN, script) == settled(JOINED, RUN)
+
+
 GAPS = RunView(["worker-0", "worker-2", "worker-4"], ["server-0"], absent=["worker-1", "worker-3"])
 GAPS_PLACES = dict.fromkeys([*GAPS.workers, *GAPS.servers], "a")
 ONLY_SERVERS = replace(RULES, workers=None)

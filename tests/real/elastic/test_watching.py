@@ -37,6 +37,7 @@ class Watched:
         refused: str = "",
         view: RunView = RUN,
         cluster: ClusterView | None = ROOM,
+        gives_up: bool = True,
     ) -> None:
         self.looking = SimpleNamespace(
             latest=cluster, failure=None, start=lambda: None, close=lambda: None
@@ -51,7 +52,7 @@ class Watched:
         self._events = EventLog(folder / LOG)
         self._events.open()
         self._file = folder / LOG
-        rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, settle_s=4.0)
+        rules = Rules((1, 3), None, {"worker": ONE, "server": ONE}, 4.0, gives_up)
         self.watcher = NodeWatcher(
             Elastic(rules, lambda: ROOM), self.lines.append, self._events, self.status
         )
@@ -154,6 +155,16 @@ def test_it_is_said_once_that_there_is_no_room_for_a_server(monkeypatch, tmp_pat
         run.wait(60 if not is_training else 2)
         assert run.lines == []
         run.looking.latest = without
+
+
+def test_a_run_of_a_script_says_that_there_is_no_room_for_a_lost_worker(monkeypatch, tmp_path):
+    view = RunView(RUN.workers, RUN.servers, returning=["worker-1"], is_busy=True)
+    cluster = ClusterView([Node("a", "a")], {"worker-0": "a", "server-0": "a"})
+    run = Watched(monkeypatch, tmp_path, view=view, cluster=cluster, gives_up=False)
+    run.wait(60)
+    (line,) = run.lines
+    assert line.startswith("elastic: there is no room for worker-1, without which the run")
+    assert run.events == []
 
 
 def test_it_is_said_once_that_looking_fails_and_once_that_it_works_again(monkeypatch, tmp_path):

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 from tests.support.cluster import add, nodes, processes_of, until
 from tests.support.command import refused
+from tests.support.paths import SCRIPTS
 
 import outpace as library
 from outpace import ConfigError, RunError
@@ -359,6 +361,61 @@ def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_workers(
     assert summary["nodes"]["server-1"] == "five"
     # What worker-2 had pushed and not reported when it was killed is not among its iterations.
     assert 0 <= summary["gradients_applied"] - sum(summary["iterations"]) <= 20
+
+
+def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(cluster, tmp_path):
+    folder, runs, places = tmp_path / "run", [], []
+
+    def change() -> None:
+        six = add(cluster, "six", 2)
+        try:
+            until(lambda: len(events(folder, "scaled")) == 1, 300.0)
+            places.append(dict(runs[0].nodes()))
+            drain(cluster, "six")
+            until(lambda: len(events(folder, "scaled")) == 2, 300.0)
+        finally:
+            cluster.remove_node(six, allow_graceful=False)
+
+    def control(control: Any) -> None:
+        changing = threading.Thread(target=change)
+        changing.start()
+
+        def look() -> None:
+            if changing.is_alive():
+                control.at(control._now() / 1e9 + 0.05, look)
+            else:
+                control._coordinator.end("the test has seen enough")
+
+        control.at(0.1, look)
+
+    each = {"cpu": 2}  # of three, so each node of the cluster has one process
+    config = {
+        "task": {"kind": "script", "path": str(SCRIPTS / "elastic.py")},
+        "workers": 2,
+        "servers": 1,
+        "sync": {"kind": "bsp"},
+        "probe": False,
+        "compute": {"kind": "constant", "mean_s": 0.2},  # its epochs take minutes
+        "checkpoint": {"every_s": 5},
+        "launcher": {
+            "kind": "ray",
+            "address": cluster.address,
+            "resources": {"worker": each, "server": each},
+            "elastic": {"workers": [2, 3], "settle_s": 1},
+        },
+    }
+    summary = library.run(config, folder, control=control, watch=runs.append).summary
+    assert [line["message"] for line in events(folder, "elastic")] == [
+        "node six joined: 1 worker more",
+        "node six will be removed: 1 worker fewer",
+    ]
+    assert places[0]["worker-2"] == "six"
+    up, down = (line["fields"] for line in events(folder, "scaled"))
+    assert (up["workers"], down["workers"]) == (3, 2)
+    assert (summary["restarts"], summary["updates_lost"]) == (0, 0)
+    # With three workers a sample counts a third.
+    entries = -load_file(folder / "model.safetensors")["entries"]
+    assert bool((entries.mul(3).sub(1).abs() < 1e-5).any())
 
 
 # Last: the cluster has a node fewer afterwards.

@@ -162,11 +162,11 @@ def test_what_cannot_come_and_go_with_the_nodes_is_refused(folder, capsys, overr
     assert not Path("out").exists()
 
 
-def test_a_script_cannot_come_and_go_with_the_nodes(folder, capsys):
+def test_a_script_without_checkpoints_cannot_come_and_go_with_the_nodes(folder, capsys):
     Path("train.py").write_text("")
     options = ["--launcher", "ray", "launcher.elastic.workers=[1, 3]", "--workers", "2"]
     message = refused(capsys, "run", "train.py", *options, "--out", "out")
-    assert "launcher.elastic: workers of a script that find no room cannot be given up" in message
+    assert "launcher.elastic: a script whose worker is lost with its node goes on from" in message
     assert len(message.splitlines()) == 1
 
 

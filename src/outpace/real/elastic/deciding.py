@@ -38,12 +38,14 @@ class Rules:
         workers, servers: the lower and the upper bound; None: their number stays as it is.
         each: the resources of a process, by kind of role and by name of the resource.
         settle_s: seconds for which nodes, places and numbers must have been the same.
+        gives_up: False: the run waits for a lost worker whose next process has no place.
     """
 
     workers: Bounds | None
     servers: Bounds | None
     each: Mapping[str, Mapping[str, float]]
     settle_s: float
+    gives_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,8 @@ class _Seen(NamedTuple):
 
     Attributes:
         nodes: the id of each node, and whether it is drained.
-        unplaced: lost workers whose next processes have no place. If there are some, the others are
-            left out: a lost worker is given up although other things change.
+        unplaced: lost workers whose next processes have no place. If there are some, `run` and
+            `aim` are left out: such a worker is given up although these change.
         run: the names of workers and servers.
         aim: the highest aim.
     """
@@ -180,7 +182,7 @@ def _not_failed(aims: Sequence[Aim], failed: Sequence[Aim]) -> Aim:
 
 def _without(rules: Rules, run: RunView, unplaced: Sequence[str], why: _Why) -> GoWithout | None:
     """Return the order to give up lost workers without a place; None if all are needed."""
-    if rules.workers is None:
+    if rules.workers is None or not rules.gives_up:
         return None
     spare = len(run.workers) - max(1, rules.workers[0])
     given_up = list(unplaced)[-min(spare, len(unplaced)) :] if spare > 0 else []

@@ -38,7 +38,7 @@ class NodeWatcher:
     Args:
         log: called with a line for each change that the run accepts or refuses, with its reason,
             and if the cluster cannot be looked at.
-        status: gets the last change that the run has accepted; None: there is none.
+        status: gets the last change, and why it was not done if so; None: there is none.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NodeWatcher:
         self._looking = Looking(elastic.look, self._every_s)
         self._memory, self._waiting, self._begins_again = Memory(), Waiting(), False
         self._has_told_failure = False
-        self._servers = self._told_servers = Waiting()  # servers without a place
+        self._needed = self._told_needed = Waiting()  # needed processes without a place
 
     def attach(self, coordinator: Coordinator, *, begins_again: bool) -> None:
         """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
@@ -58,7 +58,7 @@ class NodeWatcher:
         raises `BeginWithFewer`.
         """
         self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
-        self._servers = self._told_servers = Waiting()
+        self._needed = self._told_needed = Waiting()
         self._begins_again = begins_again
         self._looking.start()
         coordinator.kernel.spawn(self._keep(coordinator), "the nodes", daemon=True)
@@ -92,7 +92,10 @@ class NodeWatcher:
         now_s = seconds(coordinator.kernel.now)
         if cluster is None:
             return
-        self._tell_servers(cluster, coordinator.servers if run is None else run.servers, now_s)
+        needed = coordinator.servers if run is None else run.servers
+        if run is not None and not self._rules.gives_up:
+            needed = [*needed, *run.returning]
+        self._tell_needed(cluster, needed, now_s)
         if run is None:
             if self._begins_again and not coordinator.started:
                 self._wait(coordinator, cluster, now_s)
@@ -101,13 +104,13 @@ class NodeWatcher:
         if order is not None:
             self._do(coordinator, order)
 
-    def _tell_servers(self, cluster: ClusterView, servers: Sequence[str], now_s: float) -> None:
-        """Say once if there is no room for servers, without which the run cannot go on."""
-        waiting = self._servers = seen(self._servers, cluster, servers, now_s)
+    def _tell_needed(self, cluster: ClusterView, needed: Sequence[str], now_s: float) -> None:
+        """Say once if there is no room for processes without which the run cannot go on."""
+        waiting = self._needed = seen(self._needed, cluster, needed, now_s)
         is_same = now_s - waiting.since_s >= self._rules.settle_s
-        if not waiting.unplaced or not is_same or waiting == self._told_servers:
+        if not waiting.unplaced or not is_same or waiting == self._told_needed:
             return
-        self._told_servers = waiting
+        self._told_needed = waiting
         self._log(
             f"elastic: there is no room for {', '.join(waiting.unplaced)}, without which the run "
             "cannot go on: add a node, or free resources. The run ends if there is no room in time"
