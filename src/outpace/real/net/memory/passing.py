@@ -1,8 +1,8 @@
 """Passes slots from process to process, over an abstract Unix socket (SCM_RIGHTS).
 
-Such a socket has no file. Whoever shows a token that was sent over the authenticated connection
-gets the slot, once; it must be a process of the same user. Nothing here waits: what is to come is
-taken when the clock says that it is there.
+Such a socket has no file. A slot has a token, which its owner sends over the authenticated
+connection. The socket gives the slot, once, to a process of the same user that shows the token.
+Nothing here blocks: the clock calls these objects when their sockets have something to read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOKEN_BYTES: Final = 256  # no token is longer
 
 
 class Giver:
-    """Gives slots of this process to whoever shows their tokens.
+    """Gives slots of this process to processes that show the tokens of the slots.
 
     Raises:
         OSError: there is no such socket on this system.
@@ -54,7 +54,7 @@ class Giver:
         return token
 
     def forget(self, descriptor: int) -> None:
-        """Give this slot to nobody any more, before it is closed."""
+        """Give this slot to no process any more. Call it before the slot is closed."""
         self._tokens = {key: known for key, known in self._tokens.items() if known != descriptor}
 
     def _accept(self) -> None:
@@ -70,7 +70,7 @@ class Giver:
                 self._close(next(iter(self._waiting.values())))
 
     def _answer(self, peer: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # it is gone
+        with contextlib.suppress(OSError):  # the peer is gone
             # A token is so short that it arrives at once.
             token = peer.recv(_TOKEN_BYTES).decode(errors="replace")
             descriptor = self._tokens.pop(token, None)

@@ -1,7 +1,8 @@
 """The slots of one process, for the blocks that it sends to others of its machine.
 
-A slot is used again when all receivers have said that they need its block no more, and nothing in
-this process lies in it. Nobody waits for a slot: without a free one, a block goes over the network.
+A slot is used again when all receivers have said that they do not need its block any more, and no
+tensor of this process lies in it. No process waits for a slot: if none is free, the block goes over
+the network.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from outpace.real.net.transport import Session
 if TYPE_CHECKING:
     from outpace.real.net.memory.lane import Lane
 
-LEAST_BYTES: Final = 1 << 17  # smaller blocks go over the network, in less time than it takes here
+LEAST_BYTES: Final = 1 << 17  # smaller blocks go over the network, which is faster for them
 _PAGE: Final = 4096
 _GIVEN_EACH: Final = 3  # slots for the blocks that a connection gives
 _READ_MORE: Final = 3  # slots that are read, beside one for each connection
-_SHARE: Final = 4  # a slot takes at most such a part of the memory that is free
+_SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
 
 
 @dataclass(eq=False)
 class _Held:
-    """A slot. owner: the connection whose blocks it gives; None: many read it."""
+    """A slot. owner: the connection that its blocks are sent on; None: several, which read it."""
 
     slot: OwnSlot
     owner: Lane | None
-    # For each connection, how often the block was sent there that its peer still needs.
+    # For each connection: how many messages with this block its peer still needs.
     readers: Counter[Lane] = field(default_factory=Counter)
     lent: int = 0  # tensors of this process that lie in it
     content: weakref.ref[torch.Tensor | Pieces] | None = None  # the block that it is a copy of
@@ -55,7 +56,8 @@ class Pool:
     """The slots of this process.
 
     Args:
-        note: is told why blocks go over the network although the other process is on this machine.
+        note: called with why blocks go over the network although the other process is on this
+            machine.
         least_bytes: of a block that goes through memory.
     """
 
@@ -81,9 +83,9 @@ class Pool:
     # -- blocks of this process that lie in slots ----------------------------------------------
 
     def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory for a block that will be sent to several; None: there is none.
+        """Return memory for a block that will be sent to several peers; None: no slot is free.
 
-        Its slot is used again when the tensor, and what was cut from it, is gone.
+        The slot is used again when no tensor with this memory is left.
         """
         nbytes = elements * dtype.itemsize
         if nbytes < self.least_bytes or not any(each.has for each in self.lanes if each.is_read):
@@ -97,9 +99,10 @@ class Pool:
         return held.slot.lend(elements, dtype, partial(self._unlent.append, held))
 
     def place(self, block: torch.Tensor | Pieces, lane: Lane) -> int | None:
-        """Return the slot in which this block lies for the peer of a lane; None: in none.
+        """Return the slot in which this block is sent to the peer of a lane; None: in no slot.
 
-        The block is copied there unless it is there. The peer may not have the slot yet.
+        The block is copied to the slot unless it lies there already, or the peer does not have the
+        slot yet.
         """
         if block.nbytes < self.least_bytes or self._is_off:
             return None
@@ -121,7 +124,7 @@ class Pool:
         return held.slot.number
 
     def _known(self, block: torch.Tensor | Pieces) -> _Held | None:
-        """Return the slot in which the block lies, or that has a copy of it."""
+        """Return the slot that has the block, or a copy of it; None: there is none."""
         for held in self._held.values():
             if held.content is not None and held.content() is block:
                 return held
@@ -135,7 +138,7 @@ class Pool:
         return None
 
     def _free(self, nbytes: int, owner: Lane | None, has: set[int]) -> _Held | None:
-        """Return a slot of about this size that nobody uses, if possible one that the peer has."""
+        """Return a free slot of this size in whole pages, if possible one that the peer has."""
         size = -(-nbytes // _PAGE) * _PAGE
         mine = [held for held in self._held.values() if held.owner is owner]
         free = [held for held in mine if held.is_free]
@@ -167,7 +170,7 @@ class Pool:
         return held
 
     def turn_off(self, why: str) -> None:
-        """Share no memory from now on; what was shared goes on to be used."""
+        """Share no more memory. Slots that were given stay in use."""
         self._is_off = True
         self.note(f"blocks go over the network: {why}")
 
@@ -181,7 +184,7 @@ class Pool:
         return OfferSlot(number, slot.nbytes, self._giver.address, token)
 
     def done(self, number: int, lane: Lane) -> None:
-        """The peer of a lane needs the block in a slot no more."""
+        """The peer of a lane does not need the block in a slot any more."""
         held = self._held.get(number)
         if held is not None and lane in held.readers:
             held.readers[lane] -= 1
@@ -192,7 +195,7 @@ class Pool:
         self.lanes.add(lane)
 
     def leave(self, lane: Lane) -> None:
-        """The peer of a lane is gone, and reads nothing that counts any more."""
+        """The peer of a lane is gone: it needs no block any more."""
         self.lanes.discard(lane)
         for held in list(self._held.values()):
             del held.readers[lane]
@@ -209,7 +212,7 @@ class Pool:
             lane.dropped(number)
 
     def _settle(self) -> None:
-        """Take note of what is not used any more."""
+        """Note which slots are not used any more, and tell the peers whose slots they are."""
         while self._unlent:
             self._unlent.popleft().lent -= 1
         while self.to_free:
@@ -232,7 +235,7 @@ def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
 
 
 def _available_bytes() -> int:
-    """Return the memory that is free on this machine; where that is unknown, very much."""
+    """Return the free memory of this machine in bytes; 2^62 if that is unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,13 +1,16 @@
 """Memory that a process shares with others of its machine, one piece (a slot) at a time.
 
 A slot is an anonymous file in memory (`memfd_create`). It has no name, so nothing is left behind
-when its processes are killed. Its size is sealed, so that no process can cut it off under another
-one that reads it.
+when its processes are killed. Its size is sealed: no process can shorten it while another one
+reads it.
 
-There are two kinds. A *read* slot is sealed against writing by all but the process that made it
-(F_SEAL_FUTURE_WRITE): parameters that a server gives to several workers. Others map it anew for
-each block, as memory of their own where they write (MAP_PRIVATE). A *given* slot is written by
-both, in turns: a gradient, whose receiver may add to it in place.
+There are two kinds of slots:
+
+- A *read* slot has parameters that a server sends to several workers. It is sealed so that only the
+  process that made it can write (F_SEAL_FUTURE_WRITE). A receiver maps it anew for each block, with
+  MAP_PRIVATE: a page that the receiver writes becomes a copy of its own.
+- A *given* slot has a gradient that a worker sends to one server. Both processes write to it, in
+  turns: the server may add other gradients to it in place.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ class OwnSlot:
         self.number, self.nbytes, self.is_read = number, nbytes, is_read
         self.descriptor = os.memfd_create("outpace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.posix_fallocate(self.descriptor, 0, nbytes)  # else a write would meet the lack of it
+            # Without it, a lack of memory would end the process at a later write.
+            os.posix_fallocate(self.descriptor, 0, nbytes)
             self._memory = mmap.mmap(self.descriptor, nbytes)
-            # After the mapping, which goes on to be writable.
+            # After the mapping, which stays writable.
             seals = _SIZE_SEALS | _SEAL_SEALS | (_SEAL_FUTURE_WRITE if is_read else 0)
             fcntl.fcntl(self.descriptor, _ADD_SEALS, seals)
         except OSError:
@@ -68,19 +72,22 @@ class OwnSlot:
     def lend(
         self, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
     ) -> torch.Tensor:
-        """Return the first elements; `when_gone` is called in any thread when nobody has them."""
+        """Return the first elements as a tensor.
+
+        when_gone: called, in any thread, when no tensor uses these elements any more.
+        """
         return _lent(self._memory, elements, dtype, when_gone)
 
     def close(self) -> None:
-        """Keep the memory as long as something uses it, and give it to nobody any more."""
+        """Close the descriptor. Tensors and processes that have the memory keep it."""
         os.close(self.descriptor)
 
 
 class GotSlot:
-    """A slot of another process. Closes the descriptor when the object goes.
+    """A slot of another process. The descriptor is closed when this object is deleted.
 
     Raises:
-        ProtocolError: it is not what was offered, or could be cut off.
+        ProtocolError: the slot is not what was offered, or its size is not sealed.
     """
 
     def __init__(self, descriptor: int, nbytes: int) -> None:
@@ -102,9 +109,9 @@ class GotSlot:
     def lend(
         self, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
     ) -> torch.Tensor:
-        """Return the first elements, which belong to the caller.
+        """Return the first elements as a tensor, to which the caller may write.
 
-        `when_gone` is called in any thread when nobody has them.
+        when_gone: called, in any thread, when no tensor uses these elements any more.
 
         Raises:
             ProtocolError: the slot has fewer.
