@@ -21,13 +21,12 @@ from outpace.blocks.block import Block, Pieces
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.memory.passing import Asking
-from outpace.real.net.memory.pool import Pool
+from outpace.real.net.memory.pool import MOST_SLOTS, Pool
 from outpace.real.net.memory.segments import GotSlot
 from outpace.real.net.memory_messages import DropSlot, FreeSlot, HasSlot, LacksSlot, OfferSlot
 from outpace.sync.messages import WireMessage
 
 MemoryMessage: TypeAlias = OfferSlot | HasSlot | LacksSlot | FreeSlot | DropSlot
-_MOST: Final = 64  # slots that a peer may offer
 _REASON: Final = 300
 
 
@@ -104,7 +103,7 @@ class Lane:
 
     def _ask(self, offer: OfferSlot) -> None:
         number = offer.slot
-        if number in self._got or number in self._asking or len(self._got) >= _MOST:
+        if number in self._got or number in self._asking or len(self._got) >= MOST_SLOTS:
             raise ProtocolError("it offers a slot again, or too many")
         if self._pool.is_off:
             self._send(LacksSlot(number, ""))

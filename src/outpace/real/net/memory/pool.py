@@ -33,6 +33,7 @@ LEAST_BYTES: Final = 1 << 17  # smaller blocks go over the network, which is fas
 _PAGE: Final = 4096
 _GIVEN_EACH: Final = 3  # slots for the blocks that a connection gives
 _READ_MORE: Final = 3  # slots that are read, beside one for each connection
+MOST_SLOTS: Final = 64  # slots of one process that another one has, or asks for
 _SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
 
 
@@ -145,7 +146,7 @@ class Pool:
         fitting = [held for held in free if held.slot.nbytes == size]
         if fitting:
             return min(fitting, key=lambda held: (held.slot.number not in has, held.slot.number))
-        most = _READ_MORE + len(self.lanes) if owner is None else _GIVEN_EACH
+        most = min(_READ_MORE + len(self.lanes), MOST_SLOTS) if owner is None else _GIVEN_EACH
         if len(mine) >= most:
             if not free:
                 return None
