@@ -150,7 +150,7 @@ class Lane:
         try:
             tensor = slot.lend(elements, dtype, free)
         except OSError as error:
-            raise ProtocolError(f"slot {number} cannot be mapped: {error.strerror}") from None
+            raise ProtocolError(f"slot {number} cannot be read: {error.strerror}") from None
         parts = torch.split(tensor, PIECE_BYTES // dtype.itemsize)
         return Pieces(parts, None if is_finite is None else all(map(is_finite, parts)))
 
