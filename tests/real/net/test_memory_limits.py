@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
-from collections.abc import Iterator
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,10 +17,12 @@ from tests.real.net.memory_ends import ELEMENTS, Ends
 
 from outpace.blocks.block import whole
 from outpace.blocks.sums import all_finite
+from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane
+from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.memory.segments import GotSlot, OwnSlot
-from outpace.real.net.memory_messages import FreeSlot
+from outpace.real.net.memory_messages import FreeSlot, LacksSlot, OfferSlot
 
 
 @pytest.fixture
@@ -59,6 +64,32 @@ def test_a_server_with_many_workers_offers_each_no_more_slots_than_it_takes(read
 def descriptors() -> int:
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def no_more_files() -> Iterator[Callable[[], list[int]]]:
+    """Give a function after which this process cannot open a file.
+
+    It returns descriptors that can be closed.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    kept: list[int] = []
+
+    def use_up() -> list[int]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(used_numbers()) + 1, limits[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                kept.append(os.dup(0))
+        return kept
+
+    yield use_up
+    for each in kept:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def used_numbers() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
 
 
 @pytest.mark.parametrize(
@@ -113,3 +144,78 @@ def test_a_block_that_cannot_be_mapped_is_copied_and_its_slot_is_free(read, monk
     read.answers.clear()
     read.turns(2)  # `got` is still there
     assert FreeSlot(number) in read.answers
+
+
+def test_a_process_without_descriptors_gets_no_slot_and_goes_on(given, no_more_files, monkeypatch):
+    monkeypatch.setattr("outpace.real.net.memory.lane.why_no_files", lambda: "")
+    given.delivers = False
+    given.sender.place(torch.zeros(ELEMENTS))
+    (offer,) = given.sent
+    no_more_files()
+    given.receiver.take(offer)
+    assert given.answers == [LacksSlot(offer.slot, "Too many open files")]
+    assert given.sender.place(torch.zeros(ELEMENTS)) is None  # the bytes go over the network
+
+
+def test_a_slot_that_its_receiver_has_no_descriptor_for_is_refused_alone(given, no_more_files):
+    given.sender.place(torch.zeros(ELEMENTS))
+    given.turns(2)  # accepted, and answered
+    no_more_files()
+    given.until(lambda: given.answers)
+    assert given.answers == [LacksSlot(0, "Too many open files")]
+
+
+def test_a_process_that_cannot_accept_a_connection_accepts_it_later(no_more_files, monkeypatch):
+    now_ns = [0]
+    monkeypatch.setattr("outpace.real.net.memory.passing.monotonic_ns", lambda: now_ns[0])
+    clock, calls = RealClock(), list[int]()
+    giver, slot = Giver(clock), OwnSlot(0, 4096, is_read=False)
+    found: list[int | OSError] = []
+    asking = Asking(clock, giver.address, giver.token_for(slot.descriptor), found.append)
+    accept = giver._socket.accept
+    sockets = SimpleNamespace(accept=lambda: calls.append(1) or accept())
+    sockets.fileno, sockets.close = giver._socket.fileno, giver._socket.close
+    giver._socket = sockets  # type: ignore[assignment]
+    kept = no_more_files()
+    for _ in range(5):
+        clock(clock.now + 1000)
+    assert calls == [1]  # else the clock would never wait
+    assert not found
+    while kept:
+        os.close(kept.pop())
+    for _ in range(5):
+        clock(clock.now + 1000)
+    assert calls == [1]
+    now_ns[0] += 10**9
+    for _ in range(5):
+        clock(clock.now + 1000)
+    assert isinstance(found[0], int)
+    os.close(found[0])
+    assert not asking.is_open
+    giver.close()
+    slot.close()
+
+
+def test_slots_leave_half_of_the_descriptors_to_others(given, read, monkeypatch):
+    given.share()
+    monkeypatch.setattr("resource.getrlimit", lambda _: (2 * descriptors() - 1, 10**6))
+    given.sender.place(torch.zeros(2 * ELEMENTS))
+    assert len(given.pool._held) == 1
+    assert "ulimit -n" in given.notes[-1]
+    read.receiver.take(OfferSlot(0, 4096, f"outpace-{0:032x}", f"{0:064x}"))
+    assert read.answers[-1].slot == 0
+    assert "ulimit -n" in read.answers[-1].reason
+    assert not read.answers[-1].is_final
+    monkeypatch.undo()
+    given.share(2 * ELEMENTS)
+
+
+def test_a_slot_that_cannot_be_had_does_not_end_the_others(given, monkeypatch):
+    number = given.share()
+    monkeypatch.setattr("outpace.real.net.memory.lane.why_no_files", lambda: "no more")
+    kept = [given.sender.place(torch.zeros(ELEMENTS)) for _ in range(3)]
+    given.turns()
+    assert kept == [number, None, None]
+    assert given.answers[-1] == LacksSlot(1, "no more")
+    given.receiver.tell_free(number)
+    assert given.sender.place(torch.zeros(ELEMENTS)) == number

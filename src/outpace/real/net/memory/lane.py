@@ -20,6 +20,7 @@ import torch
 from outpace.blocks.block import Block, Pieces
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
+from outpace.real.net.memory.limits import why_no_files
 from outpace.real.net.memory.passing import Asking
 from outpace.real.net.memory.pool import MOST_SLOTS, Pool
 from outpace.real.net.memory.segments import GotSlot
@@ -90,7 +91,8 @@ class Lane:
                 if number in self._offered:
                     self.has.add(number)
             case LacksSlot():
-                self._is_refused = True
+                self._is_refused = self._is_refused or message.is_final
+                self.has.discard(number)
                 if message.reason:
                     self._pool.note(
                         "blocks for processes that cannot get memory of this one go over the "
@@ -106,7 +108,10 @@ class Lane:
         if number in self._got or number in self._asking or len(self._got) >= MOST_SLOTS:
             raise ProtocolError("it offers a slot again, or too many")
         if self._pool.is_off:
-            self._send(LacksSlot(number, ""))
+            self._send(LacksSlot(number, "", is_final=True))
+            return
+        if reason := why_no_files():
+            self._lacks(number, reason)
             return
         self._pool.join(self)
         asking = Asking(self._pool.clock, offer.address, offer.token, partial(self._has_got, offer))
@@ -116,7 +121,7 @@ class Lane:
     def _has_got(self, offer: OfferSlot, found: int | OSError) -> None:
         self._asking.pop(offer.slot, None)
         if isinstance(found, ConnectionRefusedError):
-            self._lacks(offer.slot, "another machine or container")
+            self._lacks(offer.slot, "another machine or container", is_final=True)
             return
         if isinstance(found, OSError):
             self._lacks(offer.slot, found.strerror or str(found))
@@ -124,13 +129,14 @@ class Lane:
         try:
             slot = GotSlot(found, offer.nbytes)
         except (ProtocolError, OSError) as error:
-            self._lacks(offer.slot, str(error))
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self._lacks(offer.slot, reason)
             return
         self._got[offer.slot] = slot
         self._send(HasSlot(offer.slot))
 
-    def _lacks(self, number: int, reason: str) -> None:
-        self._send(LacksSlot(number, reason[:_REASON]))
+    def _lacks(self, number: int, reason: str, *, is_final: bool = False) -> None:
+        self._send(LacksSlot(number, reason[:_REASON], is_final))
 
     def block(
         self, number: int, elements: int, dtype: torch.dtype, is_finite: IsFinite | None

@@ -8,6 +8,7 @@ the network.
 from __future__ import annotations
 
 import contextlib
+import errno
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import torch
 
 from outpace.blocks.block import Pieces
 from outpace.real.net.clock import RealClock
+from outpace.real.net.memory.limits import why_no_files
 from outpace.real.net.memory.passing import Giver
 from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
@@ -35,6 +37,9 @@ _GIVEN_EACH: Final = 3  # slots for the blocks that a connection gives
 _READ_MORE: Final = 3  # slots that are read, beside one for each connection
 MOST_SLOTS: Final = 64  # slots of one process that another one has, or asks for
 _SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
+
+# Errors that may be over later.
+_SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOBUFS)
 
 
 @dataclass(eq=False)
@@ -156,15 +161,19 @@ class Pool:
     def _new(self, size: int, owner: Lane | None) -> _Held | None:
         if self._is_off:
             return None
-        if size * _SHARE > _available_bytes():
-            self.note(f"blocks of {size} bytes go over the network: little memory is free")
+        if reason := _little_memory(size) or why_no_files():
+            self.note(f"blocks of {size} bytes go over the network: {reason}")
             return None
         number = self._next
         try:
-            slot = OwnSlot(number, size, is_read=owner is None)
             self._giver = self._giver or Giver(self.clock)
+            slot = OwnSlot(number, size, is_read=owner is None)
         except OSError as error:
-            self.turn_off(f"this process can share no memory: {error.strerror or error}")
+            reason = error.strerror or str(error)
+            if error.errno in _SHORT:
+                self.note(f"blocks of {size} bytes go over the network: {reason}")
+            else:
+                self.turn_off(f"this process can share no memory: {reason}")
             return None
         self._next += 1
         held = self._held[number] = _Held(slot, owner)
@@ -233,6 +242,11 @@ class Pool:
 def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
     """Return the slots of a process of this session; None if its processes share no memory."""
     return Pool(clock, SparseLog(log).note) if session.shares_memory else None
+
+
+def _little_memory(size: int) -> str:
+    """Return why a slot of so many bytes should not be made; empty if it can be."""
+    return "little memory is free" if size * _SHARE > _available_bytes() else ""
 
 
 def _available_bytes() -> int:

@@ -218,7 +218,7 @@ class ZeroMQListener(MonitoredSocket):
     def _take_memory(self, peer: _Peer, message: MemoryMessage) -> None:
         if peer.lane is None:
             if isinstance(message, OfferSlot):
-                self._tell(peer.outgoing, peer.identity, LacksSlot(message.slot, ""))
+                self._tell(peer.outgoing, peer.identity, LacksSlot(message.slot, "", is_final=True))
             return
         try:
             peer.lane.take(message)
