@@ -219,3 +219,21 @@ def test_a_slot_that_cannot_be_had_does_not_end_the_others(given, monkeypatch):
     assert given.answers[-1] == LacksSlot(1, "no more")
     given.receiver.tell_free(number)
     assert given.sender.place(torch.zeros(ELEMENTS)) == number
+
+
+# -- little memory ----------------------------------------------------------------------------
+
+
+def test_a_slot_is_not_made_if_it_would_fill_the_memory_of_the_container(
+    given, monkeypatch, tmp_path
+):
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("990000\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 6000\n")
+    monkeypatch.setattr("outpace.support.memory._CGROUP", tmp_path)
+    for _ in range(3):  # 4096 bytes of 16000 are more than a quarter
+        assert given.sender.place(torch.zeros(ELEMENTS)) is None
+    assert not given.sent
+    assert given.notes[-1] == "blocks of 4096 bytes go over the network: little memory is free"
+    (tmp_path / "memory.current").write_text("980000\n")
+    given.share()

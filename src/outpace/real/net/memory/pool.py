@@ -7,14 +7,12 @@ the network.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -27,6 +25,7 @@ from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
 from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import Session
+from outpace.support.memory import free_bytes
 
 if TYPE_CHECKING:
     from outpace.real.net.memory.lane import Lane
@@ -246,13 +245,5 @@ def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
 
 def _little_memory(size: int) -> str:
     """Return why a slot of so many bytes should not be made; empty if it can be."""
-    return "little memory is free" if size * _SHARE > _available_bytes() else ""
-
-
-def _available_bytes() -> int:
-    """Return the free memory of this machine in bytes; 2^62 if that is unknown."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    return 1 << 62
+    free = free_bytes()
+    return "little memory is free" if free is not None and size * _SHARE > free else ""
