@@ -17,12 +17,13 @@ from tests.real.net.memory_ends import ELEMENTS, Ends
 
 from outpace.blocks.block import whole
 from outpace.blocks.sums import all_finite
+from outpace.errors import ProtocolError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.memory.segments import GotSlot, OwnSlot
-from outpace.real.net.memory_messages import FreeSlot, LacksSlot, OfferSlot
+from outpace.real.net.memory_messages import DropSlot, FreeSlot, HasSlot, LacksSlot, OfferSlot
 
 
 @pytest.fixture
@@ -237,3 +238,57 @@ def test_a_slot_is_not_made_if_it_would_fill_the_memory_of_the_container(
     assert given.notes[-1] == "blocks of 4096 bytes go over the network: little memory is free"
     (tmp_path / "memory.current").write_text("980000\n")
     given.share()
+
+
+# -- offers and their answers -----------------------------------------------------------------
+
+
+def test_a_slot_is_not_dropped_before_its_receiver_has_answered(given):
+    given.delivers = False
+    for pages in (1, 2, 3, 4):
+        given.sender.place(torch.zeros(pages * ELEMENTS))
+    assert [message.slot for message in given.sent] == [0, 1, 2]
+    assert all(isinstance(message, OfferSlot) for message in given.sent)
+    given.delivers = True
+    for offer in given.sent[:]:
+        given.receiver.take(offer)
+    given.until(lambda: given.sender.has == {0, 1, 2})
+    given.share(4 * ELEMENTS)  # in place of another one
+    assert given.sent[3:] == [DropSlot(0), given.sent[-1]]
+    assert not given.notes
+
+
+def test_an_answer_about_a_slot_that_was_dropped_changes_nothing(given):
+    number = given.share()
+    given.sender.take(LacksSlot(7, "it is gone", is_final=True))
+    given.sender.take(HasSlot(7))
+    assert not given.notes
+    assert given.sender.has == {number}
+    assert given.share() == number
+
+
+def test_a_slot_that_is_dropped_while_it_is_fetched_is_not_kept(given):
+    given.sender.place(torch.zeros(ELEMENTS))
+    before = descriptors()
+    given.receiver.take(DropSlot(0))
+    given.turns()
+    assert not given.answers
+    assert descriptors() < before
+    with pytest.raises(ProtocolError, match="not here"):
+        given.receiver.block(0, ELEMENTS, torch.float32, None)
+
+
+def test_a_token_that_a_lost_peer_has_not_used_gives_nothing(read):
+    read.share()
+    read.delivers = False
+    kept = read.pool.empty(ELEMENTS, torch.float32)
+    other = read.pool.empty(ELEMENTS, torch.float32)
+    read.sender.place(other)
+    offer = read.sent[-1]
+    assert isinstance(offer, OfferSlot)
+    read.sender.close()
+    found: list[int | OSError] = []
+    Asking(read.clock, offer.address, offer.token, found.append)
+    read.until(lambda: found)
+    assert isinstance(found[0], OSError)
+    assert kept is not None

@@ -44,7 +44,7 @@ class Lane:
         self.is_read = is_read
         self.has: set[int] = set()  # slots of this process that the peer has
         self._pool, self._send = pool, send
-        self._offered: set[int] = set()
+        self._offered: dict[int, str] = {}  # slots of this process that were offered -> token
         self._got: dict[int, GotSlot] = {}
         self._asking: dict[int, Asking] = {}
         self._is_refused = False  # the peer cannot have slots
@@ -63,8 +63,9 @@ class Lane:
         if number is None or number in self.has:
             return number
         if number not in self._offered:
-            self._offered.add(number)
-            self._send(self._pool.offer(number))
+            offer = self._pool.offer(number, self)
+            self._offered[number] = offer.token
+            self._send(offer)
         return None
 
     def tell_free(self, number: int) -> None:
@@ -75,7 +76,7 @@ class Lane:
     def dropped(self, number: int) -> None:
         """No block of this process comes in this slot any more."""
         if number in self._offered:
-            self._offered.discard(number)
+            del self._offered[number]
             self.has.discard(number)
             self._send(DropSlot(number))
 
@@ -87,21 +88,30 @@ class Lane:
         match message:
             case OfferSlot():
                 self._ask(message)
-            case HasSlot():
-                if number in self._offered:
-                    self.has.add(number)
-            case LacksSlot():
-                self._is_refused = self._is_refused or message.is_final
-                self.has.discard(number)
-                if message.reason:
-                    self._pool.note(
-                        "blocks for processes that cannot get memory of this one go over the "
-                        f"network ({message.reason})"
-                    )
+            case HasSlot() | LacksSlot():
+                if number in self._offered:  # else it was dropped since
+                    self._answered(message)
             case FreeSlot():
                 self._pool.done(number, self)
             case DropSlot():
                 self._got.pop(number, None)
+                asking = self._asking.pop(number, None)
+                if asking is not None:
+                    asking.close()
+
+    def _answered(self, answer: HasSlot | LacksSlot) -> None:
+        number = answer.slot
+        self._pool.answered(number, self, self._offered[number])
+        if isinstance(answer, HasSlot):
+            self.has.add(number)
+            return
+        self.has.discard(number)
+        self._is_refused = self._is_refused or answer.is_final
+        if answer.reason:
+            self._pool.note(
+                "blocks for processes that cannot get memory of this one go over the network "
+                f"({answer.reason})"
+            )
 
     def _ask(self, offer: OfferSlot) -> None:
         number = offer.slot
@@ -167,6 +177,9 @@ class Lane:
             for asking in self._asking.values():
                 asking.close()
             self._asking.clear()
+            for token in self._offered.values():
+                self._pool.withdraw(token)
+            self._offered.clear()
             self._pool.leave(self)
         if not hears:
             self._got.clear()

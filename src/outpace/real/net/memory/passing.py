@@ -59,6 +59,10 @@ class Giver:
         self._tokens[token] = descriptor
         return token
 
+    def withdraw(self, token: str) -> None:
+        """Give no slot for this token any more."""
+        self._tokens.pop(token, None)
+
     def forget(self, descriptor: int) -> None:
         """Give this slot to no process any more. Call it before the slot is closed."""
         self._tokens = {key: known for key, known in self._tokens.items() if known != descriptor}

@@ -49,6 +49,7 @@ class _Held:
     owner: Lane | None
     # For each connection: how many messages with this block its peer still needs.
     readers: Counter[Lane] = field(default_factory=Counter)
+    asked: set[Lane] = field(default_factory=set)  # connections whose peers have not answered yet
     lent: int = 0  # tensors of this process that lie in it
     content: weakref.ref[torch.Tensor | Pieces] | None = None  # the block that it is a copy of
 
@@ -152,9 +153,10 @@ class Pool:
             return min(fitting, key=lambda held: (held.slot.number not in has, held.slot.number))
         most = min(_READ_MORE + len(self.lanes), MOST_SLOTS) if owner is None else _GIVEN_EACH
         if len(mine) >= most:
-            if not free:
+            other = next((held for held in free if not held.asked), None)
+            if other is None:
                 return None
-            self._drop(free[0])  # of another size: the blocks were divided anew
+            self._drop(other)  # of another size: the blocks were divided anew
         return self._new(size, owner)
 
     def _new(self, size: int, owner: Lane | None) -> _Held | None:
@@ -185,12 +187,23 @@ class Pool:
 
     # -- slots and the other processes -------------------------------------------------------
 
-    def offer(self, number: int) -> OfferSlot:
-        """Return the offer of a slot to one process."""
+    def offer(self, number: int, lane: Lane) -> OfferSlot:
+        """Return the offer of a slot to the peer of a lane; it stays until the peer answers."""
         assert self._giver is not None
-        slot = self._held[number].slot
-        token = self._giver.token_for(slot.descriptor)
-        return OfferSlot(number, slot.nbytes, self._giver.address, token)
+        held = self._held[number]
+        held.asked.add(lane)
+        token = self._giver.token_for(held.slot.descriptor)
+        return OfferSlot(number, held.slot.nbytes, self._giver.address, token)
+
+    def answered(self, number: int, lane: Lane, token: str) -> None:
+        """The peer of a lane has the slot, or cannot get it."""
+        self._held[number].asked.discard(lane)
+        self.withdraw(token)
+
+    def withdraw(self, token: str) -> None:
+        """Give nothing for this token any more."""
+        if self._giver is not None:
+            self._giver.withdraw(token)
 
     def done(self, number: int, lane: Lane) -> None:
         """The peer of a lane does not need the block in a slot any more."""
@@ -208,6 +221,7 @@ class Pool:
         self.lanes.discard(lane)
         for held in list(self._held.values()):
             del held.readers[lane]
+            held.asked.discard(lane)
             if held.owner is lane:
                 self._drop(held)
 
