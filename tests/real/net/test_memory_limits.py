@@ -7,6 +7,8 @@ import errno
 import gc
 import os
 import resource
+import secrets
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -292,3 +294,109 @@ def test_a_token_that_a_lost_peer_has_not_used_gives_nothing(read):
     read.until(lambda: found)
     assert isinstance(found[0], OSError)
     assert kept is not None
+
+
+def test_an_offer_that_is_read_after_the_connection_has_ended_is_passed_over(read):
+    read.share()
+    read.delivers = False
+    kept = read.pool.empty(ELEMENTS, torch.float32)
+    read.sender.place(read.pool.empty(ELEMENTS, torch.float32))
+    read.receiver.close(hears=True)
+    read.answers.clear()
+    read.receiver.take(read.sent[-1])
+    read.turns()
+    assert not read.other.lanes
+    assert not read.answers
+    assert kept is not None
+
+
+# -- a hostile peer ---------------------------------------------------------------------------
+
+
+def offer(number: int, address: str) -> OfferSlot:
+    return OfferSlot(number, 4096, address, f"{number:064x}")
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A socket that never answers."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0outpace-{secrets.token_hex(16)}")
+    listener.listen(1000)
+    yield listener
+    listener.close()
+
+
+def address_of(listener: socket.socket) -> str:
+    return str(listener.getsockname()[1:].decode())
+
+
+def test_offers_that_wait_for_their_slots_are_limited(read, silent):
+    before = descriptors()
+    for number in range(64):
+        read.receiver.take(offer(number, address_of(silent)))
+    with pytest.raises(ProtocolError, match="too many"):
+        read.receiver.take(offer(64, address_of(silent)))
+    assert descriptors() == before + 64
+    read.receiver.close()
+    assert descriptors() == before
+
+
+def test_an_offer_whose_slot_does_not_come_is_refused_after_some_seconds(read, silent, monkeypatch):
+    now_ns = [0]
+    monkeypatch.setattr("outpace.real.net.memory.pool.monotonic_ns", lambda: now_ns[0])
+    before = descriptors()
+    read.receiver.take(offer(3, address_of(silent)))
+    now_ns[0] = 9 * 10**9
+    read.turns()
+    assert not read.answers
+    now_ns[0] = 11 * 10**9
+    read.turns()
+    assert read.answers == [LacksSlot(3, "Connection timed out")]
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    ("address", "token"),
+    [
+        ("other", "0" * 64),
+        ("outpace-" + "0" * 31, "0" * 64),
+        ("outpace-" + "0" * 32 + "\n", "0" * 64),
+        ("outpace-" + "G" * 32, "0" * 64),
+        ("outpace-" + "0" * 32, "0" * 63),
+        ("outpace-" + "0" * 32, "GET / HTTP/1.0\n"),
+    ],
+)
+def test_an_offer_of_anything_else_than_a_slot_is_refused_and_connects_to_nothing(
+    read, address, token
+):
+    before = descriptors()
+    with pytest.raises(ProtocolError, match="no process"):
+        read.receiver.take(OfferSlot(0, 4096, address, token))
+    assert descriptors() == before
+    assert not read.other.lanes
+    assert not read.answers
+
+
+def test_a_process_of_another_user_is_not_shown_the_token(read, silent, monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    read.receiver.take(offer(0, address_of(silent)))
+    assert read.answers == [LacksSlot(0, "the process belongs to another user", is_final=True)]
+    peer, _ = silent.accept()
+    assert peer.recv(100) == b""
+    peer.close()
+
+
+def test_a_socket_that_cannot_be_read_yet_is_waited_for(given):
+    """The clock may mean an earlier socket that had the same number."""
+    given.sender.place(torch.zeros(ELEMENTS))
+    (asking,) = given.receiver._asking.values()
+    asking._receive()
+    assert asking.is_open
+    given.turns(1)  # the giver has accepted
+    (peer,) = given.pool._giver._waiting.values()
+    token = peer.recv(256)
+    given.pool._giver._answer(peer)
+    assert peer.fileno() >= 0
+    asking._socket.send(token)
+    given.until(lambda: given.sender.has)

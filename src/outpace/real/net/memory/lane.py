@@ -21,7 +21,7 @@ from outpace.blocks.block import Block, Pieces
 from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.memory.limits import why_no_files
-from outpace.real.net.memory.passing import Asking
+from outpace.real.net.memory.passing import Asking, is_offer
 from outpace.real.net.memory.pool import MOST_SLOTS, Pool
 from outpace.real.net.memory.segments import GotSlot
 from outpace.real.net.memory_messages import DropSlot, FreeSlot, HasSlot, LacksSlot, OfferSlot
@@ -85,6 +85,8 @@ class Lane:
     def take(self, message: MemoryMessage) -> None:
         """Handle a message. Raises ProtocolError if it must not come now."""
         number = message.slot
+        if self._is_closed and not isinstance(message, DropSlot):
+            return
         match message:
             case OfferSlot():
                 self._ask(message)
@@ -114,9 +116,11 @@ class Lane:
             )
 
     def _ask(self, offer: OfferSlot) -> None:
-        number = offer.slot
-        if number in self._got or number in self._asking or len(self._got) >= MOST_SLOTS:
+        number, has = offer.slot, len(self._got) + len(self._asking)
+        if number in self._got or number in self._asking or has >= MOST_SLOTS:
             raise ProtocolError("it offers a slot again, or too many")
+        if not is_offer(offer.address, offer.token):
+            raise ProtocolError("it offers a slot where no process has one")
         if self._pool.is_off:
             self._send(LacksSlot(number, "", is_final=True))
             return
@@ -124,7 +128,7 @@ class Lane:
             self._lacks(number, reason)
             return
         self._pool.join(self)
-        asking = Asking(self._pool.clock, offer.address, offer.token, partial(self._has_got, offer))
+        asking = self._pool.ask(offer, partial(self._has_got, offer))
         if asking.is_open:
             self._asking[number] = asking
 
@@ -134,7 +138,8 @@ class Lane:
             self._lacks(offer.slot, "another machine or container", is_final=True)
             return
         if isinstance(found, OSError):
-            self._lacks(offer.slot, found.strerror or str(found))
+            is_final = isinstance(found, PermissionError)
+            self._lacks(offer.slot, found.strerror or str(found), is_final=is_final)
             return
         try:
             slot = GotSlot(found, offer.nbytes)

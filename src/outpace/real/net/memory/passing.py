@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import socket
 import struct
@@ -27,7 +28,14 @@ _MOST_WAITING: Final = 64  # connections that have not shown a token yet
 _BACKLOG: Final = 1024
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid
 _GIVEN: Final = b"+"
+_ADDRESS: Final = re.compile("outpace-[0-9a-f]{32}")
+_TOKEN: Final = re.compile("[0-9a-f]{64}")
 _TOKEN_BYTES: Final = 256  # no token is longer
+
+
+def is_offer(address: str, token: str) -> bool:
+    """True if a `Giver` has such addresses and tokens."""
+    return _ADDRESS.fullmatch(address) is not None and _TOKEN.fullmatch(token) is not None
 
 
 class Giver:
@@ -131,6 +139,8 @@ class Asking:
         try:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             self._socket.connect(f"\0{address}")
+            if _user_of(self._socket) != os.geteuid():
+                raise PermissionError(errno.EPERM, "the process belongs to another user")
             self._socket.send(token.encode())
         except OSError as error:
             if self._socket is not None:
@@ -159,6 +169,12 @@ class Asking:
                 found = OSError("the process does not give it")
         self.close()
         self._got(found)
+
+    def give_up(self) -> None:
+        """Ask no more, if there is no answer yet: it is taken for an error."""
+        if self.is_open:
+            self.close()
+            self._got(OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
 
     @property
     def is_open(self) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from outpace.blocks.block import Pieces
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.limits import why_no_files
-from outpace.real.net.memory.passing import Giver
+from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
 from outpace.real.net.sparse_log import Log, SparseLog
@@ -37,6 +38,7 @@ _READ_MORE: Final = 3  # slots that are read, beside one for each connection
 MOST_SLOTS: Final = 64  # slots of one process that another one has, or asks for
 _SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
 
+_ASKS_NS: Final = 10_000_000_000  # for a slot of another process
 # Errors that may be over later.
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOBUFS)
 
@@ -76,6 +78,7 @@ class Pool:
         self._giver: Giver | None = None
         self._next = 0
         self._is_off = not is_available()
+        self._asking: deque[tuple[int, Asking]] = deque()  # with the time until when they may
         # Appended to in any thread.
         self._unlent: deque[_Held] = deque()
         self.to_free: deque[tuple[Lane, int]] = deque()
@@ -200,6 +203,12 @@ class Pool:
         self._held[number].asked.discard(lane)
         self.withdraw(token)
 
+    def ask(self, offer: OfferSlot, got: Callable[[int | OSError], None]) -> Asking:
+        """Ask another process for a slot; got: see `Asking`."""
+        asking = Asking(self.clock, offer.address, offer.token, got)
+        self._asking.append((monotonic_ns() + _ASKS_NS, asking))
+        return asking
+
     def withdraw(self, token: str) -> None:
         """Give nothing for this token any more."""
         if self._giver is not None:
@@ -241,6 +250,9 @@ class Pool:
         while self.to_free:
             lane, number = self.to_free.popleft()
             lane.tell_free(number)
+        now = monotonic_ns()
+        while self._asking and (self._asking[0][0] <= now or not self._asking[0][1].is_open):
+            self._asking.popleft()[1].give_up()
 
     def close(self) -> None:
         if self._giver is not None:
