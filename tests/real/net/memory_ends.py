@@ -53,10 +53,15 @@ class Ends:
         for _ in range(number):
             self.clock(self.clock.now + 100_000)
 
+    def offer(self, elements: int = ELEMENTS) -> None:
+        """Send blocks until their sender offers a slot for them."""
+        for _ in range(2):
+            self.sender.place(torch.zeros(elements))
+
     def share(self, elements: int = ELEMENTS) -> int:
         """Send blocks until the receiver has a slot of this size; return the slot."""
         block = torch.zeros(elements)
-        for _ in range(3):
+        for _ in range(4):
             number = self.sender.place(block)
             if number is not None:
                 self.receiver.tell_free(number)

@@ -67,7 +67,7 @@ def lanes(cluster: Cluster) -> tuple[Process, Caller, Callable[..., None], Calla
     def reply(message: Any, block: Any) -> None:
         cluster.listener.send("worker-0", message, block)
 
-    for _ in range(2):  # the first time the slots are offered
+    for _ in range(3):  # the second time the slots are offered
         exchange(cluster, caller.send, cluster.server, 0.0)
         exchange(cluster, reply, worker, 0.0)
     for pool in (pools["worker-0"], pools["server-0"]):
@@ -111,7 +111,8 @@ def test_after_the_first_blocks_the_bytes_do_not_travel_and_are_the_same(cluster
 def test_memory_that_is_offered_before_there_is_a_connection_is_shared(cluster):
     worker = cluster.process("worker-0")
     caller = cluster.call(worker)
-    caller.send(*push(1.0))  # the first message of all
+    for _ in range(2):
+        caller.send(*push(1.0))  # the first messages of all
     cluster.until(lambda: slots(pools["worker-0"]) == [1])
 
 
@@ -156,7 +157,8 @@ def test_one_copy_serves_all_that_are_sent_the_same_block(cluster):
 
     for worker in workers:
         worker.joins_blocks = False
-    sent(torch.zeros(ELEMENTS))
+    for _ in range(2):
+        sent(torch.zeros(ELEMENTS))
     cluster.until(lambda: slots(pool) == [2])
     got = sent(torch.ones(ELEMENTS))
     assert all(map(is_mapped, got))
@@ -205,8 +207,10 @@ def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(
         worker.joins_blocks = False
         caller = cluster.call(worker)
         cluster.listener.replace("worker-0", generation)
-        for _ in range(3):
+        for _ in range(2):
             exchange(cluster, caller.send, cluster.server, 1.0)
+        cluster.until(lambda: slots(pools["worker-0"]) == [1])
+        exchange(cluster, caller.send, cluster.server, 1.0)
         worker.transport.close()
         cluster.until(lambda: cluster.server.lost)
         cluster.server.lost.clear()
@@ -218,7 +222,7 @@ def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(
     known = open_files()
     for generation in range(3, 8):
         come_and_go(generation)
-    assert open_files() <= known
+    cluster.until(lambda: open_files() <= known)  # ZeroMQ closes its connections in a thread
 
 
 def open_files() -> int:

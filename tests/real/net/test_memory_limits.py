@@ -152,7 +152,7 @@ def test_a_block_that_cannot_be_mapped_is_copied_and_its_slot_is_free(read, monk
 def test_a_process_without_descriptors_gets_no_slot_and_goes_on(given, no_more_files, monkeypatch):
     monkeypatch.setattr("outpace.real.net.memory.lane.why_no_files", lambda: "")
     given.delivers = False
-    given.sender.place(torch.zeros(ELEMENTS))
+    given.offer()
     (offer,) = given.sent
     no_more_files()
     given.receiver.take(offer)
@@ -161,7 +161,7 @@ def test_a_process_without_descriptors_gets_no_slot_and_goes_on(given, no_more_f
 
 
 def test_a_slot_that_its_receiver_has_no_descriptor_for_is_refused_alone(given, no_more_files):
-    given.sender.place(torch.zeros(ELEMENTS))
+    given.offer()
     given.turns(2)  # accepted, and answered
     no_more_files()
     given.until(lambda: given.answers)
@@ -202,7 +202,7 @@ def test_a_process_that_cannot_accept_a_connection_accepts_it_later(no_more_file
 def test_slots_leave_half_of_the_descriptors_to_others(given, read, monkeypatch):
     given.share()
     monkeypatch.setattr("resource.getrlimit", lambda _: (2 * descriptors() - 1, 10**6))
-    given.sender.place(torch.zeros(2 * ELEMENTS))
+    given.offer(2 * ELEMENTS)
     assert len(given.pool._held) == 1
     assert "ulimit -n" in given.notes[-1]
     read.receiver.take(OfferSlot(0, 4096, f"outpace-{0:032x}", f"{0:064x}"))
@@ -248,7 +248,7 @@ def test_a_slot_is_not_made_if_it_would_fill_the_memory_of_the_container(
 def test_a_slot_is_not_dropped_before_its_receiver_has_answered(given):
     given.delivers = False
     for pages in (1, 2, 3, 4):
-        given.sender.place(torch.zeros(pages * ELEMENTS))
+        given.offer(pages * ELEMENTS)
     assert [message.slot for message in given.sent] == [0, 1, 2]
     assert all(isinstance(message, OfferSlot) for message in given.sent)
     given.delivers = True
@@ -270,7 +270,7 @@ def test_an_answer_about_a_slot_that_was_dropped_changes_nothing(given):
 
 
 def test_a_slot_that_is_dropped_while_it_is_fetched_is_not_kept(given):
-    given.sender.place(torch.zeros(ELEMENTS))
+    given.offer()
     before = descriptors()
     given.receiver.take(DropSlot(0))
     given.turns()
@@ -389,7 +389,7 @@ def test_a_process_of_another_user_is_not_shown_the_token(read, silent, monkeypa
 
 def test_a_socket_that_cannot_be_read_yet_is_waited_for(given):
     """The clock may mean an earlier socket that had the same number."""
-    given.sender.place(torch.zeros(ELEMENTS))
+    given.offer()
     (asking,) = given.receiver._asking.values()
     asking._receive()
     assert asking.is_open
@@ -400,3 +400,44 @@ def test_a_socket_that_cannot_be_read_yet_is_waited_for(given):
     assert peer.fileno() >= 0
     asking._socket.send(token)
     given.until(lambda: given.sender.has)
+
+
+# -- slots that are not needed ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["given", "read"])
+def test_a_block_that_is_sent_once_gets_no_slot(kind, request, monkeypatch):
+    now_ns = [0]
+    monkeypatch.setattr("outpace.real.net.memory.pool.monotonic_ns", lambda: now_ns[0])
+    ends = request.getfixturevalue(kind)
+    ends.sender.place(torch.zeros(ELEMENTS))
+    ends.sender.place(torch.zeros(2 * ELEMENTS))
+    now_ns[0] += 61 * 10**9
+    ends.sender.place(torch.zeros(ELEMENTS))
+    assert not ends.sent
+    now_ns[0] += 59 * 10**9
+    ends.sender.place(torch.zeros(ELEMENTS))
+    assert len(ends.sent) == 1
+
+
+@pytest.mark.parametrize("kind", ["given", "read"])
+def test_a_slot_that_is_not_used_for_a_minute_is_given_back(kind, request, monkeypatch):
+    now_ns = [0]
+    monkeypatch.setattr("outpace.real.net.memory.pool.monotonic_ns", lambda: now_ns[0])
+    ends = request.getfixturevalue(kind)
+    before = descriptors()
+    number = ends.share()
+    assert ends.sender.place(torch.zeros(ELEMENTS)) == number
+    now_ns[0] += 300 * 10**9
+    ends.turns()  # the receiver has the block
+    assert len(ends.sent) == 1
+    ends.receiver.tell_free(number)
+    now_ns[0] += 59 * 10**9
+    ends.turns()
+    assert len(ends.sent) == 1
+    now_ns[0] += 2 * 10**9
+    ends.turns()
+    assert ends.sent[1:] == [DropSlot(number)]
+    assert descriptors() == before + 1  # the socket for those that fetch slots
+    now_ns[0] += 61 * 10**9
+    assert ends.share() == number + 1

@@ -3,7 +3,8 @@
 The connection itself carries the messages, as it does without. So their order, their generation
 and their serial numbers are checked as always. What the messages mean:
 
-1. The first large block goes over the network; its sender offers a slot besides (`OfferSlot`).
+1. The first two large blocks go over the network. With the second one of a size, its sender offers
+   a slot (`OfferSlot`).
 2. The receiver gets the slot (`passing`) and says so (`HasSlot`), or why it cannot (`LacksSlot`).
 3. From then on a block is copied into a free slot, and the header of its message names the slot.
 4. The receiver says when it needs the block no more (`FreeSlot`).
@@ -43,6 +44,7 @@ class Lane:
     def __init__(self, pool: Pool, send: Callable[[WireMessage], None], *, is_read: bool) -> None:
         self.is_read = is_read
         self.has: set[int] = set()  # slots of this process that the peer has
+        self.sizes: dict[int, int] = {}  # of blocks that were sent -> when, for the pool
         self._pool, self._send = pool, send
         self._offered: dict[int, str] = {}  # slots of this process that were offered -> token
         self._got: dict[int, GotSlot] = {}

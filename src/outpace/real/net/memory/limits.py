@@ -1,11 +1,20 @@
-"""How many file descriptors shared memory may use. Connections and files need the others."""
+"""How much memory and how many file descriptors slots may use."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-_SHARE: Final = 2  # there are no more slots once half of the descriptors are used
+from outpace.support.memory import free_bytes
+
+_MEMORY_SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
+_FILES_SHARE: Final = 2  # there are no more slots once half of the descriptors are used
+
+
+def why_no_memory(nbytes: int) -> str:
+    """Return why a slot of so many bytes should not be made; empty if it may be."""
+    free = free_bytes()
+    return "little memory is free" if free is not None and _MEMORY_SHARE * nbytes > free else ""
 
 
 def why_no_files() -> str:
@@ -17,6 +26,6 @@ def why_no_files() -> str:
         used = len(os.listdir("/proc/self/fd"))
     except OSError as error:
         return error.strerror or str(error)
-    if most == resource.RLIM_INFINITY or _SHARE * used <= most:
+    if most == resource.RLIM_INFINITY or _FILES_SHARE * used <= most:
         return ""
     return f"half of the {most} files that a process may open are open: raise `ulimit -n`"

@@ -20,13 +20,12 @@ import torch
 
 from outpace.blocks.block import Pieces
 from outpace.real.net.clock import RealClock
-from outpace.real.net.memory.limits import why_no_files
+from outpace.real.net.memory.limits import why_no_files, why_no_memory
 from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
 from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import Session
-from outpace.support.memory import free_bytes
 
 if TYPE_CHECKING:
     from outpace.real.net.memory.lane import Lane
@@ -36,8 +35,9 @@ _PAGE: Final = 4096
 _GIVEN_EACH: Final = 3  # slots for the blocks that a connection gives
 _READ_MORE: Final = 3  # slots that are read, beside one for each connection
 MOST_SLOTS: Final = 64  # slots of one process that another one has, or asks for
-_SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
 
+_KEEP_NS: Final = 60_000_000_000  # that a slot is kept without use
+_LOOKS_NS: Final = 1_000_000_000
 _ASKS_NS: Final = 10_000_000_000  # for a slot of another process
 # Errors that may be over later.
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENOBUFS)
@@ -54,6 +54,7 @@ class _Held:
     asked: set[Lane] = field(default_factory=set)  # connections whose peers have not answered yet
     lent: int = 0  # tensors of this process that lie in it
     content: weakref.ref[torch.Tensor | Pieces] | None = None  # the block that it is a copy of
+    used_ns: int = 0  # when it was last used
 
     @property
     def is_free(self) -> bool:
@@ -77,6 +78,7 @@ class Pool:
         self._held: dict[int, _Held] = {}
         self._giver: Giver | None = None
         self._next = 0
+        self._looked_ns = 0  # for slots that are not used any more
         self._is_off = not is_available()
         self._asking: deque[tuple[int, Asking]] = deque()  # with the time until when they may
         # Appended to in any thread.
@@ -104,6 +106,7 @@ class Pool:
         if held is None:
             return None
         held.lent += 1
+        held.used_ns = monotonic_ns()
         held.content = None
         return held.slot.lend(elements, dtype, partial(self._unlent.append, held))
 
@@ -118,7 +121,9 @@ class Pool:
         self._settle()
         held = self._known(block) if lane.is_read else None
         if held is None:
-            held = self._free(block.nbytes, None if lane.is_read else lane, lane.has)
+            may_make = _has_sent(lane, _pages(block.nbytes))
+            owner = None if lane.is_read else lane
+            held = self._free(block.nbytes, owner, lane.has, may_make=may_make)
             if held is None:
                 return None
             if held.slot.number in lane.has:
@@ -130,6 +135,7 @@ class Pool:
                 held.content = weakref.ref(block) if lane.is_read else None
         if held.slot.number in lane.has:
             held.readers[lane] += 1
+        held.used_ns = monotonic_ns()
         return held.slot.number
 
     def _known(self, block: torch.Tensor | Pieces) -> _Held | None:
@@ -146,14 +152,18 @@ class Pool:
                 return held
         return None
 
-    def _free(self, nbytes: int, owner: Lane | None, has: set[int]) -> _Held | None:
+    def _free(
+        self, nbytes: int, owner: Lane | None, has: set[int], *, may_make: bool = True
+    ) -> _Held | None:
         """Return a free slot of this size in whole pages, if possible one that the peer has."""
-        size = -(-nbytes // _PAGE) * _PAGE
+        size = _pages(nbytes)
         mine = [held for held in self._held.values() if held.owner is owner]
         free = [held for held in mine if held.is_free]
         fitting = [held for held in free if held.slot.nbytes == size]
         if fitting:
             return min(fitting, key=lambda held: (held.slot.number not in has, held.slot.number))
+        if not may_make:
+            return None
         most = min(_READ_MORE + len(self.lanes), MOST_SLOTS) if owner is None else _GIVEN_EACH
         if len(mine) >= most:
             other = next((held for held in free if not held.asked), None)
@@ -165,7 +175,7 @@ class Pool:
     def _new(self, size: int, owner: Lane | None) -> _Held | None:
         if self._is_off:
             return None
-        if reason := _little_memory(size) or why_no_files():
+        if reason := why_no_memory(size) or why_no_files():
             self.note(f"blocks of {size} bytes go over the network: {reason}")
             return None
         number = self._next
@@ -180,7 +190,7 @@ class Pool:
                 self.turn_off(f"this process can share no memory: {reason}")
             return None
         self._next += 1
-        held = self._held[number] = _Held(slot, owner)
+        held = self._held[number] = _Held(slot, owner, used_ns=monotonic_ns())
         return held
 
     def turn_off(self, why: str) -> None:
@@ -219,6 +229,7 @@ class Pool:
         held = self._held.get(number)
         if held is not None and lane in held.readers:
             held.readers[lane] -= 1
+            held.used_ns = monotonic_ns()
             if not held.readers[lane]:
                 del held.readers[lane]
 
@@ -245,14 +256,20 @@ class Pool:
 
     def _settle(self) -> None:
         """Note which slots are not used any more, and tell the peers whose slots they are."""
+        now = monotonic_ns()
         while self._unlent:
-            self._unlent.popleft().lent -= 1
+            held = self._unlent.popleft()
+            held.lent, held.used_ns = held.lent - 1, now
         while self.to_free:
             lane, number = self.to_free.popleft()
             lane.tell_free(number)
-        now = monotonic_ns()
         while self._asking and (self._asking[0][0] <= now or not self._asking[0][1].is_open):
             self._asking.popleft()[1].give_up()
+        if now >= self._looked_ns + _LOOKS_NS:
+            self._looked_ns = now
+            for held in list(self._held.values()):
+                if held.is_free and not held.asked and now - held.used_ns > _KEEP_NS:
+                    self._drop(held)
 
     def close(self) -> None:
         if self._giver is not None:
@@ -269,7 +286,17 @@ def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
     return Pool(clock, SparseLog(log).note) if session.shares_memory else None
 
 
-def _little_memory(size: int) -> str:
-    """Return why a slot of so many bytes should not be made; empty if it can be."""
-    free = free_bytes()
-    return "little memory is free" if free is not None and size * _SHARE > free else ""
+def _pages(nbytes: int) -> int:
+    """Return the bytes of whole pages."""
+    return -(-nbytes // _PAGE) * _PAGE
+
+
+def _has_sent(lane: Lane, size: int) -> bool:
+    """Note a block of this size; return whether one was sent there not long ago, too.
+
+    A slot for a single block would not be there in time, and would never be used.
+    """
+    now = monotonic_ns()
+    recent = {known: at for known, at in lane.sizes.items() if now - at <= _KEEP_NS}
+    lane.sizes = recent | {size: now}
+    return size in recent
