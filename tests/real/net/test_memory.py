@@ -201,6 +201,20 @@ def test_a_push_that_was_sent_before_its_worker_died_is_read(cluster):
     assert torch.equal(whole(cluster.server.got[-1][2]), torch.full((ELEMENTS,), 8.0))
 
 
+def test_memory_of_a_worker_that_has_finished_is_given_back(cluster):
+    before = mapped()
+    worker, _, send, _ = lanes(cluster)
+    kept = [exchange(cluster, send, cluster.server, value) for value in (1.0, 2.0)]
+    send(*push(3.0))
+    worker.transport.close()
+    cluster._processes.remove(worker)
+    cluster.until(lambda: cluster.server.lost)
+    cluster.until(lambda: cluster.server.got and cluster.server.got[-1][2] is not None)
+    assert torch.equal(whole(cluster.server.got.pop()[2]), torch.full((ELEMENTS,), 3.0))
+    kept.clear()
+    cluster.until(lambda: mapped() <= before + 1)  # the server's own slot
+
+
 def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(cluster):
     def come_and_go(generation: int) -> None:
         worker = cluster.process("worker-0", generation)
@@ -226,8 +240,13 @@ def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(
 
 
 def open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) + mapped()
+
+
+def mapped() -> int:
+    """Return how many pieces of shared memory this process has mapped."""
     gc.collect()
-    return len(os.listdir("/proc/self/fd")) + Path("/proc/self/maps").read_text().count("memfd:out")
+    return Path("/proc/self/maps").read_text().count("memfd:outpace")
 
 
 # -- slots and their passing ----------------------------------------------------------------
