@@ -441,3 +441,15 @@ def test_a_slot_that_is_not_used_for_a_minute_is_given_back(kind, request, monke
     assert descriptors() == before + 1  # the socket for those that fetch slots
     now_ns[0] += 61 * 10**9
     assert ends.share() == number + 1
+
+
+def test_a_system_without_such_memory_is_noted_once(given, monkeypatch):
+    monkeypatch.delattr("os.memfd_create")
+    for _ in range(5):
+        assert given.sender.place(torch.zeros(ELEMENTS)) is None
+    assert given.notes == [
+        "blocks go over the network: this system has no memory that processes can share "
+        "(memfd_create)"
+    ]
+    given.receiver.take(offer(0, "outpace-" + "0" * 32))
+    assert given.answers == [LacksSlot(0, "", is_final=True)]

@@ -79,7 +79,7 @@ class Pool:
         self._giver: Giver | None = None
         self._next = 0
         self._looked_ns = 0  # for slots that are not used any more
-        self._is_off = not is_available()
+        self._is_off = False
         self._asking: deque[tuple[int, Asking]] = deque()  # with the time until when they may
         # Appended to in any thread.
         self._unlent: deque[_Held] = deque()
@@ -88,8 +88,8 @@ class Pool:
 
     @property
     def is_off(self) -> bool:
-        """True if this process has no slots, and can have none."""
-        return self._is_off
+        """True if this process can have no more slots."""
+        return self._is_off or not is_available()
 
     # -- blocks of this process that lie in slots ----------------------------------------------
 
@@ -116,7 +116,7 @@ class Pool:
         The block is copied to the slot unless it lies there already, or the peer does not have the
         slot yet.
         """
-        if block.nbytes < self.least_bytes or self._is_off:
+        if block.nbytes < self.least_bytes:
             return None
         self._settle()
         held = self._known(block) if lane.is_read else None
@@ -174,6 +174,9 @@ class Pool:
 
     def _new(self, size: int, owner: Lane | None) -> _Held | None:
         if self._is_off:
+            return None
+        if not is_available():
+            self.turn_off("this system has no memory that processes can share (memfd_create)")
             return None
         if reason := why_no_memory(size) or why_no_files():
             self.note(f"blocks of {size} bytes go over the network: {reason}")
