@@ -135,6 +135,7 @@ def test_the_receiver_owns_a_block_and_may_write_into_it(cluster):
     worker, _, send, reply = lanes(cluster)
     for direction, to in ((send, cluster.server), (reply, worker)):
         got = exchange(cluster, direction, to, 1.0)
+        assert got.is_shared == (direction is send)  # a gradient: its sender has the memory, too
         got.add_(Pieces([torch.ones(ELEMENTS)]))
         assert torch.equal(whole(got), torch.full((ELEMENTS,), 2.0))
         del got

@@ -175,7 +175,8 @@ class Lane:
         except OSError as error:
             raise ProtocolError(f"slot {number} cannot be read: {error.strerror}") from None
         parts = torch.split(tensor, PIECE_BYTES // dtype.itemsize)
-        return Pieces(parts, None if is_finite is None else all(map(is_finite, parts)))
+        finite = None if is_finite is None else all(map(is_finite, parts))
+        return Pieces(parts, finite, is_shared=slot.is_shared)
 
     def close(self, *, hears: bool = False) -> None:
         """The connection has ended. hears: messages that came before are still to be read."""

@@ -109,6 +109,11 @@ class GotSlot:
             self._shared = mapped(descriptor, nbytes, is_private=False)
             close()  # the mapping needs no descriptor
 
+    @property
+    def is_shared(self) -> bool:
+        """True if its owner can write to it while this process uses it."""
+        return self._shared is not None
+
     def lend(
         self, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
     ) -> torch.Tensor:
