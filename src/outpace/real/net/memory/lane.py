@@ -44,7 +44,7 @@ class Lane:
     def __init__(self, pool: Pool, send: Callable[[WireMessage], None], *, is_read: bool) -> None:
         self.is_read = is_read
         self.has: set[int] = set()  # slots of this process that the peer has
-        self.sizes: dict[int, int] = {}  # of blocks that were sent -> when, for the pool
+        self._sizes: dict[int, int] = {}  # of blocks that were sent -> when
         self._pool, self._send = pool, send
         self._offered: dict[int, str] = {}  # slots of this process that were offered -> token
         self._got: dict[int, GotSlot] = {}
@@ -69,6 +69,15 @@ class Lane:
             self._offered[number] = offer.token
             self._send(offer)
         return None
+
+    def has_sent(self, size: int, now_ns: int, within_ns: int) -> bool:
+        """Note a block of this size that is sent now; True if there was one in this time before.
+
+        A slot for a single block would not be there in time, and would never be used.
+        """
+        recent = {known: at for known, at in self._sizes.items() if now_ns - at <= within_ns}
+        self._sizes = recent | {size: now_ns}
+        return size in recent
 
     def tell_free(self, number: int) -> None:
         """The block that came in a slot of the peer is not used any more."""

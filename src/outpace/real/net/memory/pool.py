@@ -121,7 +121,7 @@ class Pool:
         self._settle()
         held = self._known(block) if lane.is_read else None
         if held is None:
-            may_make = _has_sent(lane, _pages(block.nbytes))
+            may_make = lane.has_sent(_pages(block.nbytes), monotonic_ns(), _KEEP_NS)
             owner = None if lane.is_read else lane
             held = self._free(block.nbytes, owner, lane.has, may_make=may_make)
             if held is None:
@@ -135,7 +135,7 @@ class Pool:
                 held.content = weakref.ref(block) if lane.is_read else None
         if held.slot.number in lane.has:
             held.readers[lane] += 1
-        held.used_ns = monotonic_ns()
+            held.used_ns = monotonic_ns()
         return held.slot.number
 
     def _known(self, block: torch.Tensor | Pieces) -> _Held | None:
@@ -292,14 +292,3 @@ def pool_of(session: Session, clock: RealClock, log: Log) -> Pool | None:
 def _pages(nbytes: int) -> int:
     """Return the bytes of whole pages."""
     return -(-nbytes // _PAGE) * _PAGE
-
-
-def _has_sent(lane: Lane, size: int) -> bool:
-    """Note a block of this size; return whether one was sent there not long ago, too.
-
-    A slot for a single block would not be there in time, and would never be used.
-    """
-    now = monotonic_ns()
-    recent = {known: at for known, at in lane.sizes.items() if now - at <= _KEEP_NS}
-    lane.sizes = recent | {size: now}
-    return size in recent

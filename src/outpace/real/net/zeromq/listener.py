@@ -93,9 +93,8 @@ class ZeroMQListener(MonitoredSocket):
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._newcomers = Newcomers(int(self.endpoint.rpartition(":")[2]))
         self._let_in = 0  # connections that have shown a key of the run, and sent nothing yet
-        self._lost: list[
-            _Peer
-        ] = []  # whose last messages may be unread, with blocks in their memory
+        # Peers whose connections have ended, and whose last messages may be unread.
+        self._lost: list[_Peer] = []
         self._ended = set[int]()  # connections that ended, and whose messages may be unread
 
     @property
