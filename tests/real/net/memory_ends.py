@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import torch
 
+from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.pool import Pool
+from outpace.real.net.messages import WirePush
 
 ELEMENTS = 1024  # one page
 
@@ -61,16 +63,20 @@ class Ends:
         for _ in range(number):
             self.clock(self.clock.now + 100_000)
 
+    def send(self, block: torch.Tensor) -> int | None:
+        """Send a block; return the slot in which it lies, if any."""
+        return self.sender.place(WirePush(0, 0, 0, head_of(block)), block)
+
     def offer(self, elements: int = ELEMENTS) -> None:
         """Send blocks until their sender offers a slot for them."""
         for _ in range(2):
-            self.sender.place(torch.zeros(elements))
+            self.send(torch.zeros(elements))
 
     def share(self, elements: int = ELEMENTS) -> int:
         """Send blocks until the receiver has a slot of this size; return the slot."""
         block = torch.zeros(elements)
         for _ in range(4):
-            number = self.sender.place(block)
+            number = self.send(block)
             if number is not None:
                 self.receiver.tell_free(number)
                 return number

@@ -38,7 +38,7 @@ def test_a_server_with_many_workers_offers_each_no_more_slots_than_it_takes(read
     kept = [read.pool.empty(ELEMENTS, torch.float32) for _ in range(80)]
     for block in kept:
         if block is not None:
-            read.sender.place(block)
+            read.send(block)
     read.until(lambda: len(read.sender.has) == 64)
     assert sum(block is not None for block in kept) == 64
     assert not read.notes
@@ -117,7 +117,7 @@ def test_a_block_that_cannot_be_mapped_is_copied_and_its_slot_is_free(read, monk
 
     number = read.share()
     block = torch.arange(ELEMENTS, dtype=torch.float32)
-    assert read.sender.place(block) == number
+    assert read.send(block) == number
     monkeypatch.setattr("outpace.real.net.memory.segments.mapped", refuse)
     got = read.receiver.block(number, ELEMENTS, torch.float32, all_finite)
     assert torch.equal(whole(got), block)
@@ -135,7 +135,7 @@ def test_a_process_without_descriptors_gets_no_slot_and_goes_on(given, no_more_f
     no_more_files()
     given.receiver.take(offer)
     assert given.answers == [LacksSlot(offer.slot, "Too many open files")]
-    assert given.sender.place(torch.zeros(ELEMENTS)) is None  # the bytes go over the network
+    assert given.send(torch.zeros(ELEMENTS)) is None  # the bytes go over the network
 
 
 def test_a_slot_that_its_receiver_has_no_descriptor_for_is_refused_alone(given, no_more_files):
@@ -194,12 +194,12 @@ def test_slots_leave_half_of_the_descriptors_to_others(given, read, monkeypatch)
 def test_a_slot_that_cannot_be_had_does_not_end_the_others(given, monkeypatch):
     number = given.share()
     monkeypatch.setattr("outpace.real.net.memory.lane.why_no_files", lambda: "no more")
-    kept = [given.sender.place(torch.zeros(ELEMENTS)) for _ in range(3)]
+    kept = [given.send(torch.zeros(ELEMENTS)) for _ in range(3)]
     given.turns()
     assert kept == [number, None, None]
     assert given.answers[-1] == LacksSlot(1, "no more")
     given.receiver.tell_free(number)
-    assert given.sender.place(torch.zeros(ELEMENTS)) == number
+    assert given.send(torch.zeros(ELEMENTS)) == number
 
 
 def test_a_slot_that_was_refused_is_offered_anew_after_a_minute(given, monkeypatch):
@@ -209,7 +209,7 @@ def test_a_slot_that_was_refused_is_offered_anew_after_a_minute(given, monkeypat
     given.offer()
     monkeypatch.setattr("outpace.real.net.memory.lane.why_no_files", lambda: "")
     for _ in range(70):
-        assert given.sender.place(torch.zeros(ELEMENTS)) is None
+        assert given.send(torch.zeros(ELEMENTS)) is None
         now_ns[0] += 10**9
     given.until(lambda: given.sender.has == {1})
 
@@ -225,7 +225,7 @@ def test_a_slot_is_not_made_if_it_would_fill_the_memory_of_the_container(
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 6000\n")
     monkeypatch.setattr("outpace.support.memory._CGROUP", tmp_path)
     for _ in range(3):  # 4096 bytes of 16000 are more than a quarter
-        assert given.sender.place(torch.zeros(ELEMENTS)) is None
+        assert given.send(torch.zeros(ELEMENTS)) is None
     assert not given.sent
     assert given.notes[-1] == "blocks of 4096 bytes go over the network: little memory is free"
     (tmp_path / "memory.current").write_text("980000\n")
@@ -240,13 +240,13 @@ def test_a_block_that_is_sent_once_gets_no_slot(kind, request, monkeypatch):
     now_ns = [0]
     monkeypatch.setattr("outpace.real.net.memory.pool.monotonic_ns", lambda: now_ns[0])
     ends = request.getfixturevalue(kind)
-    ends.sender.place(torch.zeros(ELEMENTS))
-    ends.sender.place(torch.zeros(2 * ELEMENTS))
+    ends.send(torch.zeros(ELEMENTS))
+    ends.send(torch.zeros(2 * ELEMENTS))
     now_ns[0] += 61 * 10**9
-    ends.sender.place(torch.zeros(ELEMENTS))
+    ends.send(torch.zeros(ELEMENTS))
     assert not ends.sent
     now_ns[0] += 59 * 10**9
-    ends.sender.place(torch.zeros(ELEMENTS))
+    ends.send(torch.zeros(ELEMENTS))
     assert len(ends.sent) == 1
 
 
@@ -257,7 +257,7 @@ def test_a_slot_that_is_not_used_for_a_minute_is_given_back(kind, request, monke
     ends = request.getfixturevalue(kind)
     before = descriptors()
     number = ends.share()
-    assert ends.sender.place(torch.zeros(ELEMENTS)) == number
+    assert ends.send(torch.zeros(ELEMENTS)) == number
     now_ns[0] += 300 * 10**9
     ends.turns()  # the receiver has the block
     assert len(ends.sent) == 1

@@ -58,7 +58,7 @@ def test_a_token_that_a_lost_peer_has_not_used_gives_nothing(read):
     read.delivers = False
     kept = read.pool.empty(ELEMENTS, torch.float32)
     other = read.pool.empty(ELEMENTS, torch.float32)
-    read.sender.place(other)
+    read.send(other)
     offer = read.sent[-1]
     assert isinstance(offer, OfferSlot)
     read.sender.close()
@@ -73,7 +73,7 @@ def test_an_offer_that_is_read_after_the_connection_has_ended_is_passed_over(rea
     read.share()
     read.delivers = False
     kept = read.pool.empty(ELEMENTS, torch.float32)
-    read.sender.place(read.pool.empty(ELEMENTS, torch.float32))
+    read.send(read.pool.empty(ELEMENTS, torch.float32))
     read.receiver.close(hears=True)
     read.answers.clear()
     read.receiver.take(read.sent[-1])
@@ -178,7 +178,7 @@ def test_a_socket_that_cannot_be_read_yet_is_waited_for(given):
 def test_a_system_without_such_memory_is_noted_once(given, monkeypatch):
     monkeypatch.delattr("os.memfd_create")
     for _ in range(5):
-        assert given.sender.place(torch.zeros(ELEMENTS)) is None
+        assert given.send(torch.zeros(ELEMENTS)) is None
     assert given.notes == [
         "blocks go over the network: this system has no memory that processes can share "
         "(memfd_create)"
