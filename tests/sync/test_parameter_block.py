@@ -82,6 +82,16 @@ def test_it_knows_when_a_parameter_is_not_finite_any_more(momentum, cut, place):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_process_that_sent_a_gradient_in_shared_memory_cannot_change_the_parameters(momentum):
+    block = parameter_block(torch.zeros(LARGE), Sgd(lr=1.0, momentum=momentum))
+    shared = torch.ones(LARGE)
+    block.update(Pieces(torch.split(shared, 2**18), is_shared=True), 1, None, 0.0)
+    shared.fill_(5.0)
+    assert torch.equal(whole(block.read()), torch.full((LARGE,), -1.0))
+    assert block.is_finite()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_replaced_parameters_go_on_with_what_the_optimizer_has_gathered(momentum):
     block = parameter_block(torch.zeros(1), Sgd(lr=1.0, momentum=momentum))
     block.update(torch.ones(1), 1, None, 0.0)

@@ -39,12 +39,19 @@ class Pieces:
     Args:
         parts: Blocks that are added to each other must have been cut alike.
         finite: True if all entries are finite; None if that is unknown.
+        is_shared: another process can write to it, too.
     """
 
-    __slots__ = ("__weakref__", "dtype", "finite", "nbytes", "parts")
+    __slots__ = ("__weakref__", "dtype", "finite", "is_shared", "nbytes", "parts")
 
-    def __init__(self, parts: Sequence[torch.Tensor], finite: bool | None = None) -> None:
-        self.parts, self.finite = parts, finite
+    def __init__(
+        self,
+        parts: Sequence[torch.Tensor],
+        finite: bool | None = None,
+        *,
+        is_shared: bool = False,
+    ) -> None:
+        self.parts, self.finite, self.is_shared = parts, finite, is_shared
         self.dtype = parts[0].dtype
         self.nbytes: int = sum(part.nbytes for part in parts)
 

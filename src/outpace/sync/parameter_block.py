@@ -161,9 +161,10 @@ class _Stateless:
 class FreshBlock(_Stateless, _RealBlock):
     """Plain SGD that writes each step to new memory, so that readers need no copy.
 
-    The memory of a large gradient that arrives in pieces becomes the next parameters. Each piece
-    fits into a cache and is checked in the same pass, so the gradient is read from memory once.
-    (torch's step, a check and a copy for readers would read it three times.)
+    The memory of a large gradient that arrives in pieces becomes the next parameters, unless
+    another process can write to it. Each piece fits into a cache and is checked in the same pass,
+    so the gradient is read from memory once. (torch's step, a check and a copy for readers would
+    read it three times.)
 
     new_memory: for the parameters after a step, if they are large.
     """
@@ -195,7 +196,10 @@ class FreshBlock(_Stateless, _RealBlock):
             return
         after: Gradient | None = self._new_memory(self._elements, self._dtype)
         if isinstance(gradient, Pieces):
-            steps, after = gradient, gradient if after is None else after
+            steps = gradient
+            if after is None:
+                # The process that sent the gradient must not be able to write to the parameters.
+                after = _like(gradient) if gradient.is_shared else gradient
         else:  # the gradient may be a view that keeps a larger tensor in memory
             steps = Pieces(torch.split(gradient, _AT_ONCE))
             after = torch.empty_like(gradient) if after is None else after
@@ -259,6 +263,11 @@ def plus(one: Block, factor: float, other: Block) -> torch.Tensor | Phantom:
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first
     return torch.add(first, second, alpha=factor)
+
+
+def _like(block: Pieces) -> Pieces:
+    """Return new memory of this process, cut alike."""
+    return Pieces([torch.empty_like(part) for part in block.parts])
 
 
 def parameter_block(

@@ -24,6 +24,7 @@ from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.memory.segments import GotSlot, OwnSlot
 from outpace.real.net.messages import WirePush
+from outpace.real.net.probe_messages import Probe, ProbeAnswer
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Listener, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -67,7 +68,7 @@ def lanes(cluster: Cluster) -> tuple[Process, Caller, Callable[..., None], Calla
     def reply(message: Any, block: Any) -> None:
         cluster.listener.send("worker-0", message, block)
 
-    for _ in range(2):  # the first time the slots are offered
+    for _ in range(3):  # the second time the slots are offered
         exchange(cluster, caller.send, cluster.server, 0.0)
         exchange(cluster, reply, worker, 0.0)
     for pool in (pools["worker-0"], pools["server-0"]):
@@ -87,8 +88,7 @@ def is_unused(pool: Pool) -> bool:
 
 def is_mapped(block: Any) -> bool:
     """True if a block lies in memory that was shared."""
-    assert isinstance(block, Pieces)
-    address = block.parts[0].data_ptr()
+    address = (block.parts[0] if isinstance(block, Pieces) else block).data_ptr()
     for line in Path("/proc/self/maps").read_text().splitlines():
         low, _, rest = line.partition("-")
         if int(low, 16) <= address < int(rest.partition(" ")[0], 16):
@@ -108,10 +108,27 @@ def test_after_the_first_blocks_the_bytes_do_not_travel_and_are_the_same(cluster
     assert len(pools["worker-0"]._held) == len(pools["server-0"]._held) == 1
 
 
+def test_probes_go_over_the_network_which_they_measure(cluster):
+    worker, _, send, reply = lanes(cluster)
+    zeros = torch.zeros(4 * ELEMENTS, dtype=torch.uint8)  # as large as the blocks in the slots
+    head = head_of(zeros)
+    for _ in range(2):
+        cluster.server.got.clear()
+        send(Probe(0, head), zeros)
+        cluster.until(lambda: cluster.server.got)
+        assert not is_mapped(cluster.server.got.pop()[2])
+        reply(ProbeAnswer(0, 0, head), zeros)
+        cluster.until(lambda: worker.got)
+        assert not is_mapped(worker.got.pop()[2])
+    assert is_mapped(exchange(cluster, send, cluster.server, 1.0))
+    assert is_mapped(exchange(cluster, reply, worker, 1.0))
+
+
 def test_memory_that_is_offered_before_there_is_a_connection_is_shared(cluster):
     worker = cluster.process("worker-0")
     caller = cluster.call(worker)
-    caller.send(*push(1.0))  # the first message of all
+    for _ in range(2):
+        caller.send(*push(1.0))  # the first messages of all
     cluster.until(lambda: slots(pools["worker-0"]) == [1])
 
 
@@ -134,6 +151,7 @@ def test_the_receiver_owns_a_block_and_may_write_into_it(cluster):
     worker, _, send, reply = lanes(cluster)
     for direction, to in ((send, cluster.server), (reply, worker)):
         got = exchange(cluster, direction, to, 1.0)
+        assert got.is_shared == (direction is send)  # a gradient: its sender has the memory, too
         got.add_(Pieces([torch.ones(ELEMENTS)]))
         assert torch.equal(whole(got), torch.full((ELEMENTS,), 2.0))
         del got
@@ -156,7 +174,8 @@ def test_one_copy_serves_all_that_are_sent_the_same_block(cluster):
 
     for worker in workers:
         worker.joins_blocks = False
-    sent(torch.zeros(ELEMENTS))
+    for _ in range(2):
+        sent(torch.zeros(ELEMENTS))
     cluster.until(lambda: slots(pool) == [2])
     got = sent(torch.ones(ELEMENTS))
     assert all(map(is_mapped, got))
@@ -199,14 +218,30 @@ def test_a_push_that_was_sent_before_its_worker_died_is_read(cluster):
     assert torch.equal(whole(cluster.server.got[-1][2]), torch.full((ELEMENTS,), 8.0))
 
 
+def test_memory_of_a_worker_that_has_finished_is_given_back(cluster):
+    before = mapped()
+    worker, _, send, _ = lanes(cluster)
+    kept = [exchange(cluster, send, cluster.server, value) for value in (1.0, 2.0)]
+    send(*push(3.0))
+    worker.transport.close()
+    cluster._processes.remove(worker)
+    cluster.until(lambda: cluster.server.lost)
+    cluster.until(lambda: cluster.server.got and cluster.server.got[-1][2] is not None)
+    assert torch.equal(whole(cluster.server.got.pop()[2]), torch.full((ELEMENTS,), 3.0))
+    kept.clear()
+    cluster.until(lambda: mapped() <= before + 1)  # the server's own slot
+
+
 def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(cluster):
     def come_and_go(generation: int) -> None:
         worker = cluster.process("worker-0", generation)
         worker.joins_blocks = False
         caller = cluster.call(worker)
         cluster.listener.replace("worker-0", generation)
-        for _ in range(3):
+        for _ in range(2):
             exchange(cluster, caller.send, cluster.server, 1.0)
+        cluster.until(lambda: slots(pools["worker-0"]) == [1])
+        exchange(cluster, caller.send, cluster.server, 1.0)
         worker.transport.close()
         cluster.until(lambda: cluster.server.lost)
         cluster.server.lost.clear()
@@ -218,12 +253,17 @@ def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(
     known = open_files()
     for generation in range(3, 8):
         come_and_go(generation)
-    assert open_files() <= known
+    cluster.until(lambda: open_files() <= known)  # ZeroMQ closes its connections in a thread
 
 
 def open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) + mapped()
+
+
+def mapped() -> int:
+    """Return how many pieces of shared memory this process has mapped."""
     gc.collect()
-    return len(os.listdir("/proc/self/fd")) + Path("/proc/self/maps").read_text().count("memfd:out")
+    return Path("/proc/self/maps").read_text().count("memfd:outpace")
 
 
 # -- slots and their passing ----------------------------------------------------------------

@@ -33,10 +33,14 @@ class HasSlot(WireMessage, tag="has slot"):
 
 
 class LacksSlot(WireMessage, tag="lacks slot"):
-    """The answer to OfferSlot if the memory cannot be had; no more need be offered."""
+    """The answer to OfferSlot if the memory cannot be had.
+
+    is_final: this process can get no memory of the other one, so no more need be offered.
+    """
 
     slot: Index
     reason: Annotated[str, msgspec.Meta(max_length=400)]
+    is_final: bool = False
 
 
 class FreeSlot(WireMessage, tag="free slot"):

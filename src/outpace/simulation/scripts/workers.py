@@ -15,10 +15,10 @@ from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import ConfigError, RunError
 from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.ending import end_scripts
-from outpace.simulation.scripts.memory import free_bytes, own_bytes
 from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.output import OutputThread
 from outpace.simulation.scripts.process import ScriptProcess
+from outpace.support.memory import free_bytes, own_bytes
 from outpace.support.processes.forking import preload, require_forking
 from outpace.support.streams import OutputClosed
 from outpace.sync.messages import worker_name

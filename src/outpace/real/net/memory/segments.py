@@ -15,6 +15,7 @@ There are two kinds of slots:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -25,13 +26,13 @@ from typing import Final
 import torch
 
 from outpace.errors import ProtocolError
+from outpace.real.net.memory.mapping import Memory, mapped
 
 _SIZE_SEALS: Final = 0x0002 | 0x0004  # F_SEAL_SHRINK, F_SEAL_GROW: Python 3.11 names few of them
 _SEAL_SEALS: Final = 0x0001
 _SEAL_FUTURE_WRITE: Final = 0x0010
 _ADD_SEALS: Final = 1033
 _GET_SEALS: Final = 1034
-_ALL: Final = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 def is_available() -> bool:
@@ -55,7 +56,7 @@ class OwnSlot:
         try:
             # Without it, a lack of memory would end the process at a later write.
             os.posix_fallocate(self.descriptor, 0, nbytes)
-            self._memory = mmap.mmap(self.descriptor, nbytes)
+            self._memory = mapped(self.descriptor, nbytes, is_private=False)
             # After the mapping, which stays writable.
             seals = _SIZE_SEALS | _SEAL_SEALS | (_SEAL_FUTURE_WRITE if is_read else 0)
             fcntl.fcntl(self.descriptor, _ADD_SEALS, seals)
@@ -88,12 +89,13 @@ class GotSlot:
 
     Raises:
         ProtocolError: the slot is not what was offered, or its size is not sealed.
+        OSError: a given slot cannot be mapped.
     """
 
     def __init__(self, descriptor: int, nbytes: int) -> None:
         self._descriptor, self._nbytes = descriptor, nbytes
-        weakref.finalize(self, os.close, descriptor)
-        self._shared: mmap.mmap | None = None
+        close = weakref.finalize(self, os.close, descriptor)
+        self._shared: Memory | None = None
         try:
             seals = fcntl.fcntl(descriptor, _GET_SEALS)
             size = os.fstat(descriptor).st_size
@@ -104,7 +106,13 @@ class GotSlot:
         if size != nbytes or nbytes == 0:
             raise ProtocolError(f"a slot has {size} bytes where {nbytes} were offered")
         if not seals & _SEAL_FUTURE_WRITE:
-            self._shared = mmap.mmap(descriptor, nbytes)
+            self._shared = mapped(descriptor, nbytes, is_private=False)
+            close()  # the mapping needs no descriptor
+
+    @property
+    def is_shared(self) -> bool:
+        """True if its owner can write to it while this process uses it."""
+        return self._shared is not None
 
     def lend(
         self, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
@@ -113,9 +121,11 @@ class GotSlot:
 
         when_gone: called, in any thread, when no tensor uses these elements any more.
 
+        If a read slot cannot be mapped, the elements are copied, and `when_gone` is called now.
+
         Raises:
             ProtocolError: the slot has fewer.
-            OSError: the memory cannot be mapped.
+            OSError: the slot can be neither mapped nor read.
         """
         if elements * dtype.itemsize > self._nbytes:
             raise ProtocolError(
@@ -123,12 +133,27 @@ class GotSlot:
             )
         memory = self._shared
         if memory is None:
-            memory = mmap.mmap(self._descriptor, self._nbytes, flags=mmap.MAP_PRIVATE, prot=_ALL)
+            try:
+                memory = mapped(self._descriptor, self._nbytes, is_private=True)
+            except OSError:  # too little memory, or too many mappings
+                copy = self._copy(elements, dtype)
+                when_gone()
+                return copy
         return _lent(memory, elements, dtype, when_gone)
+
+    def _copy(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        memory = bytearray(elements * dtype.itemsize)
+        done = 0
+        while done < len(memory):
+            read = os.preadv(self._descriptor, [memoryview(memory)[done:]], done)
+            if not read:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            done += read
+        return torch.frombuffer(memory, dtype=dtype)
 
 
 def _lent(
-    memory: mmap.mmap, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
+    memory: Memory, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
 ) -> torch.Tensor:
     view = memoryview(memory)[: elements * dtype.itemsize]
     weakref.finalize(view, when_gone).atexit = False

@@ -102,7 +102,7 @@ class ZeroMQCaller(MonitoredSocket):
     def _take_memory(self, message: MemoryMessage) -> None:
         if self._lane is None:
             if isinstance(message, OfferSlot):
-                self._tell(LacksSlot(message.slot, ""))
+                self._tell(LacksSlot(message.slot, "", is_final=True))
             return
         try:
             self._lane.take(message)

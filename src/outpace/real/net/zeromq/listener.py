@@ -93,6 +93,8 @@ class ZeroMQListener(MonitoredSocket):
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._newcomers = Newcomers(int(self.endpoint.rpartition(":")[2]))
         self._let_in = 0  # connections that have shown a key of the run, and sent nothing yet
+        # Peers whose connections have ended, and whose last messages may be unread.
+        self._lost: list[_Peer] = []
         self._ended = set[int]()  # connections that ended, and whose messages may be unread
 
     @property
@@ -167,7 +169,7 @@ class ZeroMQListener(MonitoredSocket):
                 self._coming.discard(name)
                 if is_gone := peer.connection in self._ended:
                     self._ended.remove(peer.connection)
-                    peer.connection = _CLOSED
+                    self._end(peer)
             elif peer.refused:
                 return False
             else:
@@ -218,7 +220,7 @@ class ZeroMQListener(MonitoredSocket):
     def _take_memory(self, peer: _Peer, message: MemoryMessage) -> None:
         if peer.lane is None:
             if isinstance(message, OfferSlot):
-                self._tell(peer.outgoing, peer.identity, LacksSlot(message.slot, ""))
+                self._tell(peer.outgoing, peer.identity, LacksSlot(message.slot, "", is_final=True))
             return
         try:
             peer.lane.take(message)
@@ -249,18 +251,24 @@ class ZeroMQListener(MonitoredSocket):
         # none is shut down: a peer that lost its first message could not take part any more.
         if not self._let_in and not self.unread:
             self._newcomers.limit(len(self._names) - len(self._named) + _STRANGERS)
-        self._note_silent()
+        self._note_read()
 
     def _receive(self) -> None:
         super()._receive()
-        self._note_silent()
+        self._note_read()
 
-    def _note_silent(self) -> None:
-        """Log each connection that has ended without a message, once all messages are read."""
-        if self._ended and not self._socket.closed and not self.unread:
+    def _note_read(self) -> None:
+        """Once all messages are read, let go of what was kept of connections that have ended.
+
+        Each of them that has brought no message is logged.
+        """
+        if (self._ended or self._lost) and not self._socket.closed and not self.unread:
             for _ in self._ended:
                 self._note_end()
             self._ended.clear()
+            for peer in self._lost:
+                _close_lane(peer)
+            self._lost.clear()
 
     def _accepted(self, connection: int) -> None:
         self._ended.discard(connection)  # the number is used again
@@ -278,12 +286,17 @@ class ZeroMQListener(MonitoredSocket):
         self._forget_newcomer(connection)
         for peer in self._peers.values():
             if peer.connection == connection:
-                peer.connection = _CLOSED  # earlier messages are still to be read
-                _close_lane(peer, hears=True)
+                self._end(peer)
                 if not peer.refused:
                     self._handlers.on_lost(peer.name)
                 return
         self._ended.add(connection)
+
+    def _end(self, peer: _Peer) -> None:
+        """The connection of a peer has ended. Earlier messages are still to be read."""
+        peer.connection = _CLOSED
+        _close_lane(peer, hears=True)
+        self._lost.append(peer)
 
     def _handshake_failed(self, *, unclear: bool) -> None:
         if not (unclear and self._coming):  # else the end of the connection says it

@@ -45,7 +45,6 @@ from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
 from outpace.simulation.scripts.child.state import SimulatedState
 from outpace.simulation.scripts.child.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
-from outpace.simulation.scripts.memory import own_bytes
 from outpace.simulation.scripts.messages import (
     Attached,
     Begin,
@@ -62,6 +61,7 @@ from outpace.simulation.scripts.messages import (
     WantOutcome,
 )
 from outpace.simulation.scripts.slots import Slots, fill
+from outpace.support.memory import own_bytes
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks.abort_points import Computation
