@@ -24,6 +24,7 @@ from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.memory.segments import GotSlot, OwnSlot
 from outpace.real.net.messages import WirePush
+from outpace.real.net.probe_messages import Probe, ProbeAnswer
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Listener, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -87,8 +88,7 @@ def is_unused(pool: Pool) -> bool:
 
 def is_mapped(block: Any) -> bool:
     """True if a block lies in memory that was shared."""
-    assert isinstance(block, Pieces)
-    address = block.parts[0].data_ptr()
+    address = (block.parts[0] if isinstance(block, Pieces) else block).data_ptr()
     for line in Path("/proc/self/maps").read_text().splitlines():
         low, _, rest = line.partition("-")
         if int(low, 16) <= address < int(rest.partition(" ")[0], 16):
@@ -106,6 +106,22 @@ def test_after_the_first_blocks_the_bytes_do_not_travel_and_are_the_same(cluster
             del got
             cluster.until(lambda: all(map(is_unused, pools.values())))
     assert len(pools["worker-0"]._held) == len(pools["server-0"]._held) == 1
+
+
+def test_probes_go_over_the_network_which_they_measure(cluster):
+    worker, _, send, reply = lanes(cluster)
+    zeros = torch.zeros(4 * ELEMENTS, dtype=torch.uint8)  # as large as the blocks in the slots
+    head = head_of(zeros)
+    for _ in range(2):
+        cluster.server.got.clear()
+        send(Probe(0, head), zeros)
+        cluster.until(lambda: cluster.server.got)
+        assert not is_mapped(cluster.server.got.pop()[2])
+        reply(ProbeAnswer(0, 0, head), zeros)
+        cluster.until(lambda: worker.got)
+        assert not is_mapped(worker.got.pop()[2])
+    assert is_mapped(exchange(cluster, send, cluster.server, 1.0))
+    assert is_mapped(exchange(cluster, reply, worker, 1.0))
 
 
 def test_memory_that_is_offered_before_there_is_a_connection_is_shared(cluster):

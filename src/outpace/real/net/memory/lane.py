@@ -7,6 +7,8 @@ and their serial numbers are checked as always. What the messages mean:
 2. The receiver gets the slot (`passing`) and says so (`HasSlot`), or why it cannot (`LacksSlot`).
 3. From then on a block is copied into a free slot, and the header of its message names the slot.
 4. The receiver says when it needs the block no more (`FreeSlot`).
+
+Blocks of probes always go over the network: a probe measures it.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from outpace.real.net.memory.passing import Asking
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.memory.segments import GotSlot
 from outpace.real.net.memory_messages import DropSlot, FreeSlot, HasSlot, LacksSlot, OfferSlot
+from outpace.real.net.probe_messages import Probe, ProbeAnswer
 from outpace.sync.messages import WireMessage
 
 MemoryMessage: TypeAlias = OfferSlot | HasSlot | LacksSlot | FreeSlot | DropSlot
@@ -52,8 +55,10 @@ class Lane:
 
     # -- to the peer -----------------------------------------------------------------------
 
-    def place(self, block: Block | None) -> int | None:
-        """Return the slot in which a block lies that is about to be sent; None: in none."""
+    def place(self, message: WireMessage, block: Block | None) -> int | None:
+        """Return the slot in which a message's block lies when it is sent; None: in none."""
+        if isinstance(message, Probe | ProbeAnswer):
+            return None
         if not isinstance(block, torch.Tensor | Pieces) or self._is_refused or self._is_closed:
             return None
         if block.nbytes < self._pool.least_bytes:

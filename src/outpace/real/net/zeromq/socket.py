@@ -136,7 +136,7 @@ class MonitoredSocket(ABC):
         lane: the memory that the two processes share.
         """
         send = self._socket.send
-        slot = None if lane is None else lane.place(block)
+        slot = None if lane is None else lane.place(message, block)
         for header, *piece in outgoing.frames(message, block, slot):
             if identity is not None:
                 send(identity, _MORE)
