@@ -51,6 +51,7 @@ def gains_of(
         with simulated(model) as time_of:
             base = time_of(model.seconds, {})
             gains, notes = _of_causes(model, causes, base, time_of) if of_causes else ([], [])
+            notes = [*model.notes, *notes]
             if changes:
                 gains.append(
                     _gain(model, _words(changes), "", base, time_of(model.seconds, changes))
