@@ -12,7 +12,7 @@ import pytest
 from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate
-from outpace.experiment.calibrating.machines import nodes_of, shared_machines
+from outpace.experiment.calibrating.machines import machines_differ, nodes_of, shared_machines
 from outpace.experiment.calibrating.words import shown
 from outpace.experiment.calibrating.writing import write_calibration
 from outpace.experiment.explaining import explain
@@ -204,6 +204,27 @@ def test_runs_on_different_machines_name_none():
     assert not notes
     assert shared_machines([one, other], notes) == {}
     assert ["on different machines" in note for note in notes] == [True]
+
+
+def test_it_is_said_if_the_configuration_names_other_machines_than_the_run_had():
+    network = {"machines": {"a": ["worker-0", "server-0"]}}
+    named = {"workers": 2, "servers": 1, "network": network}
+    had = {"worker-0": "x", "worker-1": "y", "server-0": "x"}
+    assert not machines_differ(had, named)
+    assert machines_differ({**had, "server-0": "y"}, named)
+    assert not machines_differ(had, {"workers": 2, "servers": 1})
+    assert not machines_differ({}, named)
+
+
+def test_the_machines_that_a_run_had_count(apart, tmp_path):
+    folder, *_ = apart
+    shutil.copytree(folder, tmp_path / "run")
+    named = read_yaml(folder / files.CONFIG)
+    named["network"]["machines"] = MIXED
+    (tmp_path / "run" / files.CONFIG).write_text(json.dumps(named))
+    found = calibrate([tmp_path / "run"])
+    assert {name: list(nodes) for name, nodes in found.network_law.machines.items()} == APART
+    assert [note for note in found.notes if "names other machines" in note]
 
 
 def test_without_names_of_nodes_machines_are_those_of_the_configuration():

@@ -26,7 +26,7 @@ from outpace.config.cluster_files import BUSY, CALIBRATED
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.calibrating.contention import Contention, fit_contention
-from outpace.experiment.calibrating.machines import shared_machines
+from outpace.experiment.calibrating.machines import machines_differ, shared_machines
 from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
 from outpace.experiment.calibrating.probed import fit_probes
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
@@ -195,6 +195,11 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
         notes.append(busy)
     if any(_is_stretched(run) for run in runs):
         notes.append("the run stretched its steps by a law: the run times are those of the law")
+    if any(machines_differ(run.nodes, run.config) for run in runs):
+        notes.append(
+            "the configuration of the run names other machines under network.machines than the "
+            "run had: those that it had count"
+        )
     caveats: list[str] = []
     network = fit_probes(runs, shared_machines(runs, notes), notes, caveats)
     with_servers = [run for run in runs if run.servers]
