@@ -19,7 +19,7 @@ def listening():
 
 
 def reach(monkeypatch, address, running, other="127.0.0.2"):
-    """Connect; return whether Ray was to use the loopback address as it is.
+    """Connect; return the address, and whether Ray was to use the loopback address as it is.
 
     Args:
         running: What Ray finds for `auto`.
@@ -27,8 +27,8 @@ def reach(monkeypatch, address, running, other="127.0.0.2"):
     """
     used = []
 
-    def init(**_):
-        used.append(not ray_constants.ENABLE_RAY_CLUSTER)
+    def init(*, address, **_):
+        used.append((address, not ray_constants.ENABLE_RAY_CLUSTER))
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
@@ -48,7 +48,7 @@ def test_a_cluster_on_the_loopback_interface_alone_is_reached_there(
 ):
     running = f"127.0.0.1:{listening}"
     found = running if address == "HOST:PORT" else address
-    assert reach(monkeypatch, found, running) == [True]
+    assert reach(monkeypatch, found, running) == [(running, True)]
 
 
 @pytest.mark.parametrize("address", ["auto", "HOST:PORT"])
@@ -57,7 +57,7 @@ def test_a_cluster_at_the_address_that_ray_prefers_is_reached_there(
 ):
     running = f"127.0.0.1:{listening}"
     found = running if address == "HOST:PORT" else address
-    assert reach(monkeypatch, found, running, other="127.0.0.1") == [False]
+    assert reach(monkeypatch, found, running, other="127.0.0.1") == [(found, False)]
 
 
 def test_without_a_cluster_auto_is_an_error(monkeypatch):

@@ -72,7 +72,11 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
             _start(needed, closing, key)
         elif address in ("", "auto"):
             try:
-                with _on_loopback() if _is_on_loopback(*_running()) else contextlib.nullcontext():
+                host, port = _running()
+                if _is_on_loopback(host, port):
+                    with _on_loopback():
+                        _init(address=f"{host}:{port}")
+                else:
                     _init(address="auto")
             except ConnectionError:
                 if address == "auto":
