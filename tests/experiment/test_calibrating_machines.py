@@ -6,13 +6,16 @@ import json
 import shutil
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate
-from outpace.experiment.calibrating.machines import nodes_of, shared_machines
+from outpace.experiment.calibrating.machines import machines_differ, nodes_of, shared_machines
 from outpace.experiment.calibrating.words import shown
 from outpace.experiment.calibrating.writing import write_calibration
+from outpace.experiment.explaining import explain
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
@@ -57,9 +60,9 @@ def config(machines, contention="fair", **changes):
     }
 
 
-def recorded(folder, machines, contention="fair"):
+def recorded(folder, machines, contention="fair", **changes):
     """Record a run on these machines, with a probe that is twice as fast as the training."""
-    simulate(config(machines, contention), folder)
+    simulate(config(machines, contention, **changes), folder)
     nodes = {f"worker-{n}": f"worker-{n}" for n in range(4)}
     nodes |= {node: name for name, on_it in machines.items() for node in on_it}
     as_real(
@@ -114,6 +117,35 @@ def test_the_rates_of_links_and_of_the_loopback_are_found(tmp_path):
     within = found["loopback"]
     assert within["latency_s"] == pytest.approx(WITHIN_S, rel=0.05)
     assert within["bandwidth_bytes_per_s"] == pytest.approx(WITHIN_BANDWIDTH, rel=0.05)
+
+
+def leave_out_probes(folder, is_left_out):
+    """Leave out the probes between some workers and servers, as when there is no time for them."""
+    table = pq.read_table(folder / files.TIMING)
+    kept = [
+        row["what"] != "probe" or not is_left_out(row["worker"], row["server"])
+        for row in table.select(["what", "worker", "server"]).to_pylist()
+    ]
+    pq.write_table(table.filter(pa.array(kept)), folder / files.TIMING)
+
+
+def test_without_probes_between_machines_their_links_are_said_to_be_unknown(tmp_path):
+    recorded(tmp_path / "run", MIXED, "serialised")
+    leave_out_probes(tmp_path / "run", lambda worker, server: (worker, server) != (0, 0))
+    found, said = calibrated(tmp_path / "run")
+    assert not {"machines", "loopback"} & found.keys()
+    assert found["bandwidth_bytes_per_s"] > 0
+    (note,) = [note for note in said.notes if "probes of two sizes" in note]
+    assert "network.machines is left out" in note
+
+
+def test_what_a_repair_gains_is_said_to_rest_on_unknown_links_between_machines(tmp_path):
+    compute = {"kind": "lognormal", "mean_s": 0.05, "cv": 0.03, "factors": [1, 1, 2, 1]}
+    recorded(tmp_path / "run", MIXED, "serialised", compute=compute)
+    leave_out_probes(tmp_path / "run", lambda worker, server: (worker, server) != (0, 0))
+    found = explain(tmp_path / "run")
+    assert "worker 2 as fast as the others" in [gain.change for gain in found.gains]
+    assert ["probes of two sizes" in note for note in found.notes].count(True) == 1
 
 
 def forget_machines(folder):
@@ -172,6 +204,27 @@ def test_runs_on_different_machines_name_none():
     assert not notes
     assert shared_machines([one, other], notes) == {}
     assert ["on different machines" in note for note in notes] == [True]
+
+
+def test_it_is_said_if_the_configuration_names_other_machines_than_the_run_had():
+    network = {"machines": {"a": ["worker-0", "server-0"]}}
+    named = {"workers": 2, "servers": 1, "network": network}
+    had = {"worker-0": "x", "worker-1": "y", "server-0": "x"}
+    assert not machines_differ(had, named)
+    assert machines_differ({**had, "server-0": "y"}, named)
+    assert not machines_differ(had, {"workers": 2, "servers": 1})
+    assert not machines_differ({}, named)
+
+
+def test_the_machines_that_a_run_had_count(apart, tmp_path):
+    folder, *_ = apart
+    shutil.copytree(folder, tmp_path / "run")
+    named = read_yaml(folder / files.CONFIG)
+    named["network"]["machines"] = MIXED
+    (tmp_path / "run" / files.CONFIG).write_text(json.dumps(named))
+    found = calibrate([tmp_path / "run"])
+    assert {name: list(nodes) for name, nodes in found.network_law.machines.items()} == APART
+    assert [note for note in found.notes if "names other machines" in note]
 
 
 def test_without_names_of_nodes_machines_are_those_of_the_configuration():

@@ -43,7 +43,7 @@ class Engine(Protocol):
         """Return what the run went through to survive failures."""
 
     def nodes(self) -> Mapping[str, str]:
-        """Return the node of each server and worker; empty if all are on this machine."""
+        """Return the node of each server and worker; empty if the run started all of them here."""
 
     def parameters(self) -> Sequence[Block]:
         """Return the current blocks of the shards."""

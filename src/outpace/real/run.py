@@ -27,6 +27,7 @@ from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import EARLY_END_S, Coordinator
+from outpace.real.coordinator.machines import machines_of
 from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
@@ -226,7 +227,9 @@ class RealRun:
         return self._recovery
 
     def nodes(self) -> Mapping[str, str]:
-        return self.launcher.nodes
+        if self._setting.outside is None:
+            return self.launcher.nodes
+        return machines_of(self.coordinator.reports.joined)
 
     def run_time_model(self) -> Model | None:
         fitting = self._attempt.fitting

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import outpace
 from outpace.cli import app
 from outpace.errors import ConfigError
+from outpace.experiment.explaining.fewer import network_without
 from outpace.record import folder as files
 
 EVEN = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03}
@@ -84,6 +85,65 @@ def test_the_gain_without_a_worker_is_known_where_machines_are_named(tmp_path):
     run(tmp_path / "slow", network=network)
     gains = outpace.explain(tmp_path / "slow").gains
     assert "without worker 2" in [gain.change for gain in gains]
+
+
+@pytest.mark.parametrize(
+    ("machines", "left"),
+    [
+        ({"a": ["worker-0"], "b": ["worker-1", "server-0"]}, {"b": ["worker-0", "server-0"]}),
+        ({"a": ["worker-0"]}, {}),
+        (
+            {"a": ["worker-0", "worker-3"], "b": ["server-0"]},
+            {"a": ["worker-2"], "b": ["server-0"]},
+        ),
+    ],
+)
+def test_without_a_worker_the_others_stay_on_their_machines(machines, left):
+    found = network_without({"latency_s": 0.001, "machines": machines}, 0, workers=4, servers=1)
+    assert found == {"latency_s": 0.001, "machines": left}
+
+
+def test_without_a_worker_the_others_keep_their_links():
+    late = {"message": "push", "probability": 0.1, "seconds": 1.0}
+    network = {
+        "nodes": {"worker-1": {"latency_s": 1}, "worker-3": {"latency_s": 3}, "server-*": {}},
+        "pairs": [
+            {"between": ["worker-1", "server-0"], "latency_s": 1},
+            {"between": ["server-0", "worker-2"], "latency_s": 2},
+        ],
+        "delays": [
+            late,
+            {**late, "nodes": ["worker-1"]},
+            {**late, "nodes": ["worker-1", "worker-0", "worker-3"]},
+        ],
+    }
+    assert network_without(network, 1, workers=4, servers=1) == {
+        "nodes": {"worker-2": {"latency_s": 3}, "server-*": {}},
+        "pairs": [{"between": ["server-0", "worker-1"], "latency_s": 2}],
+        "delays": [late, {**late, "nodes": ["worker-0", "worker-2"]}],
+    }
+    assert network["nodes"]["worker-3"] == {"latency_s": 3}  # is not changed
+
+
+def test_the_gain_without_the_only_worker_of_a_machine_is_that_of_the_others(tmp_path):
+    usual, slow = {"latency_s": 0.001}, {"worker-1": {"latency_s": 0.05}}
+    machines = {"a": ["worker-0"], "b": ["worker-1", "server-0"]}
+    compute = {**EVEN, "factors": [2, 1, 1, 1]}
+    nodes = {"worker-2": {"latency_s": 0.05}}
+    run(tmp_path / "run", compute=compute, network={**usual, "nodes": nodes, "machines": machines})
+    left = {**usual, "nodes": slow, "machines": {"b": ["worker-0", "server-0"]}}
+    three = run(None, workers=3, compute=EVEN, network=left) * 4 / 3  # as many gradients
+    by_change = {gain.change: gain for gain in outpace.explain(tmp_path / "run").gains}
+    assert by_change["without worker 0"].run_s == pytest.approx(three, rel=0.03)
+
+
+def test_a_gain_that_cannot_be_simulated_is_said_to_be_unknown(tmp_path):
+    run(tmp_path / "run", sync={"kind": "drop-stragglers", "quorum": 4})
+    found = outpace.explain(tmp_path / "run")
+    assert "worker 2 as fast as the others" in [gain.change for gain in found.gains]
+    (note,) = [note for note in found.notes if "without worker 2" in note]
+    assert note.startswith("what the run would take without worker 2 is not known: ")
+    assert "quorum" in note
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,10 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
     )
     assert summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert summary["iterations"] == [6, 6]
+    here = socket.gethostname()
+    assert summary["nodes"] == {
+        "server-0": here, "server-1": here, "worker-0": here, "worker-1": here
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from outpace.sync.messages import server_name, worker_name
 
 _Machine: TypeAlias = tuple[str, ...]  # its nodes
 _LEAST_GAIN: Final = 10.0  # of Schwarz's criterion: "very strong" evidence (Kass, Raftery 1995)
+_LEAST_RANGE: Final = 4  # of the sizes, the largest over the smallest
 _LEAST_DIFFERENCE: Final = 1.25  # of a node's latency or bandwidth from the others'
 
 
@@ -72,8 +73,7 @@ def fit_network(
     machines = {name: tuple(nodes) for name, nodes in (shared or {}).items()}
     is_local = _within(transits, machines.values())
     local, transits = transits.where(is_local), transits.where(~is_local)
-    sizes = transits.size_bytes
-    if not len(sizes) or sizes.max() < 4 * max(sizes.min(), 1):
+    if not _has_sizes(transits):
         raise ValueError("all messages are of about one size")
     best = _Lines(transits, machines.values(), [])
     of_nodes = _with_machines(best)
@@ -94,6 +94,22 @@ def fit_network(
         fitted = np.concatenate([fitted, np.maximum(line.at(local.size_bytes), 1e-9)])
         parameters += 2
     return NetworkFit(law, transits, fitted, there, back, parameters)
+
+
+def tells_links(transits: Transits, shared: Mapping[str, Sequence[str]]) -> bool:
+    """True if messages between machines tell latency and bandwidth of these links apart.
+
+    Args:
+        shared: As for `fit_network`.
+    """
+    machines = [tuple(nodes) for nodes in shared.values()]
+    return _has_sizes(transits.where(~_within(transits, machines)))
+
+
+def _has_sizes(transits: Transits) -> bool:
+    """True if there are messages of sizes that differ enough for a line."""
+    sizes = transits.size_bytes
+    return len(sizes) > 0 and bool(sizes.max() >= _LEAST_RANGE * max(sizes.min(), 1))
 
 
 def _bic(transits: Transits, fitted: NDArray[np.float64], parameters: int) -> float:

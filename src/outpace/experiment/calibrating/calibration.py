@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,9 @@ from outpace.cluster.calibration.all_reduces import (
     fit_all_reduces,
 )
 from outpace.cluster.calibration.evaluation import EvaluationFit, fit_evaluations
-from outpace.cluster.calibration.network import NetworkFit, fit_network
+from outpace.cluster.calibration.network import NetworkFit
 from outpace.cluster.calibration.run_times import RunTimeFit, fit_run_times
 from outpace.cluster.calibration.service import ServiceTimes
-from outpace.cluster.calibration.transits import Transits
 from outpace.cluster.laws import ServiceLaw
 from outpace.cluster.network import NetworkLaw
 from outpace.cluster.service_size import ServiceSize
@@ -27,10 +26,12 @@ from outpace.config.cluster_files import BUSY, CALIBRATED
 from outpace.errors import ConfigError
 from outpace.experiment.calibrating.busy import busy_words
 from outpace.experiment.calibrating.contention import Contention, fit_contention
-from outpace.experiment.calibrating.machines import shared_machines
+from outpace.experiment.calibrating.machines import machines_differ, shared_machines
 from outpace.experiment.calibrating.plain import compute_data, fit_data, law_data, numbers, rounded
+from outpace.experiment.calibrating.probed import fit_probes
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
+from outpace.experiment.calibrating.shared_memory import is_in_memory, memory_words
 from outpace.predict.recorded.table import RunTimes
 
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
@@ -50,6 +51,8 @@ class Calibration:
         evaluations: Of a script; None if it marked none as untimed.
         all_reduces: None unless one of the runs is a real one without servers.
         notes: Sentences about what was assumed or left out.
+        caveats: Those of the notes that say where the network of the file is another than that of
+            the run.
         busy: Says that other processes took the cores meanwhile; empty if they did not.
     """
 
@@ -63,6 +66,7 @@ class Calibration:
     evaluations: EvaluationFit | None
     all_reduces: AllReduceFit | None
     notes: list[str]
+    caveats: list[str]
     busy: str = ""
 
     @property
@@ -77,15 +81,20 @@ class Calibration:
     @property
     def network_law(self) -> NetworkLaw | None:
         """The law of the network, None if there is none."""
-        law = None if self.network is None else self.network.law
+        found = None if self.network is None else self.network.law
         if self.contention is not None:
-            law = self.contention.law
+            found = self.contention.law
         if self.all_reduces is not None:
-            return replace(law or NetworkLaw(), all_reduce=self.all_reduces.law)
-        if law is None or not self.runs[0].is_real:
-            return law
+            return replace(found or NetworkLaw(), all_reduce=self.all_reduces.law)
+        if found is None or not self.runs[0].is_real:
+            return found
+        links = found
+        if self.network is not None and any(map(is_in_memory, self.runs)):
+            # All-reduces go over the network, as the probes do.
+            probed = self.network.law
+            links = replace(found, loopback=probed.loopback) if found.machines else probed
         size_bytes = max(run.push_bytes * run.servers for run in self.runs)
-        return replace(law, all_reduce=assumed_all_reduce(law, self.workers, size_bytes))
+        return replace(found, all_reduce=assumed_all_reduce(links, self.workers, size_bytes))
 
     @property
     def iterations(self) -> int:
@@ -186,8 +195,16 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
         notes.append(busy)
     if any(_is_stretched(run) for run in runs):
         notes.append("the run stretched its steps by a law: the run times are those of the law")
-    network = _network(runs, shared_machines(runs, notes), notes)
+    if any(machines_differ(run.nodes, run.config) for run in runs):
+        notes.append(
+            "the configuration of the run names other machines under network.machines than the "
+            "run had: those that it had count"
+        )
+    caveats: list[str] = []
+    network = fit_probes(runs, shared_machines(runs, notes), notes, caveats)
     with_servers = [run for run in runs if run.servers]
+    caveats += [memory_words(run) for run in with_servers if is_in_memory(run)][:1]
+    notes += caveats
     contention = size = times = None
     service: dict[str, ServiceLaw] = {}
     if with_servers:
@@ -207,6 +224,7 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
         fit_evaluations(np.concatenate([run.evaluations for run in runs])),
         _all_reduces(runs, notes),
         notes,
+        caveats,
         busy,
     )
 
@@ -257,26 +275,3 @@ def _all_reduces(runs: Sequence[RunData], notes: list[str]) -> AllReduceFit | No
 
 def _is_stretched(run: RunData) -> bool:
     return run.is_real and run.config.get("compute") is not None
-
-
-def _network(
-    runs: Sequence[RunData], shared: Mapping[str, Sequence[str]], notes: list[str]
-) -> NetworkFit | None:
-    measured = [run.measured for run in runs if run.measured is not None]
-    if not measured:
-        return None
-    joined = Transits.joined([each.transits for each in measured])
-    try:
-        fit = fit_network(joined, shared)
-    except ValueError as error:
-        raise ConfigError(
-            f"{runs[0].folder}: its network cannot be calibrated: {error}, so latency and "
-            "bandwidth cannot be told apart"
-        ) from error
-    there, back = (line.bandwidth for line in (fit.to_server, fit.to_worker))
-    if there and back and max(there, back) > 1.5 * min(there, back):
-        notes.append(
-            f"bandwidth to servers is {there / 1e6:.4g} MB/s and to workers {back / 1e6:.4g} MB/s; "
-            "the file has one value for both directions"
-        )
-    return fit

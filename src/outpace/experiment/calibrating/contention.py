@@ -79,7 +79,8 @@ def fit_contention(law: NetworkLaw, measured: Measured, first: int) -> Contentio
     if known.sum() < _LEAST or law.bandwidth_bytes_per_s is None:
         return None
     laws = [_scaled(law, contention) for contention in get_args(_Contention)]
-    late = known & ~_within(law, messages)  # the others have no delays in a simulated network
+    # Messages within a machine are never late: the simulated network delays none of them.
+    late = known & ~_within(law, messages)
     late &= np.all([_is_late(each, messages, known) for each in laws], axis=0)
     excess = float(messages.seconds[late].sum())
     if excess < _WORTH * messages.seconds[known].sum() or late.sum() > _MOST_LATE * known.sum():

@@ -33,6 +33,14 @@ def nodes_of(config: Mapping[str, Any]) -> dict[str, str]:
     return {name: named.get(name, name) for name in names}
 
 
+def machines_differ(nodes: Mapping[str, str], config: Mapping[str, Any]) -> bool:
+    """True if a configuration names other machines than those that a run recorded."""
+    named = nodes_of(config)
+    both = sorted(nodes.keys() & named.keys())
+    pairs = [(one, other) for one in both for other in both]
+    return any((nodes[one] == nodes[other]) != (named[one] == named[other]) for one, other in pairs)
+
+
 def shared_machines(runs: Sequence[Placed], notes: list[str]) -> dict[str, tuple[str, ...]]:
     """Return the nodes of machines with several, by the names of machines.
 

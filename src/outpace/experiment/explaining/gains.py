@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from outpace.config.cluster_machines import machines_of_run
+import numpy as np
+
 from outpace.errors import ConfigError
+from outpace.experiment.explaining.fewer import network_without
 from outpace.experiment.explaining.model import Model, simulated
 from outpace.experiment.explaining.repairs import repair_of
 from outpace.report.explaining.explained import Examined
@@ -51,6 +53,7 @@ def gains_of(
         with simulated(model) as time_of:
             base = time_of(model.seconds, {})
             gains, notes = _of_causes(model, causes, base, time_of) if of_causes else ([], [])
+            notes = [*model.notes, *notes]
             if changes:
                 gains.append(
                     _gain(model, _words(changes), "", base, time_of(model.seconds, changes))
@@ -99,20 +102,23 @@ def _of_causes(
         seconds[:, fast] = model.seconds[:, fast]
         gains.append(_gain(model, MOST_WORKERS, "", base, time_of(seconds, {})))
     first = next((cause for cause in workers if cause.pattern == "steady"), None)
-    if first is not None and model.seconds.shape[1] > 2:
-        others = [worker for worker in range(model.seconds.shape[1]) if worker != first.worker]
-        network = model.data.get("network") or {}
-        changes: dict[str, Any] = {}
-        if machines := network.get("machines"):
-            servers = model.found.tables.servers
-            changes = {"network": {"machines": machines_of_run(machines, others, servers)}}
+    if first is not None and first.worker is not None and model.seconds.shape[1] > 2:
         try:
-            time_s = time_of(model.seconds[:, others], changes)
-        except ConfigError:
-            pass  # the configuration names each worker
+            time_s = _without_worker(model, first.worker)
+        except ConfigError as error:
+            notes.append(f"what the run would take without {first.name} is not known: {error}")
         else:
             gains.append(_gain(model, f"without {first.name}", first.name, base, time_s))
     return gains, notes
+
+
+def _without_worker(model: Model, worker: int) -> float:
+    """Return the seconds per gradient without a worker. Raises ConfigError."""
+    data = dict(model.data)
+    if "network" in data:
+        workers, servers = model.seconds.shape[1], model.found.tables.servers
+        data["network"] = network_without(data["network"], worker, workers, servers)
+    return _seconds_of(replace(model, seconds=np.delete(model.seconds, worker, axis=1)), data)
 
 
 def _seconds_of(model: Model, data: dict[str, Any]) -> float:

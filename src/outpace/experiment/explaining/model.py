@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,7 @@ class Model:
         excess: Of these, what a worker needed longer than the others.
         stop: When a simulation ends: as the run, after iterations or after a time.
         training_s: How long the run trained.
+        notes: Sentences about how its network differs from that of the run.
     """
 
     found: Examined
@@ -68,6 +69,7 @@ class Model:
     excess: Floats
     stop: dict[str, Any]
     training_s: float
+    notes: Sequence[str] = ()
 
     @staticmethod
     def of(found: Examined) -> Model:
@@ -77,11 +79,13 @@ class Model:
             raise ConfigError(f"{tables.folder}: its strategy was changed while it ran")
         data = {key: config[key] for key in _KEPT if config.get(key) is not None}
         seconds = found.seconds
+        notes: Sequence[str] = ()
         if tables.is_real and tables.strategy == "cutoff":
             data["network"] = {"latency_s": _message_s(tables)}
         elif tables.is_real:
             calibration = calibrate([tables.folder])
             data |= cluster_of(calibration)
+            notes = calibration.caveats
             recorded = calibration.runs[0].recording.seconds
             seconds = np.full_like(seconds, np.nan)
             rows = min(len(seconds), len(recorded))
@@ -95,7 +99,7 @@ class Model:
         stop: dict[str, Any] = {"iterations": len(rows_)}
         if not tables.barrier and not tables.ends_with_iterations:
             stop = {"virtual_time_s": training_s * min(1.0, len(rows_) / len(seconds))}
-        return Model(found, data, seconds[rows_], excess, stop, training_s)
+        return Model(found, data, seconds[rows_], excess, stop, training_s, notes)
 
 
 def cluster_of(calibration: Calibration) -> dict[str, Any]:

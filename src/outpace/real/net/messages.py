@@ -194,6 +194,8 @@ class JoinRun(WireMessage, tag="join"):
     collects: bool = False  # the worker's script has collectives of its own, beside the servers
     # Names of the objects that the script gave to attach.
     kept: list[Name] = msgspec.field(default_factory=list)
+    host: Name = ""  # name of its host
+    machine: Name = ""  # equal in processes with the same network interfaces; empty: unknown
 
 
 class Plan(WireMessage, tag="plan"):

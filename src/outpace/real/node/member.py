@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -40,6 +39,7 @@ from outpace.real.net.report_messages import (
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
+from outpace.real.node.machine import boot_id, host_name, machine_id
 from outpace.real.node.saving.fetched_files import FetchedFiles
 from outpace.real.node.timing import TimingRows
 from outpace.record.recorder import Recorder
@@ -53,7 +53,6 @@ REPORT_EVERY_S: Final = 0.25
 _LAST_MESSAGES_S: Final = 60.0  # to deliver the last messages over a slow connection
 _REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its task
 _LONGEST_TEXT: Final = 10_000
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
@@ -73,14 +72,6 @@ class CoordinatorLink:
     key: str
     session: Session
     store: str = ""
-
-
-def boot_id() -> str:
-    """Return an id that is equal in processes with the same monotonic clock; empty if unknown."""
-    try:
-        return _BOOT.read_text().strip()
-    except OSError:
-        return ""
 
 
 class Member:
@@ -115,7 +106,8 @@ class Member:
 
     def join(self, **what: Any) -> None:
         """Tell the coordinator that this process is ready to take part."""
-        self.coordinator.send(JoinRun(__version__, os.getpid(), **what))
+        message = JoinRun(__version__, os.getpid(), host=host_name(), machine=machine_id(), **what)
+        self.coordinator.send(message)
 
     async def order(self, kind: type[BodyT]) -> BodyT:
         """Return the coordinator's next order, which must be of this kind."""

@@ -72,7 +72,12 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
             _start(needed, closing, key)
         elif address in ("", "auto"):
             try:
-                _init(address="auto")
+                host, port = _running()
+                if _is_on_loopback(host, port):
+                    with _on_loopback():
+                        _init(address=f"{host}:{port}")
+                else:
+                    _init(address="auto")
             except ConnectionError:
                 if address == "auto":
                     raise ConfigError(
@@ -127,10 +132,8 @@ def _reach(address: str, key: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"{key}: {address}: must be HOST:PORT, auto or local")
-    # Ray takes the loopback address for another one of this machine; its cluster may be there.
-    mine = host == "localhost" or is_loopback(host)
-    other = services.get_node_ip_address() if mine else host
-    own = mine and not _answers(other, int(port))
+    own = _is_on_loopback(host, int(port))
+    other = services.get_node_ip_address() if _is_mine(host) else host
     if not _answers(host if own else other, int(port)):
         raise ConfigError(
             f"{key}: no Ray cluster answers at {address} within {_REACH_S:g} s: look at "
@@ -143,6 +146,30 @@ def _reach(address: str, key: str) -> None:
         raise ConfigError(
             f"{key}: the cluster at {address} cannot be used: {last_line(error)}"
         ) from None
+
+
+def _running() -> tuple[str, int]:
+    """Return host and port of the cluster that Ray takes for `auto`.
+
+    Raises:
+        ConnectionError: there is none.
+    """
+    with _quiet():
+        found = services.get_ray_address_from_environment("auto", None)
+    host, _, port = str(found).rpartition(":")
+    return host, int(port) if port.isdecimal() else 0
+
+
+def _is_mine(host: str) -> bool:
+    return host == "localhost" or is_loopback(host)
+
+
+def _is_on_loopback(host: str, port: int) -> bool:
+    """True if a cluster is on the loopback interface alone.
+
+    Ray takes the loopback address for another one of this machine. A cluster may be there, too.
+    """
+    return _is_mine(host) and not _answers(services.get_node_ip_address(), port)
 
 
 def _answers(host: str, port: int) -> bool:
@@ -167,17 +194,26 @@ def _init(**options: Any) -> None:
     """Call ray.init, which then prints nothing, and leaves the handler of SIGTERM as it was."""
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM) if is_main else None
-    logger = logging.getLogger("ray")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # else it says that a new cluster has a token
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _quiet():  # else it says that a new cluster has a token
         try:
             ray.init(log_to_driver=False, configure_logging=False, **options)
         finally:
-            logger.setLevel(level)
             if handler is not None:
                 signal.signal(signal.SIGTERM, handler)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Have Ray print no warnings."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _without_mode(before: str | None) -> None:
