@@ -258,6 +258,9 @@ class Blind:
     def survey(self, _: Sequence[str], shared: Path | None) -> str:
         return "" if shared is None else "two"
 
+    def look(self) -> None:
+        raise AssertionError("nothing is elastic here")
+
 
 @pytest.mark.parametrize(
     ("storage", "copies", "words"),
