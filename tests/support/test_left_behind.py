@@ -13,6 +13,7 @@ import pytest
 from outpace.support.processes.stale_sockets import mark, remove_stale_sockets
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
+ENDED = 1 << 22  # no process has this number: Linux gives lower ones only
 PROGRAM = """
 import time
 from outpace.support.processes import forking
@@ -35,7 +36,7 @@ def test_a_killed_starter_leaves_no_socket_file(tmp_path: Path):
         (made,) = [path for path in tmp_path.rglob("*") if path.is_socket()]
         if BOOT.exists():
             assert [path.read_text() for path in made.parent.glob("outpace-*")] == [
-                BOOT.read_text()
+                f"{BOOT.read_text()}{starter.pid}\n"
             ]
         starter.send_signal(signal.SIGKILL)
         starter.stdout.read()  # until no process has it open
@@ -47,12 +48,15 @@ def test_a_socket_file_at_which_no_process_listens_is_removed_and_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead, living, other = (tmp_path / name for name in ("pymp-1", "pymp-2", "pymp-3"))
+    dead, living, other, lost = (tmp_path / f"pymp-{number}" for number in range(4))
     for folder in (dead, living, other):
         folder.mkdir()
-        mark(folder / "listener-a")
-    with socket.socket(socket.AF_UNIX) as ended:
-        ended.bind(str(dead / "listener-a"))
+        mark(folder / "listener-a", ENDED)
+    lost.mkdir()
+    mark(lost / "listener-a", os.getpid())  # this process needs the folder for its next fork server
+    for folder in (dead, lost):
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(str(folder / "listener-a"))
     (other / "listener-c").write_text("no socket")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(living / "listener-b"))  # it will listen in a moment
@@ -60,6 +64,7 @@ def test_a_socket_file_at_which_no_process_listens_is_removed_and_others_stay(
         assert not dead.exists()
         assert (living / "listener-b").exists()
         assert (other / "listener-c").exists()
+        assert (lost / "listener-a").exists()
 
 
 @pytest.mark.skipif(not BOOT.exists(), reason="Linux only")
@@ -73,12 +78,14 @@ def test_sockets_of_other_computers_and_of_other_programs_stay(
         folder.mkdir()
         with socket.socket(socket.AF_UNIX) as ended:
             ended.bind(str(folder / "listener-a"))
-    mark(elsewhere / "listener-a")
+    mark(elsewhere / "listener-a", ENDED)
     (written,) = (path for path in elsewhere.iterdir() if not path.is_socket())
-    written.write_text("0d1f6c1e-0000-4000-8000-0123456789ab\n")  # of the other computer
+    ours = written.read_text()
+    # That of the other computer.
+    written.write_text(f"0d1f6c1e-0000-4000-8000-0123456789ab\n{ENDED}\n")
     remove_stale_sockets.__wrapped__()
     assert (elsewhere / "listener-a").exists()
     assert (unknown / "listener-a").exists()
-    written.write_text(BOOT.read_text())
+    written.write_text(ours)
     remove_stale_sockets.__wrapped__()
     assert not elsewhere.exists()

@@ -25,7 +25,7 @@ def end_with_starter() -> None:
     """
     server, path = os.getpid(), _listening_at()
     if path is not None:
-        mark(path)
+        mark(path, os.getppid())
 
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() != server:  # a new process, which has not set up its own handler yet

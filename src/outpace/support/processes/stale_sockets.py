@@ -5,7 +5,9 @@ loses that process (`left_behind`).
 
 The folder for temporary files may be one that several computers share. Whether a process has a
 socket is known only to the computer that made it, so the fork server writes the present start of
-its computer beside its socket, and only sockets of this start of this computer are removed.
+its computer beside its socket, and only sockets of this start of this computer are removed. It also
+writes its starter: one that lives, and has lost its fork server, needs the folder of the socket
+for the next one.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ _MARK: Final = "outpace-boot-id"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-def mark(socket_file: Path) -> None:
-    """Write beside the socket of a fork server on which computer it is. Linux only."""
+def mark(socket_file: Path, starter: int) -> None:
+    """Write beside the socket of a fork server where it is, and its starter. Linux only."""
     with contextlib.suppress(OSError):  # then it is not removed by others
-        (socket_file.parent / _MARK).write_bytes(_BOOT.read_bytes())
+        (socket_file.parent / _MARK).write_text(f"{_BOOT.read_text()}{starter}\n")
 
 
 def remove_socket(socket_file: Path) -> None:
@@ -45,7 +47,7 @@ def remove_stale_sockets() -> None:
         # The names are those that multiprocessing gives.
         for path in Path(tempfile.gettempdir()).glob("pymp-*/listener-*"):
             with contextlib.suppress(OSError):  # another process has removed it
-                if _is_mine(path) and _is_of_this_boot(path) and _is_dead(path):
+                if _is_mine(path) and _is_left_here(path) and _is_dead(path):
                     remove_socket(path)
 
 
@@ -53,8 +55,12 @@ def _is_mine(path: Path) -> bool:
     return path.is_socket() and path.stat().st_uid == os.getuid()
 
 
-def _is_of_this_boot(path: Path) -> bool:
-    return (path.parent / _MARK).read_bytes() == _BOOT.read_bytes()
+def _is_left_here(path: Path) -> bool:
+    """True if the socket was made since this computer has started, and its starter has ended."""
+    boot, *starter = (path.parent / _MARK).read_text().split()
+    if boot != _BOOT.read_text().strip() or len(starter) != 1:
+        return False
+    return not Path(f"/proc/{starter[0]}").exists()
 
 
 def _is_dead(path: Path) -> bool:
