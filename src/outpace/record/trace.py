@@ -42,8 +42,8 @@ run. The digest is over these integers: it depends on the events and not on how 
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Callable, Iterable
+from struct import Struct
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -99,8 +99,11 @@ _WORDS: Final = {
 }
 
 _WIDTH: Final = len(SCHEMA)
+ROW_BYTES: Final = 8 * _WIDTH
+_PACK: Final = [Struct(f"{length}q").pack for length in range(_WIDTH + 1)]
 # The nulls that complete a row, by the number of values that it has.
-NULLS: Final = [(NONE,) * (_WIDTH - length) for length in range(_WIDTH + 1)]
+_NULL_BYTES: Final = [Struct("q").pack(NONE) * (_WIDTH - length) for length in range(_WIDTH + 1)]
+_CHUNK_BYTES: Final = CHUNK * ROW_BYTES
 # Indices of narrow columns, and the limit that their numbers must stay below.
 _LIMITS: Final = [
     (place, len(_WORDS[entry.name]) if entry.name in _WORDS else 2**31)
@@ -112,25 +115,28 @@ Table: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Sink: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
+def packed(values: tuple[int, ...]) -> bytes:
+    """Return a row as bytes, which takes half the time of extending an array."""
+    return _PACK[len(values)](*values) + _NULL_BYTES[len(values)]
+
+
 class TraceRows:
     """Takes records and hands them on in chunks, each a table of integers."""
 
     def __init__(self, take: Callable[[Table], None]) -> None:
         self._take = take
-        self._rows = array("q")  # _WIDTH numbers for each row
+        self._rows = bytearray()  # ROW_BYTES for each row
 
-    def row(self, event: int, *values: int) -> None:
-        """Append a row; columns left out at the end are null."""
-        self._rows.append(event)
-        self._rows.extend(values)
-        self._rows.extend(NULLS[1 + len(values)])
-        if len(self._rows) >= CHUNK * _WIDTH:
+    def row(self, *values: int) -> None:
+        """Append a row, the event first; columns left out at the end are null."""
+        self._rows += packed(values)
+        if len(self._rows) >= _CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Hand on the rows that are still buffered."""
         if self._rows:
-            rows, self._rows = self._rows, array("q")
+            rows, self._rows = self._rows, bytearray()
             self._take(np.frombuffer(rows, dtype=np.int64).reshape(-1, _WIDTH))
 
 

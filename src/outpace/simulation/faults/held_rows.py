@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from outpace.record.trace import ITERATION, NULLS, SCHEMA, Table, Trace, TraceRows
+from outpace.record.trace import ITERATION, ROW_BYTES, SCHEMA, Table, Trace, TraceRows, packed
 from outpace.support.units import Time
 
 _WIDTH: Final = len(SCHEMA)
@@ -31,15 +31,13 @@ class HeldRows(TraceRows):
         super().__init__(trace.add)
         self._trace = trace
 
-    def row(self, event: int, *values: int) -> None:
-        self._rows.append(event)
-        self._rows.extend(values)
-        self._rows.extend(NULLS[1 + len(values)])
+    def row(self, *values: int) -> None:
+        self._rows += packed(values)
 
     @property
     def held(self) -> int:
         """The number of rows that are kept."""
-        return len(self._rows) // _WIDTH
+        return len(self._rows) // ROW_BYTES
 
     def release(
         self, count: int, first: Sequence[int]
@@ -88,10 +86,10 @@ class HeldRows(TraceRows):
             self._take(rows)
 
     def _array(self) -> Table:
-        return np.array(self._rows, dtype=np.int64).reshape(-1, _WIDTH)
+        return np.array(array("q", bytes(self._rows)), dtype=np.int64).reshape(-1, _WIDTH)
 
     def _keep(self, rows: Table) -> None:
-        self._rows = array("q", rows.tobytes())
+        self._rows = bytearray(rows.tobytes())
 
 
 def _sides(rows: Table, first: Sequence[int]) -> tuple[Places, Places]:

@@ -29,18 +29,11 @@ from itertools import count
 from typing import Any
 
 from outpace.kernel import Alarm
+from outpace.simulation.network.flow_table import FlowTable
 from outpace.simulation.network.links import Nic, NodePath, Transfer
-from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
+from outpace.simulation.network.max_min import Flow, Resource
 from outpace.simulation.network.network import Network
 from outpace.support.units import Time
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Flows whose rates were computed together, and the alarm for the first that ends."""
-
-    flows: list[Flow]
-    alarm: Alarm = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +52,10 @@ class FairNetwork(Network):
         super().__init__(*args, **kwargs)
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
         self._channels: dict[NodePath, _Channel] = {}
+        self._flows = FlowTable()
         self._numbers = count()
+        self._groups = count(1)  # of flows whose rates were computed together
+        self._alarms: dict[int, Alarm] = {}  # by group, for the first flow that ends
         self._changed: dict[Resource, None] = {}  # since rates were computed
 
     def _queue(self, transfer: Transfer, duration: Time | None) -> None:
@@ -73,16 +69,17 @@ class FairNetwork(Network):
 
     def _resources(self, link: NodePath) -> tuple[Resource, ...]:
         """Return the resources with finite capacity that the link uses."""
+        resource = self._flows.resource
         for nic in (link.source, link.target):
             if nic not in self._ports:
-                self._ports[nic] = Resource(nic.bandwidth), Resource(nic.bandwidth)
+                self._ports[nic] = resource(nic.bandwidth), resource(nic.bandwidth)
         ends = self._ports[link.source][0], self._ports[link.target][1]
-        return tuple(r for r in (*ends, Resource(link.limit)) if r.capacity < math.inf)
+        return tuple(r for r in (*ends, resource(link.limit)) if r.capacity < math.inf)
 
     def _abandon(self, link: NodePath) -> None:
         channel = self._channels.pop(link, None)
         if channel is not None and channel.flow is not None:
-            channel.flow.leave()
+            self._flows.leave(channel.flow)
             self._note_change(channel.flow)
 
     # -- flows -----------------------------------------------------------------
@@ -94,15 +91,14 @@ class FairNetwork(Network):
             transfer = queue[0]
             transfer.started = now
             if transfer.size_bytes and channel.resources:
-                size = float(transfer.size_bytes)
-                flow = Flow(channel.resources, size, now, transfer, next(self._numbers))
-                channel.flow = flow
+                flow = channel.flow = Flow(channel.resources, transfer, next(self._numbers))
+                self._flows.begin(flow, transfer.size_bytes, now)
                 self._note_change(flow)
                 return
             self._depart(queue.popleft())
 
     def _end(self, flow: Flow) -> None:
-        flow.leave()
+        self._flows.leave(flow)
         self._note_change(flow)
         channel = self._channels[flow.carries.link]
         channel.flow = None
@@ -125,30 +121,21 @@ class FairNetwork(Network):
     def _share_out(self, _: object) -> None:
         """Compute the rates of all flows that a change may affect."""
         changed, self._changed = self._changed, {}
-        done: dict[Resource, None] = {}
+        done: set[int] = set()  # numbers of resources
+        kernel = self._kernel
         for resource in changed:
-            if resource.flows and resource not in done:
-                linked = connected(resource)
-                done |= linked
-                self._regroup(max_min(linked))
+            if not resource.flows or resource.number in done:
+                continue
+            group = next(self._groups)
+            linked, before, first = self._flows.share_out(resource, group, kernel.now)
+            done.update(linked)
+            for other in before:
+                if (alarm := self._alarms.pop(other, None)) is not None:
+                    kernel.call_off(alarm)
+            self._alarms[group] = kernel.set_alarm(first, partial(self._end_due, group))
 
-    def _regroup(self, rates: dict[Flow, float]) -> None:
-        kernel, now = self._kernel, self._kernel.now
-        group, before = _Group(list(rates)), None
-        for flow, rate in rates.items():
-            if flow.group is not before and flow.group is not None:
-                before = flow.group
-                kernel.call_off(before.alarm)
-            flow.group = group
-            if rate != flow.rate:
-                flow.set_rate(rate, now)
-        first = min(flow.end for flow in rates)
-        group.alarm = kernel.set_alarm(first, partial(self._end_due, group))
-
-    def _end_due(self, group: _Group) -> None:
-        now = self._kernel.now
-        due = [flow for flow in group.flows if flow.end <= now]
-        group.flows = []  # the others get a new group; these must not keep themselves alive
-        for flow in sorted(due, key=lambda flow: flow.number):  # in the order of their beginnings
+    def _end_due(self, group: int) -> None:
+        del self._alarms[group]
+        for flow in self._flows.due(group, self._kernel.now):
             if not flow.carries.link.is_cut:
                 self._end(flow)

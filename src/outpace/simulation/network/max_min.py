@@ -1,4 +1,9 @@
-"""Max-min fair rates of flows that share resources."""
+"""Max-min fair rates of flows that share resources.
+
+No rate can grow without lowering one that is not larger. Progressive filling (Bertsekas and
+Gallager, Data Networks, section 6.5.2): all rates grow alike until a resource is full; its flows
+keep their rates and the others grow on.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,13 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
-from outpace.support.units import SECOND, Time
-
 
 @dataclass(slots=True, eq=False)
 class Resource:
     """One direction of a machine's interface, or the limit of a pair of nodes."""
 
     capacity: float  # bytes/s
+    number: int = 0  # its place among the columns of `FlowTable`
     flows: dict[Flow, None] = field(default_factory=dict)  # that use it, oldest first
     _left: float = 0.0  # capacity that `max_min` has not given away
     _open: int = 0  # flows that it has given no rate
@@ -25,13 +29,9 @@ class Flow:
     """Bytes on their way over resources, which have it in their `flows`."""
 
     resources: tuple[Resource, ...]
-    left: float = 0.0  # bytes to come at the time `since`
-    since: Time = 0
     carries: Any = None
     number: int = 0
-    rate: float = 0.0  # bytes/s since then
-    end: Time = 0  # at that rate
-    group: Any = None  # the flows whose rates were computed together with this one's
+    place: int = -1  # among the columns of `FlowTable`
 
     def __post_init__(self) -> None:
         for resource in self.resources:
@@ -41,19 +41,9 @@ class Flow:
         for resource in self.resources:
             del resource.flows[self]
 
-    def set_rate(self, rate: float, now: Time) -> None:
-        left = self.left - self.rate * (now - self.since) / SECOND
-        self.left, self.rate, self.since = left, rate, now
-        self.end = now + int(left / rate * SECOND + 0.5) if left > 0 else now
-
 
 def max_min(resources: Iterable[Resource]) -> dict[Flow, float]:
-    """Return the max-min fair rates, in bytes/s, of the flows that use only these resources.
-
-    No rate can grow without lowering one that is not larger. Progressive filling (Bertsekas
-    and Gallager, Data Networks, section 6.5.2): all rates grow alike until a resource is full;
-    its flows keep their rates and the others grow on.
-    """
+    """Return the max-min fair rates, in bytes/s, of the flows that use only these resources."""
     rates: dict[Flow, float] = {}
     heap = []  # the rate at which each resource will be full, or less
     for place, resource in enumerate(resources):
