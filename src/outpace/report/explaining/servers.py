@@ -252,10 +252,9 @@ def stops_in(
     order = np.argsort(np.nan_to_num(long, nan=-np.inf), axis=None)[::-1][:_MOST_STOPS]
     order = order[long.ravel()[order] >= LEAST_PAUSE * iteration_s]
     of_each = error / 3 / len(_ADDED)
-    each = (
-        sudden(times[known] + part * iteration_s, groups, order.tolist(), of_each)
-        for part in _ADDED
-    )
+    # Times are differences of what several processes noted, so short ones can be below zero.
+    judged = np.maximum(times[known], 0.0)
+    each = (sudden(judged + part * iteration_s, groups, order.tolist(), of_each) for part in _ADDED)
     return [divmod(place, servers) for place in max(each, key=len)]
 
 
