@@ -80,8 +80,8 @@ def start_fork_server() -> None:
 
 
 def preloaded() -> Sequence[str]:
-    """Return the names of the modules that the fork server imports."""
-    return tuple(_preloaded)
+    """Return the names of the modules that were given to `preload`."""
+    return tuple(_preloaded[1:])
 
 
 def require_forking() -> None:

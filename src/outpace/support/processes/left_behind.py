@@ -47,6 +47,9 @@ def _listening_at() -> Path | None:
         for name in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
                 listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if found.family == socket.AF_UNIX and listens and found.getsockname():
-                    return Path(os.fsdecode(found.getsockname()))
+                if found.family != socket.AF_UNIX or not listens:
+                    continue
+                address = found.getsockname()  # bytes if it has no file
+                if isinstance(address, str) and address:
+                    return Path(address)
     return None
