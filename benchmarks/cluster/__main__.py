@@ -1,6 +1,6 @@
 """Measure what a Ray cluster costs a run, and a server that joins it, on one machine.
 
-    python -m benchmarks.cluster                # all parts, twenty minutes
+    python -m benchmarks.cluster                # all parts, fifteen minutes
     python -m benchmarks.cluster start --record
 
 start: seconds until a run on Ray trains, beside an empty actor of Ray.
@@ -35,7 +35,7 @@ def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]
             return start(out, say, 1 if quick else 5)
         if part == "server":
             return joining_server(out, say, *((1, 0.1, 0.5) if quick else (5, 100.0, 15.0)))
-        return steady(out, say, *((1, 0.5, [0.1]) if quick else (8, 20.0, [0.1, 100.0])))
+        return steady(out, say, *((1, 0.5, [0.1]) if quick else (6, 12.0, [0.1, 100.0])))
 
 
 BENCHMARK = Benchmark("cluster", __doc__ or "", PARTS, _measured)
