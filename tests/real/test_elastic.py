@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,17 +42,26 @@ CONFIG: dict[str, Any] = {
 ROLES = ["worker-0", "worker-1", "worker-2", "server-0", "server-1"]
 
 
+def places(without: AbstractSet[str]) -> type[LocalLauncher]:
+    """Return a launcher of this machine that has no place for these roles."""
+
+    class Places(LocalLauncher):
+        def start(self, role: Role) -> None:
+            if role.name not in without:
+                super().start(role)
+
+        def no_room(self, names: Sequence[str]) -> str:
+            return f"the cluster has no room for {', '.join(without & set(names))}"
+
+    return Places
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_there_is(
     tmp_path, monkeypatch
 ):
     folder, runs, without = tmp_path / "run", [], set[str]()
-
-    class Places(LocalLauncher):
-        def start(self, role: Role) -> None:
-            if role.name not in without:
-                super().start(role)
 
     def look() -> ClusterView:
         places = {name: "n" for name in ROLES if name not in without}
@@ -61,7 +71,7 @@ def test_a_run_that_begins_again_without_room_for_all_has_fewer_workers_until_th
     def launch(*_: Any, **__: Any) -> Iterator[Launch]:
         each = {"worker": {"CPU": 1.0}, "server": {"CPU": 1.0}}
         elastic = Elastic(Rules((2, 3), None, each, settle_s=0.2), look)
-        yield Launch(partial(Places, address="127.0.0.1"), "127.0.0.1", elastic=elastic)
+        yield Launch(partial(places(without), address="127.0.0.1"), "127.0.0.1", elastic=elastic)
 
     def control(control: RealControl) -> None:
         attempt = len(runs)
@@ -101,17 +111,9 @@ def test_a_server_without_a_place_ends_the_run_with_what_was_missing_and_it_can_
 ):
     folder, runs, without = tmp_path / "run", [], set[str]()
 
-    class Places(LocalLauncher):
-        def start(self, role: Role) -> None:
-            if role.name not in without:
-                super().start(role)
-
-        def no_room(self, names: Sequence[str]) -> str:
-            return f"the cluster has no room for {', '.join(without & set(names))}"
-
     @contextmanager
     def launch(*_: Any, **__: Any) -> Iterator[Launch]:
-        yield Launch(partial(Places, address="127.0.0.1"), "127.0.0.1")
+        yield Launch(partial(places(without), address="127.0.0.1"), "127.0.0.1")
 
     def lose(control: RealControl) -> None:
         def follow() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,24 @@ def drain(cluster: Any, name: str) -> None:
     reason, until_ms = autoscaler_pb2.DRAIN_NODE_REASON_PREEMPTION, int(time.time() * 1000) + 60_000
     client = ray._raylet.GcsClient(address=cluster.address)
     assert client.drain_node(node, reason, "the test", until_ms)[0]
+
+
+def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
+    """Return a control function that makes a change beside the run, and ends the run after it."""
+
+    def control(control: Any) -> None:
+        changing = threading.Thread(target=change)
+        changing.start()
+
+        def look() -> None:
+            if changing.is_alive():
+                control.at(control._now() / 1e9 + 0.05, look)
+            else:
+                control._coordinator.end("the test has seen enough")
+
+        control.at(0.1, look)
+
+    return control
 
 
 def of_role(cluster: Any, name: str) -> list[int]:
@@ -318,18 +336,6 @@ def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_workers(
         finally:
             cluster.remove_node(five, allow_graceful=False)
 
-    def control(control: Any) -> None:
-        changing = threading.Thread(target=change)
-        changing.start()
-
-        def look() -> None:
-            if changing.is_alive():
-                control.at(control._now() / 1e9 + 0.05, look)
-            else:
-                control._coordinator.end("the test has seen enough")
-
-        control.at(0.1, look)
-
     each = {"cpu": 2}
     ray_settings = {
         "kind": "ray",
@@ -338,7 +344,7 @@ def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_workers(
         "elastic": {"workers": [2, 5], "servers": [1, 2], "settle_s": 1},
     }
     config = SLOW | {"servers": 1, "stop": {"iterations": 100_000}, "launcher": ray_settings}
-    result = library.run(config, folder, control=control, watch=runs.append)
+    result = library.run(config, folder, control=until_seen(change), watch=runs.append)
     (no_room,) = answers
     assert "workers stays 2: worker-2 found no room on the cluster within 1 s (what is" in no_room
     # What belongs together may come in two lines: Ray tells of free resources bit by bit.
@@ -376,18 +382,6 @@ def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(
         finally:
             cluster.remove_node(six, allow_graceful=False)
 
-    def control(control: Any) -> None:
-        changing = threading.Thread(target=change)
-        changing.start()
-
-        def look() -> None:
-            if changing.is_alive():
-                control.at(control._now() / 1e9 + 0.05, look)
-            else:
-                control._coordinator.end("the test has seen enough")
-
-        control.at(0.1, look)
-
     each = {"cpu": 2}  # of three, so each node of the cluster has one process
     config = {
         "task": {"kind": "script", "path": str(SCRIPTS / "elastic.py")},
@@ -404,7 +398,7 @@ def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(
             "elastic": {"workers": [2, 3], "settle_s": 1},
         },
     }
-    summary = library.run(config, folder, control=control, watch=runs.append).summary
+    summary = library.run(config, folder, control=until_seen(change), watch=runs.append).summary
     assert [line["message"] for line in events(folder, "elastic")] == [
         "node six joined: 1 worker more",
         "node six will be removed: 1 worker fewer",

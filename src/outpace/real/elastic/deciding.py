@@ -79,7 +79,7 @@ Order: TypeAlias = Scale | GoWithout
 
 
 class _Seen(NamedTuple):
-    """What must be the same for `settle_s` before the run is asked for a change.
+    """What is seen of nodes and run. A change is asked for once this is equal for `settle_s`.
 
     Attributes:
         nodes: the id of each node, and whether it is drained.

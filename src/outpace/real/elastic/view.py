@@ -1,4 +1,4 @@
-"""What is known of a cluster, and of a run on it. `deciding` decides by it."""
+"""The nodes of a cluster and the processes of a run there: the input of `deciding`."""
 
 from __future__ import annotations
 

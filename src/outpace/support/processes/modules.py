@@ -1,4 +1,4 @@
-"""The modules that every process of a run needs, whoever forks it."""
+"""The modules that are imported before the processes of a run are forked."""
 
 from __future__ import annotations
 

@@ -85,8 +85,9 @@ def _connected(key: str) -> Connection | None:
 
 def _start(key: str, modules: Sequence[str]) -> None:
     """Start a template. It is there when this returns, unless its start has failed."""
-    argument = json.dumps([key, sys.path, list(modules)])
-    subprocess.run([sys.executable, "-c", _MAIN, argument], stdin=subprocess.DEVNULL, check=False)
+    command = [sys.executable, "-c", _MAIN, json.dumps([key, sys.path, list(modules)])]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=False, timeout=_READY_S)
 
 
 def _address(key: str) -> str:
@@ -179,7 +180,7 @@ class _Template:
             connection.send("ready")
             _function(target)(connection)
             code = 0
-        except (EOFError, ConnectionError):  # nobody waits for it any more
+        except (EOFError, ConnectionError):  # the process that asked for it has ended
             code = 0
         except BaseException:
             traceback.print_exc()
