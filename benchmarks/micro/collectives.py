@@ -3,6 +3,8 @@
 A step sleeps for 60 ms, as if it computed on a device of its own. HPSGD, with all-reduces stretched
 to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP. A script with
 DDP is run in Outpace, which carries out its collectives, and compared with DDP on Gloo alone.
+
+With `shared_memory`, and without the 60 ms, SSGD is compared with DDP once more.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ SCRIPT = Path(__file__).parent / "steps.py"
 ALTERNATING = Path(__file__).parent / "alternating.py"
 ELEMENTS, COMPUTE_MS, REDUCE_S = 6_250_000, 60, 0.18
 NETWORK = {"bandwidth_bytes_per_s": 4 * ELEMENTS / REDUCE_S, "stretch": True}
+SSGD = {"kind": "ssgd"}
 LIMIT_S = 120.0
 
 
@@ -34,8 +37,15 @@ def measure(quick: bool) -> list[Measurement]:
         [
             partial(_mean_step, "psgd", steps),
             partial(_mean_step, "hpsgd", steps),
-            lambda: statistics.median(_steps({"kind": "ssgd"}, steps)),
+            lambda: statistics.median(_steps(SSGD, steps)),
             lambda: statistics.median(_steps_of_ddp(steps)),
+        ],
+        repetitions,
+    )
+    through_memory, back_to_back = in_turn(
+        [
+            lambda: statistics.median(_steps(SSGD, 5 * steps, 0, shared_memory=True)),
+            lambda: statistics.median(_steps_of_ddp(5 * steps, 0)),
         ],
         repetitions,
     )
@@ -44,6 +54,14 @@ def measure(quick: bool) -> list[Measurement]:
         ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=_milliseconds),
         ratio(
             "step of SSGD / of DDP", synchronous, ddp, goal=1.05, at_least=False, note=_milliseconds
+        ),
+        ratio(
+            "step of SSGD through memory / of DDP, no computing",
+            through_memory,
+            back_to_back,
+            goal=0.7,
+            at_least=False,
+            note=_milliseconds,
         ),
         ratio(
             "step of DDP in Outpace / of DDP",
@@ -65,10 +83,13 @@ def _mean_step(kind: str, steps: int) -> float:
     return statistics.mean(_steps({"kind": kind}, steps, network=NETWORK))
 
 
-def _steps(sync: dict[str, Any], steps: int, **changes: Any) -> list[float]:
+def _steps(
+    sync: dict[str, Any], steps: int, compute_ms: int = COMPUTE_MS, **changes: Any
+) -> list[float]:
     """Return the seconds of each step of the slower one of two workers."""
     with tempfile.TemporaryDirectory() as folder:
-        task = {"kind": "script", "path": str(SCRIPT), "arguments": _arguments(steps, folder)}
+        arguments = _arguments(steps, folder, compute_ms)
+        task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return _slower(Path(folder))
 
@@ -77,14 +98,15 @@ def _steps_in_turn(steps: int) -> tuple[float, float]:
     """Return the median seconds of the steps of DDP in Outpace and on Gloo alone."""
     with tempfile.TemporaryDirectory() as folder:
         task = {"kind": "script", "path": str(ALTERNATING), "arguments": _arguments(steps, folder)}
-        run({"task": task, "workers": 2, "sync": {"kind": "ssgd"}}, log=lambda _: None)
+        run({"task": task, "workers": 2, "sync": SSGD}, log=lambda _: None)
         followed, alone = json.loads((Path(folder) / "steps.json").read_text())
     return statistics.median(followed), statistics.median(alone)
 
 
-def _steps_of_ddp(steps: int) -> list[float]:
+def _steps_of_ddp(steps: int, compute_ms: int = COMPUTE_MS) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(SCRIPT), *_arguments(steps, folder), "--ddp-rank"]
+        arguments = _arguments(steps, folder, compute_ms)
+        command = [sys.executable, str(SCRIPT), *arguments, "--ddp-rank"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
         try:
@@ -97,8 +119,8 @@ def _steps_of_ddp(steps: int) -> list[float]:
         return _slower(Path(folder))
 
 
-def _arguments(steps: int, folder: str) -> list[str]:
-    return [str(ELEMENTS), str(steps), str(COMPUTE_MS), folder]
+def _arguments(steps: int, folder: str, compute_ms: int = COMPUTE_MS) -> list[str]:
+    return [str(ELEMENTS), str(steps), str(compute_ms), folder]
 
 
 def _slower(folder: Path) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -111,17 +112,25 @@ def _too_long(_: object) -> None:
     pytest.fail("it takes for ever")
 
 
-@pytest.fixture
-def team():
-    made = []
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has such memory")
+
+
+@pytest.fixture(
+    params=[pytest.param(None, id="over Gloo"), pytest.param(1, id="through memory", marks=LINUX)]
+)
+def team(request):
+    """How to make a team. Its workers share memory, or they do not."""
+    made, notes = [], []
 
     def make(*arguments, **how) -> Team:
+        how = {"shares_from": request.param, "note": notes.append, **how}
         made.append(Team(*arguments, **how))
         return made[-1]
 
     yield make
     for each in made:
         each.close()
+    assert not notes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -334,6 +343,9 @@ class _InMemory:
     def all_reduce(self, pieces) -> None:
         for values in pieces:
             values.copy_(sum(self._meet(values).values()))
+
+    def shares(self, memory, note) -> bool:
+        return False
 
     def close(self) -> None:
         pass

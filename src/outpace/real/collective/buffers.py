@@ -11,8 +11,10 @@ import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, Value, parts
 from outpace.blocks.sums import BlockSum, all_finite
+from outpace.real.collective.shared_buffers import SharedBuffers
 
-_PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
+PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
+CACHED: Final = 1 << 17  # elements in a piece that is still in the cache once it is written
 
 
 class AccumulatedInBuffer:
@@ -51,10 +53,20 @@ class AccumulatedInBuffer:
 
 
 class WireBuffer:
-    """The values that a worker sends, of one or two dtypes, followed by the entries."""
+    """The values that a worker sends, of one or two dtypes, followed by the entries.
 
-    def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
-        self.buffers = buffers
+    Args:
+        elements: of the values.
+        memory: has the buffers, and other workers may map it; None: none can.
+    """
+
+    def __init__(
+        self,
+        buffers: Sequence[torch.Tensor],
+        elements: int,
+        memory: SharedBuffers | None = None,
+    ) -> None:
+        self.buffers, self.memory = buffers, memory
         self.is_summed = False  # False: the buffers hold this worker's value
         rest = elements
         self.values = []  # views
@@ -62,11 +74,15 @@ class WireBuffer:
             self.values.append(buffer[:rest])
             rest -= len(self.values[-1])
         self.numbers = buffers[-1][len(self.values[-1]) :]
-        self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
-        # The last piece is sent together with the entries.
-        self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
+        self.cut(PIECE)
         self.is_finite = True  # False if the value last written is not finite
         self._intact = 0
+
+    def cut(self, elements: int) -> None:
+        """Divide the values into pieces of at most so many elements."""
+        self._pieces = [piece for each in self.values for piece in torch.split(each, elements)]
+        # The last piece is sent together with the entries.
+        self.last = self.buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
 
     @property
     def is_intact(self) -> bool:
@@ -173,3 +189,24 @@ def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[tor
     """Return views of consecutive parts of a block, in the shapes of `tensors`."""
     flat = torch.split(block, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
+
+
+def new_wire(
+    sizes: Sequence[tuple[int, torch.dtype]],
+    elements: int,
+    device: torch.device | None,
+    shares_from: int | None,
+) -> WireBuffer:
+    """Return an uninitialized wire buffer.
+
+    Args:
+        sizes: elements and dtype of its buffers, the entries included.
+        elements: of the values.
+        shares_from: see `Reductions`.
+    """
+    nbytes = sum(count * dtype.itemsize for count, dtype in sizes)
+    if shares_from is not None and nbytes >= shares_from and device in (None, torch.device("cpu")):
+        memory = SharedBuffers(sizes)
+        return WireBuffer(memory.tensors, elements, memory)
+    buffers = [torch.empty(count, dtype=dtype, device=device) for count, dtype in sizes]
+    return WireBuffer(buffers, elements)

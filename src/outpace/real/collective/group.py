@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -19,6 +19,9 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from outpace.blocks.sums import TreeSum
 from outpace.real.collective.connections import Door
+from outpace.real.collective.shared_buffers import SharedBuffers
+from outpace.real.collective.sums_in_memory import add_share
+from outpace.real.collective.swapping import NotShared, meet, swapped
 
 dist: Any = torch.distributed  # parts of it have no type annotations
 
@@ -109,12 +112,15 @@ class Group:
         self, settings: GroupSettings, name: int | str, members: Sequence[int], me: int
     ) -> None:
         self._members = list(members)
+        self._rank = rank = self._members.index(me)
         self._deterministic = settings.deterministic
         self._group: Any = None
+        # Buffers of all members, by rank, for each of this one; see `shares`.
+        self._mapped: dict[SharedBuffers, list[Sequence[torch.Tensor]]] = {}
+        self._is_shared = len(members) > 1 and settings.backend == "gloo"
         if len(members) == 1:
             return
-        shared = dist.PrefixStore(f"group {name}", settings.store)
-        rank = self._members.index(me)
+        self._store = shared = dist.PrefixStore(f"group {name}", settings.store)
         limit = settings.limit or _NO_LIMIT
         if settings.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
@@ -139,6 +145,39 @@ class Group:
         under_way = [(self._group.allreduce([values]), values) for values in pieces]
         for work, values in under_way:
             _wait(work, values)
+
+    def shares(self, memory: SharedBuffers, note: Callable[[str], object]) -> bool:
+        """True if the members have mapped each other's buffers, for `all_reduce_in`.
+
+        All members must ask together. The first time, they map them. If one of them cannot, none
+        of them shares any memory in this group.
+
+        Args:
+            note: called in one member with why they share none.
+        """
+        if self._is_shared and memory not in self._mapped:
+            size, name = len(self._members), str(len(self._mapped))
+            try:
+                found = swapped(memory, self._group, self._store, name, self._rank, size)
+                self._mapped[memory] = found
+            except NotShared as reason:
+                self._is_shared = False
+                self._mapped.clear()
+                if str(reason):
+                    note(f"all-reduces go over the network: {reason}")
+        return self._is_shared
+
+    def all_reduce_in(self, memory: SharedBuffers, pieces: Iterable[torch.Tensor]) -> None:
+        """Replace the buffers by their sums over all members, in the order of the workers.
+
+        Args:
+            memory: of which `shares` said that it is shared.
+            pieces: of these buffers, which are written as they are iterated over.
+        """
+        deque(pieces, maxlen=0)
+        meet(self._group)  # all have written theirs
+        add_share(self._members, self._rank, self._mapped[memory])
+        meet(self._group)  # all shares are in all buffers
 
     def _add_in_order(self, values: torch.Tensor) -> None:
         found = [torch.empty_like(values) for _ in self._members]

@@ -18,7 +18,7 @@ import torch
 from outpace.blocks.block import Block, Phantom
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.buffers import WireBuffer, WireSum
+from outpace.real.collective.buffers import CACHED, PIECE, WireBuffer, WireSum, new_wire
 from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
 from outpace.real.collective.group import Group, GroupSettings
@@ -47,6 +47,9 @@ class Reductions:
         ended: called with each finished all-reduce.
         least: returns the minimum duration of an all-reduce of these members, in ns.
         state: returns this worker's state, for one that joins; None: none can.
+        shares_from: bytes of an all-reduce from which on it goes through memory that the workers
+            share, if they are on one machine; None: none does. The same in all workers.
+        note: called with why all-reduces do not go through memory that should.
 
     Attributes:
         progress: for each worker, what is in the results so far.
@@ -68,6 +71,8 @@ class Reductions:
         ended: Callable[[PendingReduction], None],
         least: Callable[[Sequence[int]], Time],
         state: Callable[[], Encode] | None = None,
+        shares_from: int | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
@@ -77,6 +82,7 @@ class Reductions:
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._on_ended, self._least = tell, ended, least
+        self._shares_from, self._note = shares_from, note
         self._thread: CommunicationThread | None = None
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
@@ -199,13 +205,13 @@ class Reductions:
 
     def _new_wire(self) -> WireBuffer:
         entries = self._workers * DIGITS
-        if not self._rounds or self._like is None:
-            return WireBuffer([self._new(self._elements + entries, self._wire)], self._elements)
-        rounded, exact = self._elements - self._exact, self._exact
-        last = self._new(exact + entries, self._like.dtype)
-        return WireBuffer(
-            [self._new(rounded, self._wire), last] if rounded else [last], self._elements
-        )
+        sizes = [(self._elements + entries, self._wire)]
+        if self._rounds and self._like is not None:
+            rounded, exact = self._elements - self._exact, self._exact
+            sizes = [(rounded, self._wire)] if rounded else []
+            sizes.append((exact + entries, self._like.dtype))
+        device = None if self._like is None else self._like.device
+        return new_wire(sizes, self._elements, device, self._shares_from)
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized buffer on the device of the values."""
@@ -278,7 +284,7 @@ class Reductions:
         table: dict[int, Entry] = {}
         begun = self._clock.now
         while not wire.is_summed:
-            group.all_reduce(self._written(part, wire))
+            self._add_up(part, wire, group)
             table = self._table_in(wire)
             # A worker whose value was not finite contributes nothing in the next attempt.
             wire.is_summed = all(entry.part is not Contribution.SPOILED for entry in table.values())
@@ -288,6 +294,18 @@ class Reductions:
             total = wire.total(self._like.dtype)  # copy it before the training waits for it
         span = begun, self._clock.now
         return partial(self._finish, part, table or self._table_in(wire), total, span)
+
+    def _add_up(self, part: PendingReduction, wire: WireBuffer, group: Group) -> None:
+        memory = wire.memory
+        if memory is None or not group.shares(memory, self._note_later):
+            wire.cut(PIECE)
+            group.all_reduce(self._written(part, wire))
+        else:
+            wire.cut(CACHED)
+            group.all_reduce_in(memory, self._written(part, wire))
+
+    def _note_later(self, why: str) -> None:
+        self._waker.call(partial(self._note, why))
 
     def _table_in(self, wire: WireBuffer) -> dict[int, Entry]:
         rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()

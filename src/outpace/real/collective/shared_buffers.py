@@ -1,0 +1,65 @@
+"""The buffers of an all-reduce in memory that the other workers of the machine can map."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from outpace.real.net.memory.limits import why_no_files, why_no_memory
+from outpace.real.net.memory.segments import OwnSlot, is_available
+
+# Smaller all-reduces go over Gloo: the workers meet twice in one that goes through memory.
+LEAST_BYTES: Final = 1 << 17
+_ALIGNED: Final = 64  # bytes: a line of the cache
+
+
+class SharedBuffers:
+    """Buffers of this worker, one after the other in a slot (`real.net.memory`).
+
+    Args:
+        sizes: number of elements and dtype of each buffer.
+
+    Attributes:
+        slot: None if there is none; the buffers then lie in memory of this process.
+        why_not: why there is no slot; empty if there is one.
+        tensors: the buffers, uninitialized.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[int, torch.dtype]]) -> None:
+        self._sizes = list(sizes)
+        self.nbytes = sum(_aligned(elements * dtype.itemsize) for elements, dtype in sizes)
+        self.slot: OwnSlot | None = None
+        self.why_not = _why_no_slot(self.nbytes)
+        if not self.why_not:
+            try:
+                self.slot = OwnSlot(0, self.nbytes, is_read=False)
+            except OSError as error:
+                self.why_not = error.strerror or str(error)
+        if self.slot is None:
+            self.tensors = [torch.empty(elements, dtype=dtype) for elements, dtype in sizes]
+        else:
+            weakref.finalize(self, self.slot.close).atexit = False
+            self.tensors = self.views(self.slot.view(self.nbytes, torch.uint8))
+
+    def views(self, memory: torch.Tensor) -> list[torch.Tensor]:
+        """Return such buffers in other memory of `nbytes` bytes."""
+        found, start = [], 0
+        for elements, dtype in self._sizes:
+            size = elements * dtype.itemsize
+            found.append(memory[start : start + size].view(dtype))
+            start += _aligned(size)
+        return found
+
+
+def _why_no_slot(nbytes: int) -> str:
+    """Return why there should be no slot of so many bytes; empty if there may be one."""
+    if not is_available():
+        return "this system has no memory that processes can share (memfd_create)"
+    return why_no_memory(nbytes) or why_no_files()
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNED) * _ALIGNED
