@@ -92,10 +92,10 @@ def test_what_a_repair_gains_is_said_to_be_for_blocks_in_memory(tmp_path):
 @pytest.mark.parametrize(
     ("size_bytes", "shared_memory", "nodes", "is_said"),
     [
-        (200_000, True, ["machine 0"] * 2, True),
-        (100_000, True, ["machine 0"] * 2, False),
-        (200_000, False, ["machine 0"] * 2, False),
-        (200_000, True, ["machine 0", "machine 1"], False),
+        (1_200_000, True, ["machine 0"] * 2, True),
+        (1_000_000, True, ["machine 0"] * 2, False),
+        (1_200_000, False, ["machine 0"] * 2, False),
+        (1_200_000, True, ["machine 0", "machine 1"], False),
     ],
     ids=["in memory", "small", "over Gloo", "on two machines"],
 )
@@ -124,4 +124,4 @@ def test_all_reduces_are_said_to_have_been_in_memory_if_they_could(
     assert len(notes) == is_said
     for note in notes:
         assert "all-reduces of the training did not travel" in note
-        assert "right for 0.2 MB in memory" in note
+        assert "right for 1.2 MB in memory" in note

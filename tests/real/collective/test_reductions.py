@@ -183,6 +183,43 @@ def test_values_are_rounded_on_the_wire_but_for_those_that_are_exact(team):
         assert sent == 2 * 2 + 4 * numbers  # 2·(N − 1)/N of the buffer
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("who", [[1], [0, 2], [0, 1, 2]], ids=str)
+def test_a_value_that_is_not_finite_is_left_out_and_its_worker_knows(team, bad, who):
+    three = team(3, elements=5000)
+    found = {}
+
+    async def work(me: int) -> None:
+        for number in range(2):
+            value = torch.full((5000,), 10.0**me)
+            if number == 0 and me in who:
+                value[4999 if me else 0] = bad
+            part = three.workers[me].begin(value, 1)
+            reduced = await part.result()
+            total = reduced.total.unique().tolist() if reduced.members else None
+            found[me, number] = total, reduced.members, part.is_finite
+
+    three.run(*(work(me) for me in range(3)))
+    rest = [me for me in range(3) if me not in who]
+    total = [sum(10.0**me for me in rest)] if rest else None
+    for me in range(3):
+        assert found[me, 0] == (total, len(rest), me not in who)
+        assert found[me, 1] == ([111.0], 3, True)
+    assert three.broken == []
+
+
+def test_finite_values_may_have_a_sum_that_is_not(team):
+    two = team(2, like=torch.empty(0, dtype=torch.float16))  # up to 65,504
+    found = []
+
+    async def work(me: int) -> None:
+        part = two.workers[me].begin(torch.tensor([1.0, 6e4, 2.0], dtype=torch.float16), 1)
+        found.append(((await part.result()).total.tolist(), part.is_finite))
+
+    two.run(work(0), work(1))
+    assert found == [([2.0, float("inf"), 4.0], True)] * 2
+
+
 def test_phantoms_travel_as_bytes(team):
     two = team(2, like=None, elements=1000)
     found = []

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing import Pipe
@@ -27,7 +27,7 @@ from outpace.real.collective import group as groups
 from outpace.real.collective import shared_buffers, swapping
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.shared_buffers import SharedBuffers
-from outpace.real.collective.sums_in_memory import add_share
+from outpace.real.collective.sums_in_memory import add_share, fill_shares_of_others
 from outpace.real.net.memory.segments import OwnSlot
 from outpace.support.processes import forking
 
@@ -78,13 +78,44 @@ def in_tree(values: dict[int, torch.Tensor], low: int, high: int) -> torch.Tenso
 def test_each_element_is_added_once_in_the_order_of_the_workers(workers, elements, dtype):
     members = sorted(workers)
     given_by = {me: unlike(me, elements, dtype) for me in members}
-    buffers = [[given_by[me].clone(), torch.full((3,), float(me))] for me in members]
-    for rank in range(len(members)):
-        add_share(members, rank, buffers)
+    numbers = {me: torch.full((3,), float(me)) for me in members}
+    buffers = [[given_by[me].clone(), numbers[me].clone()] for me in members]
+    size = len(members)
+
+    def fill(me: int, filled: list[slice], number: int, part: slice) -> None:
+        buffers[members.index(me)][number][part] = (given_by, numbers)[number][me][part]
+        filled += [part] if number == 0 else []
+
+    filled: list[list[slice]] = [[] for _ in members]
+    fills = [partial(fill, me, parts) for me, parts in zip(members, filled, strict=True)]
+    for both in buffers:
+        for buffer in both:
+            buffer.zero_()
+    for rank in range(size):
+        fill_shares_of_others(buffers[rank], rank, size, fills[rank])
+    is_finite = [add_share(members, rank, buffers, fills[rank]) for rank in range(size)]
     expected = in_tree(given_by, 0, 16)
-    for values, numbers in buffers:
+    assert expected is not None
+    for values, others in buffers:
         assert torch.equal(values, expected)
-        assert numbers.tolist() == [sum(members)] * 3
+        assert others.tolist() == [sum(members)] * 3
+    for parts in filled:  # every element is written once
+        assert sum(part.stop - part.start for part in parts) == elements
+    assert all(is_finite)
+
+
+def test_a_sum_that_is_not_finite_is_found_by_the_member_that_adds_it_up():
+    buffers = [[torch.zeros(4096)], [torch.zeros(4096)]]
+    given_by = [torch.ones(4096), torch.ones(4096)]
+    given_by[0][3000] = torch.inf
+
+    def fill(me: int, number: int, part: slice) -> None:
+        buffers[me][0][part] = given_by[me][part]
+
+    fills = [partial(fill, me) for me in range(2)]
+    for rank in range(2):
+        fill_shares_of_others(buffers[rank], rank, 2, fills[rank])
+    assert [add_share([0, 1], rank, buffers, fills[rank]) for rank in range(2)] == [True, False]
 
 
 def reduced(me: int, group: Group, sizes=SIZES, notes=None) -> tuple[list[torch.Tensor], bool]:
@@ -92,15 +123,16 @@ def reduced(me: int, group: Group, sizes=SIZES, notes=None) -> tuple[list[torch.
     memory = SharedBuffers(sizes)
     is_shared = group.shares(memory, (notes if notes is not None else []).append)
 
-    def written() -> Iterator[torch.Tensor]:
-        for buffer in memory.tensors:
-            buffer.copy_(unlike(me, len(buffer), buffer.dtype))
-            yield buffer
+    def fill(number: int, part: slice) -> None:
+        buffer = memory.tensors[number]
+        buffer[part] = unlike(me, len(buffer), buffer.dtype)[part]
 
     if is_shared:
-        group.all_reduce_in(memory, written())
+        assert group.all_reduce_in(memory, fill)
     else:
-        group.all_reduce(written())
+        for number in range(len(sizes)):
+            fill(number, slice(None))
+        group.all_reduce(memory.tensors)
     return [buffer.clone() for buffer in memory.tensors], is_shared
 
 
@@ -125,7 +157,7 @@ def test_the_buffers_are_mapped_once_and_used_again_and_again():
             memory = memories[number % 2]
             assert group.shares(memory, print)
             (values,) = memory.tensors
-            group.all_reduce_in(memory, [values.fill_(number + me)])
+            group.all_reduce_in(memory, lambda _, part: values[part].fill_(number + me))  # noqa: B023
             low, high = values.aminmax()
             assert low == high
             found.append(float(low))
@@ -289,16 +321,16 @@ class _Killed:
     def __init__(self, at: str) -> None:
         self._at, self.met = at, 0
 
-    def meet(self, group: Any) -> None:
+    def meet(self, group: Any, said: bool = False) -> int:
         if self._at == f"meeting {self.met}":
             os.kill(os.getpid(), signal.SIGKILL)
         self.met += 1
-        swapping.meet(group)
+        return swapping.meet(group, said)
 
-    def add_share(self, *arguments: Any) -> None:
+    def add_share(self, *arguments: Any) -> bool:
         if self._at == "adding":
             os.kill(os.getpid(), signal.SIGKILL)
-        add_share(*arguments)
+        return add_share(*arguments)
 
 
 def take_part(folder: str, me: int, at: str, said: Connection) -> None:
@@ -308,13 +340,13 @@ def take_part(folder: str, me: int, at: str, said: Connection) -> None:
     memory = SharedBuffers(SIZES)
     assert group.shares(memory, print)
     (values,) = memory.tensors
-    group.all_reduce_in(memory, [values.fill_(1.0)])
+    group.all_reduce_in(memory, lambda _, part: values[part].fill_(1.0))
     said.send(values.unique().tolist())
     if at:
         killed = _Killed(at)
         groups.meet, groups.add_share = killed.meet, killed.add_share
     try:
-        group.all_reduce_in(memory, [values.fill_(1.0)])
+        group.all_reduce_in(memory, lambda _, part: values[part].fill_(1.0))
     except RuntimeError as error:
         said.send(type(error).__name__)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, Phantom, Pieces, Value, parts
+from outpace.blocks.block import Block, Pieces, Value, parts
 from outpace.blocks.sums import BlockSum, all_finite
+from outpace.real.collective.given_values import GivenValues
 from outpace.real.collective.shared_buffers import SharedBuffers
 
-PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
-CACHED: Final = 1 << 17  # elements in a piece that is still in the cache once it is written
+_PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
 
 
 class AccumulatedInBuffer:
@@ -74,15 +73,11 @@ class WireBuffer:
             self.values.append(buffer[:rest])
             rest -= len(self.values[-1])
         self.numbers = buffers[-1][len(self.values[-1]) :]
-        self.cut(PIECE)
+        self._pieces = [piece for each in self.values for piece in torch.split(each, _PIECE)]
+        # The last piece is sent together with the entries.
+        self.last = buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
         self.is_finite = True  # False if the value last written is not finite
         self._intact = 0
-
-    def cut(self, elements: int) -> None:
-        """Divide the values into pieces of at most so many elements."""
-        self._pieces = [piece for each in self.values for piece in torch.split(each, elements)]
-        # The last piece is sent together with the entries.
-        self.last = self.buffers[-1][len(self.values[-1]) - len(self._pieces[-1]) :]
 
     @property
     def is_intact(self) -> bool:
@@ -93,27 +88,23 @@ class WireBuffer:
     def is_intact(self, _: bool) -> None:
         self._intact = self.buffers[0]._version
 
-    def clear(self) -> Iterator[torch.Tensor]:
-        """Write zeros; return all pieces but the last."""
-        for piece in self._pieces:
-            piece.zero_()
-        return iter(self._pieces[:-1])
-
-    def write(self, value: Block, share: float) -> Iterator[torch.Tensor]:
-        """Write `share` times the value; yield each piece but the last once it is written.
+    def write(self, values: GivenValues) -> Iterator[torch.Tensor]:
+        """Write values; yield each piece but the last once it is written.
 
         Sets `is_finite`; pieces are checked while they travel.
         """
-        self.is_finite = True
-        if isinstance(value, Phantom):
-            yield from self.clear()
-            return
-        tensors = deque(tensor.reshape(-1) for tensor in parts(value))
+        self.is_finite, start = True, 0
         for piece in self._pieces:
-            written = list(_filled(piece, tensors, share))
+            written = values.write(start, piece)
+            start += len(piece)
             if piece is not self._pieces[-1]:
                 yield piece
             self.is_finite = self.is_finite and all(map(all_finite, written))
+
+    def fill(self, values: GivenValues, number: int, part: slice) -> None:
+        """Write those values that lie in a part of buffer `number`; entries there stay."""
+        before = sum(map(len, self.values[:number]))
+        values.write(before + part.start, self.values[number][part])
 
     def total(self, dtype: torch.dtype) -> torch.Tensor:
         """Return a copy of the values as one tensor."""
@@ -165,24 +156,6 @@ class WireSum(BlockSum):
         if missing != 1:  # not all workers gave a value
             values = values * missing
         return Pieces(split_like(values, self._given.parts)) if self._given else values
-
-
-def _filled(
-    piece: torch.Tensor, tensors: deque[torch.Tensor], share: float
-) -> Iterator[torch.Tensor]:
-    """Move elements from `tensors` to a piece, times `share`; yield the original elements."""
-    while len(piece):
-        source = tensors.popleft()
-        fits = min(len(piece), len(source))
-        part = source[:fits]
-        if share == 1:
-            piece[:fits].copy_(part)
-        else:
-            torch.mul(part, share, out=piece[:fits])
-        yield part
-        piece = piece[fits:]
-        if fits < len(source):
-            tensors.appendleft(source[fits:])
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

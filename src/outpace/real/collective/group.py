@@ -20,7 +20,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from outpace.blocks.sums import TreeSum
 from outpace.real.collective.connections import Door
 from outpace.real.collective.shared_buffers import SharedBuffers
-from outpace.real.collective.sums_in_memory import add_share
+from outpace.real.collective.sums_in_memory import Fill, add_share, fill_shares_of_others
 from outpace.real.collective.swapping import NotShared, meet, swapped
 
 dist: Any = torch.distributed  # parts of it have no type annotations
@@ -167,17 +167,25 @@ class Group:
                     note(f"all-reduces go over the network: {reason}")
         return self._is_shared
 
-    def all_reduce_in(self, memory: SharedBuffers, pieces: Iterable[torch.Tensor]) -> None:
+    def all_reduce_in(self, memory: SharedBuffers, fill: Fill) -> bool:
         """Replace the buffers by their sums over all members, in the order of the workers.
 
         Args:
             memory: of which `shares` said that it is shared.
-            pieces: of these buffers, which are written as they are iterated over.
+            fill: writes this member's values into a part of a buffer.
+
+        Returns:
+            True if the sums are finite: the same answer for all members.
         """
-        deque(pieces, maxlen=0)
-        meet(self._group)  # all have written theirs
-        add_share(self._members, self._rank, self._mapped[memory])
-        meet(self._group)  # all shares are in all buffers
+        buffers = self._mapped[memory]
+        fill_shares_of_others(memory.tensors, self._rank, len(self._members), fill)
+        meet(self._group)  # all have filled what others add up
+        is_finite = add_share(self._members, self._rank, buffers, fill)
+        return not meet(self._group, not is_finite)  # all shares are in all buffers
+
+    def count(self, said: bool) -> int:
+        """Return how many members said yes, in a group that shares memory."""
+        return meet(self._group, said)
 
     def _add_in_order(self, values: torch.Tensor) -> None:
         found = [torch.empty_like(values) for _ in self._members]

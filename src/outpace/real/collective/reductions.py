@@ -18,9 +18,10 @@ import torch
 from outpace.blocks.block import Block, Phantom
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.buffers import CACHED, PIECE, WireBuffer, WireSum, new_wire
+from outpace.real.collective.buffers import WireBuffer, WireSum, new_wire
 from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
+from outpace.real.collective.given_values import GivenValues
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.joining import Encode, HandingOver, receive_state
 from outpace.real.net.checkpoint_messages import MOST_COPIES, MOST_KEPT
@@ -281,28 +282,35 @@ class Reductions:
         return partial(met.set, None)
 
     def _reduce(self, part: PendingReduction, wire: WireBuffer, group: Group) -> Done:
-        table: dict[int, Entry] = {}
         begun = self._clock.now
         while not wire.is_summed:
-            self._add_up(part, wire, group)
-            table = self._table_in(wire)
-            # A worker whose value was not finite contributes nothing in the next attempt.
-            wire.is_summed = all(entry.part is not Contribution.SPOILED for entry in table.values())
+            wire.is_summed = self._add_up(part, wire, group)
         wire.is_summed = False  # for the next use of the buffer
         total = None
         if self._like is not None and self._share == 1 and not part.awaited:
             total = wire.total(self._like.dtype)  # copy it before the training waits for it
         span = begun, self._clock.now
-        return partial(self._finish, part, table or self._table_in(wire), total, span)
+        return partial(self._finish, part, self._table_in(wire), total, span)
 
-    def _add_up(self, part: PendingReduction, wire: WireBuffer, group: Group) -> None:
-        memory = wire.memory
-        if memory is None or not group.shares(memory, self._note_later):
-            wire.cut(PIECE)
-            group.all_reduce(self._written(part, wire))
-        else:
-            wire.cut(CACHED)
-            group.all_reduce_in(memory, self._written(part, wire))
+    def _add_up(self, part: PendingReduction, wire: WireBuffer, group: Group) -> bool:
+        """Add up what the workers give; False if the value of one of them is not finite.
+
+        A worker whose value is not finite contributes nothing in the next attempt.
+        """
+        given = GivenValues(part.value if part.is_finite else None, self._share)
+        gives = part.value is not None and part.is_finite
+        kind = Contribution.VALUE if gives else Contribution.NOTHING
+        if wire.memory is None or not group.shares(wire.memory, self._note_later):
+            group.all_reduce(self._written(part, wire, given, kind))
+            table = self._table_in(wire)
+            return all(entry.part is not Contribution.SPOILED for entry in table.values())
+        self._write_entry(part, wire, kind)
+        if group.all_reduce_in(wire.memory, partial(wire.fill, given)):
+            return True
+        # Finite values can have a sum that is not; it is used as it is.
+        is_spoiled = not given.are_finite
+        part.is_finite = part.is_finite and not is_spoiled
+        return not group.count(is_spoiled)
 
     def _note_later(self, why: str) -> None:
         self._waker.call(partial(self._note, why))
@@ -311,20 +319,19 @@ class Reductions:
         rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
         return entries_in(rows)
 
-    def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
+    def _written(
+        self, part: PendingReduction, wire: WireBuffer, given: GivenValues, kind: Contribution
+    ) -> Iterator[torch.Tensor]:
         """Write this worker's value and entry; yield each piece once it is written."""
-        kind = Contribution.VALUE
-        if part.value is None or not part.is_finite:
-            yield from wire.clear()
-            kind = Contribution.NOTHING
-        else:
-            yield from wire.write(part.value, self._share)
-            part.is_finite = wire.is_finite
-            if not part.is_finite:
-                kind = Contribution.SPOILED
+        yield from wire.write(given)
+        if not wire.is_finite:
+            part.is_finite, kind = False, Contribution.SPOILED
+        self._write_entry(part, wire, kind)
+        yield wire.last
+
+    def _write_entry(self, part: PendingReduction, wire: WireBuffer, kind: Contribution) -> None:
         numbers = wire.numbers.view(self._workers, DIGITS).zero_()
         numbers[self._me] = numbers.new_tensor(_row(kind, part))
-        yield wire.last
 
     # -- in the training thread again ---------------------------------------------------
 

@@ -1,28 +1,51 @@
-"""The sum of buffers that all members of a group have mapped, each adding up a share of it."""
+"""The sum of buffers that all members of a group have mapped, each adding up a share of it.
+
+A member fills its own share only while it adds it up: no other member reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 import torch
 
-from outpace.blocks.sums import TreeSum
+from outpace.blocks.sums import TreeSum, all_finite
 
-_AT_ONCE_BYTES: Final = 1 << 18  # of each member: they stay in the cache until all have the sum
+# Writes a member's values into this part of its buffer of this number.
+Fill: TypeAlias = Callable[[int, slice], object]
+
+_AT_ONCE_BYTES: Final = 1 << 19  # of each member: they stay in the cache until all have the sum
 _ALIGNED_BYTES: Final = 4096  # members write to pages of their own
 
 
-def add_share(members: Sequence[int], rank: int, buffers: Sequence[Sequence[torch.Tensor]]) -> None:
+def fill_shares_of_others(
+    buffers: Sequence[torch.Tensor], rank: int, size: int, fill: Fill
+) -> None:
+    """Fill the buffers of member number `rank`, except for what it adds up itself."""
+    for number, buffer in enumerate(buffers):
+        share = share_of(buffer, rank, size)
+        fill(number, slice(0, share.start))
+        fill(number, slice(share.stop, len(buffer)))
+
+
+def add_share(
+    members: Sequence[int], rank: int, buffers: Sequence[Sequence[torch.Tensor]], fill: Fill
+) -> bool:
     """Replace the share of member number `rank` by the sum over all members, in all their buffers.
 
     The sum is that of `TreeSum`, so it does not depend on the order of the members' arrival.
 
     Args:
         members: workers, in ascending order. buffers: those of each of them, equal in sizes.
+
+    Returns:
+        True if the sum is finite.
     """
-    for same in zip(*buffers, strict=True):
+    is_finite = True
+    for number, same in enumerate(zip(*buffers, strict=True)):
         for part in _parts(share_of(same[0], rank, len(members)), same[0].itemsize):
+            fill(number, part)
             pieces = [buffer[part] for buffer in same]
             total = TreeSum(max(members) + 1)
             for member, piece in zip(members, pieces, strict=True):
@@ -31,6 +54,8 @@ def add_share(members: Sequence[int], rank: int, buffers: Sequence[Sequence[torc
             for piece in pieces:
                 if piece is not summed:
                     piece.copy_(summed)
+            is_finite = is_finite and (not summed.is_floating_point() or all_finite(summed))
+    return is_finite
 
 
 def share_of(buffer: torch.Tensor, rank: int, size: int) -> slice:

@@ -86,15 +86,17 @@ def swapped(
     return [found[member] for member in range(size)]
 
 
-def meet(group: Any) -> None:
-    """Wait until all members have come here.
+def meet(group: Any, said: bool = False) -> int:
+    """Wait until all members have come here; return how many of them said yes.
 
     What they have written into shared memory before, all of them can read afterwards.
 
     Raises:
         RuntimeError: a member cannot be reached.
     """
-    group.allreduce([torch.zeros(1, dtype=torch.int32)]).wait()
+    count = torch.tensor([int(said)], dtype=torch.int32)
+    group.allreduce([count]).wait()
+    return int(count)
 
 
 def _giver(clock: RealClock, mine: SharedBuffers) -> tuple[Giver | None, str]:
