@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts.test_transports import Cluster, Process
+from tests.real.net.memory_ends import Ends
 
 from outpace.blocks.block import Pieces, whole
 from outpace.errors import ProtocolError
@@ -207,6 +208,48 @@ def test_a_tensor_that_was_made_in_shared_memory_is_sent_without_a_copy(cluster)
     assert torch.equal(whole(other), torch.full((ELEMENTS,), 4.0))
     del block
     assert torch.equal(whole(exchange(cluster, reply, worker, 5.0)), torch.full((ELEMENTS,), 5.0))
+
+
+def test_a_gradient_that_was_made_in_memory_of_its_connection_is_sent_without_a_copy(cluster):
+    _, caller, send, _ = lanes(cluster)
+    pool = pools["worker-0"]
+    block = caller.memory(ELEMENTS, torch.float32)
+    assert block is not None
+    assert caller.memory(ELEMENTS, torch.float32) is None  # the only slot is in use
+    assert caller.memory(10, torch.float32) is None  # too small to share
+    block.fill_(3.0)
+    cluster.server.got.clear()
+    send(WirePush(0, 0, 0, head_of(block)), block)
+    cluster.until(lambda: cluster.server.got)
+    got = cluster.server.got.pop()[2]
+    got.add_(Pieces([torch.ones(ELEMENTS)]))
+    assert torch.equal(block, torch.full((ELEMENTS,), 4.0))  # the same memory
+    other = exchange(cluster, send, cluster.server, 5.0)  # one more slot, which is offered now
+    assert torch.equal(whole(other), torch.full((ELEMENTS,), 5.0))
+    assert torch.equal(block, torch.full((ELEMENTS,), 4.0))
+    del got, other
+    cluster.until(lambda: not any(held.readers for held in pool._held.values()))
+    assert pool._held[0].lent == 1  # the worker still has the block
+    del block
+    cluster.until(lambda: is_unused(pool))
+    assert caller.memory(ELEMENTS, torch.float32) is not None
+
+
+def test_a_block_that_was_made_for_one_server_is_copied_for_another():
+    ends = Ends(is_read=False)
+    other = Ends(is_read=False, pool=ends.pool)
+    ends.share(ELEMENTS)
+    number = other.share(ELEMENTS)
+    block = ends.sender.memory(ELEMENTS, torch.float32)
+    assert block is not None
+    block.fill_(2.0)
+    assert other.send(block) == number
+    got = other.receiver.block(number, ELEMENTS, torch.float32, None)
+    block.fill_(9.0)
+    assert torch.equal(whole(got), torch.full((ELEMENTS,), 2.0))
+    del got, block
+    other.close()
+    ends.close()
 
 
 def test_a_push_that_was_sent_before_its_worker_died_is_read(cluster):

@@ -75,6 +75,10 @@ class Lane:
             self._send(offer)
         return None
 
+    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return a free slot for a block that will be sent to the peer; None: there is none."""
+        return self._pool.empty(elements, dtype, self) if self.has else None
+
     def has_sent(self, size: int, now_ns: int, within_ns: int) -> bool:
         """Note a block of this size that is sent now; True if there was one in this time before.
 

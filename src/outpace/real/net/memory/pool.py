@@ -93,17 +93,24 @@ class Pool:
 
     # -- blocks of this process that lie in slots ----------------------------------------------
 
-    def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory for a block that will be sent to several peers; None: no slot is free.
+    def empty(
+        self, elements: int, dtype: torch.dtype, lane: Lane | None = None
+    ) -> torch.Tensor | None:
+        """Return memory for a block that will be sent; None: no slot is free.
 
         The slot is used again when no tensor with this memory is left.
+
+        Args:
+            lane: to its peer, which gets the block; None: to several peers, which read it.
         """
         nbytes = elements * dtype.itemsize
-        if nbytes < self.least_bytes or not any(each.has for each in self.lanes if each.is_read):
+        readers = [each for each in self.lanes if each.is_read] if lane is None else [lane]
+        if nbytes < self.least_bytes or not any(each.has for each in readers):
             return None
         self._settle()
-        held = self._free(nbytes, None, set())
-        if held is None:
+        has = set() if lane is None else lane.has
+        held = self._free(nbytes, lane, has, may_make=lane is None)
+        if held is None or (lane is not None and held.slot.number not in has):
             return None
         held.lent += 1
         held.used_ns = monotonic_ns()
@@ -119,10 +126,10 @@ class Pool:
         if block.nbytes < self.least_bytes:
             return None
         self._settle()
-        held = self._known(block) if lane.is_read else None
+        may_make = lane.has_sent(_pages(block.nbytes), monotonic_ns(), _KEEP_NS)
+        owner = None if lane.is_read else lane
+        held = self._known(block, owner)
         if held is None:
-            may_make = lane.has_sent(_pages(block.nbytes), monotonic_ns(), _KEEP_NS)
-            owner = None if lane.is_read else lane
             held = self._free(block.nbytes, owner, lane.has, may_make=may_make)
             if held is None:
                 return None
@@ -138,9 +145,11 @@ class Pool:
             held.used_ns = monotonic_ns()
         return held.slot.number
 
-    def _known(self, block: torch.Tensor | Pieces) -> _Held | None:
-        """Return the slot that has the block, or a copy of it; None: there is none."""
+    def _known(self, block: torch.Tensor | Pieces, owner: Lane | None) -> _Held | None:
+        """Return the owner's slot that has the block, or a copy of it; None: there is none."""
         for held in self._held.values():
+            if held.owner is not owner:
+                continue
             if held.content is not None and held.content() is block:
                 return held
             if (
