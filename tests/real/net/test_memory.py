@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import mmap
 import os
 import socket
 import threading
@@ -31,6 +32,9 @@ from outpace.real.net.transport import Caller, Listener, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 ELEMENTS = 5000
+# Workers that come and go; `make soak` has 10,000. Each has slots of 40 kB.
+JOINS = int(os.environ.get("OUTPACE_MEMORY_JOINS", "5"))
+MOST_GROWTH = 20_000_000  # bytes: a twentieth of the slots of 10,000 workers
 pools: dict[str, Pool] = {}
 
 
@@ -291,12 +295,20 @@ def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(
         cluster._processes.remove(worker)
 
     cluster.server.joins_blocks = False
-    for generation in (1, 2):
+    for generation in range(1, 3 + JOINS // 10):
         come_and_go(generation)
-    known = open_files()
-    for generation in range(3, 8):
+    known, resident, names = open_files(), resident_bytes(), sorted(os.listdir("/dev/shm"))
+    for generation in range(3 + JOINS // 10, 3 + JOINS // 10 + JOINS):
         come_and_go(generation)
     cluster.until(lambda: open_files() <= known)  # ZeroMQ closes its connections in a thread
+    assert sorted(os.listdir("/dev/shm")) == names
+    if JOINS >= 1000:  # the growth of fewer could not be told from that of the allocator
+        assert resident_bytes() - resident < MOST_GROWTH
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def open_files() -> int:
