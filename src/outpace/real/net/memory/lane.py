@@ -29,6 +29,7 @@ from outpace.real.net.memory.pool import MOST_SLOTS, Pool
 from outpace.real.net.memory.segments import GotSlot
 from outpace.real.net.memory_messages import DropSlot, FreeSlot, HasSlot, LacksSlot, OfferSlot
 from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage
 
 MemoryMessage: TypeAlias = OfferSlot | HasSlot | LacksSlot | FreeSlot | DropSlot
@@ -141,7 +142,7 @@ class Lane:
             raise ProtocolError("it offers a slot again, or too many")
         if not is_offer(offer.address, offer.token):
             raise ProtocolError("it offers a slot where no process has one")
-        if self._pool.is_off:
+        if self._pool.is_off or offer.boot != boot_id():  # another machine is no news
             self._send(LacksSlot(number, "", is_final=True))
             return
         if reason := why_no_files():
@@ -155,7 +156,7 @@ class Lane:
     def _has_got(self, offer: OfferSlot, found: int | OSError) -> None:
         self._asking.pop(offer.slot, None)
         if isinstance(found, ConnectionRefusedError):
-            self._lacks(offer.slot, "another machine or container", is_final=True)
+            self._lacks(offer.slot, "another container or network namespace", is_final=True)
             return
         if isinstance(found, OSError):
             is_final = isinstance(found, PermissionError)

@@ -26,6 +26,7 @@ from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
 from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import Session
+from outpace.support.machine import boot_id
 
 if TYPE_CHECKING:
     from outpace.real.net.memory.lane import Lane
@@ -182,10 +183,7 @@ class Pool:
         return self._new(size, owner)
 
     def _new(self, size: int, owner: Lane | None) -> _Held | None:
-        if self._is_off:
-            return None
-        if not is_available():
-            self.turn_off("this system has no memory that processes can share (memfd_create)")
+        if self.is_off:
             return None
         if reason := why_no_memory(size) or why_no_files():
             self.note(f"blocks of {size} bytes go over the network: {reason}")
@@ -218,7 +216,7 @@ class Pool:
         held = self._held[number]
         held.asked.add(lane)
         token = self._giver.token_for(held.slot.descriptor)
-        return OfferSlot(number, held.slot.nbytes, self._giver.address, token)
+        return OfferSlot(number, held.slot.nbytes, self._giver.address, token, boot_id())
 
     def answered(self, number: int, lane: Lane, token: str) -> None:
         """The peer of a lane has the slot, or cannot get it."""
