@@ -10,6 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
+from outpace.blocks.gathering import BlockMemory, gathered, no_block_memory
 from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
@@ -113,6 +114,7 @@ class SupervisedWorkload:
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
+        self.gradient_memory: BlockMemory = no_block_memory  # where gradients are made
 
     def divide(self, first: int, workers: int) -> None:
         """Deal the data out to so many workers, from iteration `first` on; see `Sampler`."""
@@ -146,8 +148,7 @@ class SupervisedWorkload:
         inputs, targets = samples_at(self.task.train, self.samples_of(worker, iteration))
         loss = self.task.loss(self.model(inputs), targets)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        return loss.item(), [flat[part] for part in self._slices]
+        return loss.item(), gathered(gradients, self._slices, self.gradient_memory)
 
     def samples_of(self, worker: int, iteration: int) -> torch.Tensor:
         """Return the indices of the batch's samples, int64 of shape (batch_size,)."""

@@ -21,7 +21,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributed import FileStore, HashStore, Store
+from tests.real.collective import killed_members
+from torch.distributed import HashStore, Store
 
 from outpace.real.collective import group as groups
 from outpace.real.collective import shared_buffers, swapping
@@ -79,7 +80,7 @@ def test_each_element_is_added_once_in_the_order_of_the_workers(workers, element
     members = sorted(workers)
     given_by = {me: unlike(me, elements, dtype) for me in members}
     numbers = {me: torch.full((3,), float(me)) for me in members}
-    buffers = [[given_by[me].clone(), numbers[me].clone()] for me in members]
+    buffers = [[torch.zeros_like(given_by[me]), torch.zeros(3)] for me in members]
     size = len(members)
 
     def fill(me: int, filled: list[slice], number: int, part: slice) -> None:
@@ -88,9 +89,6 @@ def test_each_element_is_added_once_in_the_order_of_the_workers(workers, element
 
     filled: list[list[slice]] = [[] for _ in members]
     fills = [partial(fill, me, parts) for me, parts in zip(members, filled, strict=True)]
-    for both in buffers:
-        for buffer in both:
-            buffer.zero_()
     for rank in range(size):
         fill_shares_of_others(buffers[rank], rank, size, fills[rank])
     is_finite = [add_share(members, rank, buffers, fills[rank]) for rank in range(size)]
@@ -219,12 +217,12 @@ def elsewhere(offer: dict[str, Any]) -> dict[str, Any]:
     ("change", "reason"),
     [
         (other_token, "the process does not give it"),
-        (elsewhere, "another machine or container"),
+        (elsewhere, "another container or network namespace"),
         (lambda offer: offer | {"nbytes": 4096}, "a worker offers 4096 bytes, not 280064"),
         (lambda offer: offer | {"tokens": []}, "a worker offers memory where no process has any"),
         (lambda offer: offer | {"address": "systemd"}, "memory where no process has any"),
         (lambda _: b"no JSON", "a worker offers its memory in an unknown form"),
-        (lambda _: b"null", "another worker has no memory to share"),
+        (lambda _: b"null", "a worker offers its memory in an unknown form"),
     ],
     ids=["no token", "elsewhere", "size", "tokens", "address", "form", "nothing"],
 )
@@ -238,6 +236,18 @@ def test_no_member_shares_memory_unless_all_have_each_others(change, reason):
     expected = sum(unlike(me, *SIZES[0]).double() for me in range(3))
     for (values,), _ in found.values():
         assert torch.allclose(values.double(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda offer: offer | {"boot": "another"}, lambda offer: {"boot": offer["boot"]}],
+    ids=["another machine", "a system without such memory"],
+)
+def test_where_no_memory_can_be_expected_there_is_no_notice(change):
+    notes: list[str] = []
+    found = together([0, 1, 2], partial(reduced, notes=notes), store=Altered(change))
+    assert [is_shared for _, is_shared in found.values()] == [False] * 3
+    assert not notes
 
 
 def test_memory_that_others_cannot_write_to_is_not_taken(monkeypatch):
@@ -315,42 +325,6 @@ def test_neither_descriptors_nor_memory_grow_with_groups():
     assert [use() for _ in range(12)] == [first] * 12
 
 
-class _Killed:
-    """Kills its process when this operation of a member begins."""
-
-    def __init__(self, at: str) -> None:
-        self._at, self.met = at, 0
-
-    def meet(self, group: Any, said: bool = False) -> int:
-        if self._at == f"meeting {self.met}":
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.met += 1
-        return swapping.meet(group, said)
-
-    def add_share(self, *arguments: Any) -> bool:
-        if self._at == "adding":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return add_share(*arguments)
-
-
-def take_part(folder: str, me: int, at: str, said: Connection) -> None:
-    """Say which all-reduces came through, and how the last one ended."""
-    store = FileStore(f"{folder}/store", 3)
-    group = Group(GroupSettings(store, HOST, "gloo"), 0, range(3), me)
-    memory = SharedBuffers(SIZES)
-    assert group.shares(memory, print)
-    (values,) = memory.tensors
-    group.all_reduce_in(memory, lambda _, part: values[part].fill_(1.0))
-    said.send(values.unique().tolist())
-    if at:
-        killed = _Killed(at)
-        groups.meet, groups.add_share = killed.meet, killed.add_share
-    try:
-        group.all_reduce_in(memory, lambda _, part: values[part].fill_(1.0))
-    except RuntimeError as error:
-        said.send(type(error).__name__)
-
-
 def everything(end: Connection) -> list[Any]:
     """Return what a process says until it ends."""
     heard = []
@@ -368,7 +342,9 @@ def test_the_all_reduce_of_the_others_fails_when_a_member_is_killed(tmp_path, at
     for me in range(3):
         mine, theirs = Pipe(duplex=False)
         how = at if me == 1 else ""
-        processes.append(forking.start(f"member-{me}", take_part, str(tmp_path), me, how, theirs))
+        processes.append(
+            forking.start(f"member-{me}", killed_members.take_part, str(tmp_path), me, how, theirs)
+        )
         theirs.close()
         ends.append(mine)
     said = [everything(mine) for mine in ends]

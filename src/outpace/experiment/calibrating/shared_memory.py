@@ -39,7 +39,7 @@ def all_reduce_words(run: RunData) -> str:
     """Return what must be known of a calibration on a run with all-reduces in shared memory."""
     assert run.all_reduces is not None
     return (
-        "the run has shared_memory: true, and all workers on one machine, so all-reduces of the "
+        "the run had shared memory, and all workers on one machine, so all-reduces of the "
         "training did not travel, but those of the probe did: network.all_reduce is right for "
         f"{run.all_reduces.size_bytes.mean() / 1e6:.3g} MB in memory, and wrong for other sizes "
         "and for runs without shared_memory; for these calibrate on a run without it"

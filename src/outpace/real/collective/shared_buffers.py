@@ -25,7 +25,7 @@ class SharedBuffers:
 
     Attributes:
         slot: None if there is none; the buffers then lie in memory of this process.
-        why_not: why there is no slot; empty if there is one.
+        why_not: why there is no slot; empty if there is one, or if this system never has any.
         tensors: the buffers, uninitialized.
     """
 
@@ -33,8 +33,8 @@ class SharedBuffers:
         self._sizes = list(sizes)
         self.nbytes = sum(_aligned(elements * dtype.itemsize) for elements, dtype in sizes)
         self.slot: OwnSlot | None = None
-        self.why_not = _why_no_slot(self.nbytes)
-        if not self.why_not:
+        self.why_not = why_no_memory(self.nbytes) or why_no_files() if is_available() else ""
+        if is_available() and not self.why_not:
             try:
                 self.slot = OwnSlot(0, self.nbytes, is_read=False)
             except OSError as error:
@@ -53,13 +53,6 @@ class SharedBuffers:
             found.append(memory[start : start + size].view(dtype))
             start += _aligned(size)
         return found
-
-
-def _why_no_slot(nbytes: int) -> str:
-    """Return why there should be no slot of so many bytes; empty if there may be one."""
-    if not is_available():
-        return "this system has no memory that processes can share (memfd_create)"
-    return why_no_memory(nbytes) or why_no_files()
 
 
 def _aligned(nbytes: int) -> int:

@@ -21,25 +21,32 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.limits import why_no_files
 from outpace.real.net.memory.passing import Asking, Giver, is_offer
 from outpace.real.net.memory.segments import GotSlot
+from outpace.support.machine import boot_id
 from outpace.support.units import nanoseconds
 
 _FETCH_S: Final = 10.0  # limit: the other member may stand still
 _LOOK_NS: Final = 1_000_000  # between two looks whether all members have said what they have
-_ELSEWHERE: Final = "another machine or container"
+_LACKS: Final = 1  # a member lacks memory of others, which is no news
+_SAYS: Final = 2  # it says why
 
 
 class _Offer(msgspec.Struct):
-    """Where the other members fetch a slot. tokens: by rank."""
+    """Where the other members fetch a slot.
 
-    nbytes: int
-    address: str
-    tokens: list[str]
+    address: where to show the token; empty: there is no slot. tokens: by rank. boot: id of the
+    machine's boot.
+    """
+
+    boot: str
+    nbytes: int = 0
+    address: str = ""
+    tokens: list[str] = []
 
 
 class NotShared(Exception):
     """The members do not have each other's memory.
 
-    The text says why; empty if another member says it.
+    The text says why; empty if another member says it, or if it is no news.
     """
 
 
@@ -59,6 +66,7 @@ def swapped(
     """
     clock = RealClock()
     giver, why = _giver(clock, mine)
+    lacks = giver is None
     try:
         others = [other for other in range(size) if other != rank]
         store.set(_key(name, rank), msgspec.json.encode(_offer(mine, giver, rank, size)))
@@ -68,10 +76,13 @@ def swapped(
         try:
             for other, slot in _fetched(clock, offers, rank, mine.nbytes).items():
                 found[other] = mine.views(slot.lend(mine.nbytes, torch.uint8, _nothing))
+        except NotShared:
+            lacks = True
         except (ProtocolError, OSError) as error:
+            lacks = True
             why = why or (error.strerror if isinstance(error, OSError) else None) or str(error)
         lacking = torch.zeros(size, dtype=torch.int32)
-        lacking[rank] = bool(why)
+        lacking[rank] = (_SAYS if why else _LACKS) if lacks else 0
         verdict = group.allreduce([lacking])
         while not verdict.is_completed():  # others may still fetch the slot of this member
             clock(clock.now + _LOOK_NS)
@@ -80,9 +91,9 @@ def swapped(
         if giver is not None:
             giver.close()
     store.delete_key(_key(name, rank))
-    missing = lacking.nonzero()
-    if len(missing):
-        raise NotShared(why if int(missing[0]) == rank else "")
+    if lacking.any():
+        speaker = int(lacking.argmax())  # the first of them
+        raise NotShared(why if speaker == rank else "")
     return [found[member] for member in range(size)]
 
 
@@ -109,13 +120,13 @@ def _giver(clock: RealClock, mine: SharedBuffers) -> tuple[Giver | None, str]:
         return None, error.strerror or str(error)
 
 
-def _offer(mine: SharedBuffers, giver: Giver | None, rank: int, size: int) -> _Offer | None:
+def _offer(mine: SharedBuffers, giver: Giver | None, rank: int, size: int) -> _Offer:
     if giver is None:
-        return None
+        return _Offer(boot_id())
     assert mine.slot is not None
     descriptor = mine.slot.descriptor
     tokens = ["" if other == rank else giver.token_for(descriptor) for other in range(size)]
-    return _Offer(mine.nbytes, giver.address, tokens)
+    return _Offer(boot_id(), mine.nbytes, giver.address, tokens)
 
 
 def _fetched(
@@ -125,6 +136,7 @@ def _fetched(
 
     Raises:
         ProtocolError, OSError: one cannot be had.
+        NotShared: one is on another machine, or there is none.
     """
     slots: dict[int, GotSlot] = {}
     errors: list[ProtocolError | OSError] = []
@@ -157,7 +169,7 @@ def _fetched(
 def _slot(got: int | OSError, nbytes: int) -> GotSlot:
     """Return the slot with this descriptor. Raises ProtocolError or OSError if it is of no use."""
     if isinstance(got, ConnectionRefusedError):
-        raise OSError(_ELSEWHERE)
+        raise OSError("another container or network namespace")
     if isinstance(got, OSError):
         raise got
     slot = GotSlot(got, nbytes)
@@ -167,13 +179,13 @@ def _slot(got: int | OSError, nbytes: int) -> GotSlot:
 
 
 def _read(data: bytes, rank: int, nbytes: int) -> _Offer:
-    """Return an offer of a slot of so many bytes. Raises ProtocolError if it is none."""
+    """Return an offer of a slot of so many bytes. Raises ProtocolError or NotShared."""
     try:
-        offer = msgspec.json.decode(data, type=_Offer | None)
+        offer = msgspec.json.decode(data, type=_Offer)
     except (msgspec.DecodeError, msgspec.ValidationError):
         raise ProtocolError("a worker offers its memory in an unknown form") from None
-    if offer is None:
-        raise ProtocolError("another worker has no memory to share")
+    if offer.boot != boot_id() or not offer.address:
+        raise NotShared
     if offer.nbytes != nbytes:
         raise ProtocolError(f"a worker offers {offer.nbytes} bytes, not {nbytes}")
     if rank >= len(offer.tokens) or not is_offer(offer.address, offer.tokens[rank]):

@@ -14,7 +14,7 @@ from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.gradient import (
     FirstGradient,
-    flat_gradient,
+    gradient_in_blocks,
     gradient_in_pieces,
     is_skipped,
     require_finite_parameters,
@@ -133,18 +133,18 @@ class ScriptTrainer:
             self._first.look(self.iteration, None)
             return refused
         self._settings = StepSettings(self.script.settings(), self.script.unused)
-        flat = self._flat_gradient()
-        self._first.look(self.iteration, flat)
-        return refused if flat is None else [flat[part] for part in self._slices]
+        blocks = self._blocks()
+        self._first.look(self.iteration, None if blocks is None else Pieces(blocks))
+        return refused if blocks is None else blocks
 
     # -- the script's gradient ----------------------------------------------------------
 
-    def _flat_gradient(self) -> torch.Tensor | None:
-        """Return the gradient in the model as one vector; None if it is skipped or refused."""
+    def _blocks(self) -> list[torch.Tensor] | None:
+        """Return the gradient in the model, in blocks; None if it is skipped or refused."""
         if self._is_skipped():
             return None
-        flat = flat_gradient(self.script)
-        return flat if self._may_be_used(flat) else None
+        blocks = gradient_in_blocks(self.script, self._slices, self._process.gradient_memory)
+        return blocks if self._may_be_used(Pieces(blocks)) else None
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:
         """Return the gradient in pieces, without a copy where possible; None if it is not used.
