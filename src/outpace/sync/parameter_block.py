@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeAlias
 import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, whole
+from outpace.blocks.narrowing import NARROW, is_narrowed, narrowed, widened
 from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
@@ -27,7 +28,13 @@ class ParameterBlock(Protocol):
     """The parameters of one shard."""
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        """Return why the gradient or the settings do not fit; empty if they do."""
+        """Return why the gradient or the settings do not fit; empty if they do.
+
+        A gradient may have been narrowed (`blocks.narrowing`).
+        """
+
+    def widened(self, gradient: Value) -> Value:
+        """Return a gradient that fits in the precision of the parameters."""
 
     def update(
         self,
@@ -86,12 +93,16 @@ class _RealBlock:
         shape: tuple[int, ...] = (gradient.numel(),)
         if isinstance(gradient, torch.Tensor):
             shape = tuple(gradient.shape)
-        if shape != (self._elements,) or gradient.dtype != self._dtype:
+        is_narrow = gradient.dtype == NARROW and is_narrowed(self._dtype)
+        if shape != (self._elements,) or not (gradient.dtype == self._dtype or is_narrow):
             return (
                 f"the gradient has shape {shape} and {gradient.dtype}, "
                 f"the parameters have {(self._elements,)} and {self._dtype}"
             )
         return self._optimizer.refusal(settings)
+
+    def widened(self, gradient: Value) -> Value:
+        return widened(gradient, self._dtype)
 
     def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers) if self._deterministic else ArrivalSum()
@@ -253,9 +264,12 @@ class PhantomBlock(_Stateless):
         self._block = Phantom(nbytes)
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        if gradient.nbytes == self._block.nbytes:
+        if gradient.nbytes in (self._block.nbytes, narrowed(self._block).nbytes):
             return ""
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
+
+    def widened(self, gradient: Value) -> Value:
+        return self._block
 
     def update(
         self,

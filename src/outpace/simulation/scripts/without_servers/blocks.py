@@ -114,6 +114,9 @@ class ScriptBlock:
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         return ""
 
+    def widened(self, gradient: Value) -> Value:
+        return gradient
+
     def update(
         self,
         gradient: Value,
