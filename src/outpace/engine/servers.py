@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import answers_of, narrowing
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
@@ -30,6 +31,11 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 def worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers."""
+    return narrowing(_worker_program(experiment), experiment)
+
+
+def _worker_program(experiment: Experiment) -> AbortableProgram:
+    """Return the program of the workers, for messages in full precision."""
     strategy, skip = experiment.policies.strategy, experiment.skip
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
@@ -60,7 +66,10 @@ def server_program(
     cuts: the requests for the state of its shard. moves: its part in new divisions.
     """
     acknowledges = experiment.policies.strategy.acknowledges
-    return partial(parameter_server, acknowledge=acknowledges, cuts=cuts, moves=moves)
+    answers = answers_of(experiment)
+    return partial(
+        parameter_server, acknowledge=acknowledges, cuts=cuts, moves=moves, on_the_wire=answers
+    )
 
 
 def is_exact(experiment: Experiment) -> bool:

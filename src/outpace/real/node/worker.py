@@ -15,6 +15,7 @@ from outpace.blocks.block import Block, parameters_digest, value_of, whole
 from outpace.blocks.division import Division, Ranges, size_of
 from outpace.blocks.recutting import Recut
 from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
@@ -26,7 +27,7 @@ from outpace.engine.servers import (
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
-from outpace.real.net.block_frames import head_of
+from outpace.real.net.block_frames import head_of, on_the_wire
 from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.membership_messages import (
     DataDivided,
@@ -113,6 +114,7 @@ class ServedWorker(WorkerProcess):
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
+        self._is_narrow = is_narrow(experiment)
         self.tells_pauses = tells_pauses(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         # What servers answer: their division and number, and the answer. None: ask them again.
@@ -216,7 +218,7 @@ class ServedWorker(WorkerProcess):
             endpoint,
             key,
             Handlers(
-                _expect(server, head, self._lengths, self._due),
+                _expect(server, head, self._lengths, self._due, self._is_narrow),
                 partial(self._take_of, generation),
                 partial(self._lost_of, generation),
             ),
@@ -686,11 +688,13 @@ def _expect(
     head: BlockHead | None,
     lengths: Callable[[int, int], dict[int, int]],
     later: Callable[[int, int], tuple[str, int] | None],
+    is_narrow: bool,
 ) -> Callable[[str, WireMessage], tuple[str, int] | None]:
     """Return a check that accepts only blocks of this server.
 
     head: of its block at the start of the run; None: it has joined later. lengths: returns the
     elements of each tensor of a script in its part of a division; later: its block there.
+    is_narrow: answers to pulls carry bfloat16.
     """
     due = None if head is None else (head.dtype, head.elements)
 
@@ -703,7 +707,8 @@ def _expect(
             return ("uint8", size) if size in SIZES else None
         if not isinstance(message, WireReply | Snapshot) or message.shard != server:
             return None
-        found = later(server, message.division)
-        return due if found is None else found
+        found = later(server, message.division) or due
+        narrows = is_narrow and isinstance(message, WireReply)
+        return on_the_wire(found) if found and narrows else found
 
     return expected
