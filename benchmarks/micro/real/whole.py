@@ -32,6 +32,7 @@ from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
+from outpace.sync.programs.context import SendPart
 
 
 class Given:
@@ -82,6 +83,14 @@ class Given:
         if self._pause_s:
             await self._kernel.sleep(self._pause_s)
         return self._parts
+
+    async def gradient_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> Sequence[Block | None]:
+        return await self.gradient(parameters, iteration)
+
+    def prepare(self, iteration: int) -> None:
+        pass
 
 
 def work(

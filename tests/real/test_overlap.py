@@ -1,0 +1,133 @@
+"""`overlap: backward` on real processes: parts leave during backward, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.script_runs import script_run
+
+from outpace.errors import ConfigError
+from outpace.experiment.running import run, simulate
+
+pytestmark = pytest.mark.slow
+OVERLAP = {"overlap": "backward", "non_finite": "stop"}
+TASK = """
+import outpace
+import torch
+
+
+def make():
+    draw = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(64, 40, generator=draw) for _ in range(2))
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(40, 40) for _ in range(6)]
+    model = torch.nn.Sequential(*layers[:3], torch.nn.Dropout(0.2), *layers[3:])
+    return outpace.Task(model=model, loss=torch.nn.functional.mse_loss, train=(x, y), test=(x, y))
+"""
+
+
+def task(folder: Path, **changes: Any) -> dict[str, Any]:
+    (folder / "task.py").write_text(TASK)
+    return {
+        "task": {"kind": "python", "target": f"{folder}/task.py:make"},
+        "workers": 2,
+        "servers": 2,
+        "batch_size": 8,
+        "sync": {"kind": "bsp"},
+        "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
+        "deterministic": True,
+        "probe": False,
+        "stop": {"iterations": 12},
+        **changes,
+    }
+
+
+def sent_before_the_end(folder: Path, server: int) -> list[bool]:
+    """Return, for each push to a server, whether it left before its computation had ended."""
+    rows = pq.read_table(folder / "timing.parquet").to_pylist()
+    ends = {
+        (row["worker"], row["iteration"]): row["arrived_ns"]
+        for row in rows
+        if row["what"] == "compute"
+    }
+    pushes = [row for row in rows if row["what"] == "push" and row["server"] == server]
+    return [row["sent_end_ns"] < ends[row["worker"], row["iteration"]] for row in pushes]
+
+
+def test_a_task_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
+    made = task(tmp_path)
+    plain = run(made, tmp_path / "plain")
+    overlapped = run({**made, **OVERLAP}, tmp_path / "overlapped")
+    law = {"compute": {"kind": "constant", "mean_s": 1.0}}
+    simulated = simulate({**made, **OVERLAP, **law})
+    for key in ("parameters_digest", "gradients_applied", "iterations", "messages", "bytes_sent"):
+        assert overlapped.summary[key] == plain.summary[key]
+    assert simulated.summary["parameters_digest"] == plain.summary["parameters_digest"]
+    assert sent_before_the_end(tmp_path / "overlapped", server=1) == [True] * 24
+    assert sent_before_the_end(tmp_path / "plain", server=1) == [False] * 24
+
+
+def test_with_a_law_of_run_times_parts_leave_as_in_virtual_time(tmp_path):
+    law = {"compute": {"kind": "constant", "mean_s": 0.2}, "forward_share": 0.5}
+    run({**task(tmp_path, stop={"iterations": 2}), **OVERLAP, **law}, tmp_path / "run")
+    rows = pq.read_table(tmp_path / "run" / "timing.parquet").to_pylist()
+    spans = {(row["worker"], row["iteration"]): row for row in rows if row["what"] == "compute"}
+    pushes = [row for row in rows if row["what"] == "push"]
+    assert len(pushes) == 8
+    for push in pushes:
+        span = spans[push["worker"], push["iteration"]]
+        after = (push["sent_ns"] - span["sent_ns"]) / 1e9
+        assert after >= (0.2 if push["server"] == 0 else 0.15) - 1e-3  # half of it is backward
+        assert (span["arrived_ns"] - span["sent_ns"]) / 1e9 >= 0.2 - 1e-3
+
+
+def test_a_script_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
+    made = script_run("overlapped.py", mean_s=0.0)
+    made.pop("compute")
+    plain = run(made, tmp_path / "plain")
+    overlapped = run({**made, **OVERLAP}, tmp_path / "overlapped")
+    law = {"compute": {"kind": "constant", "mean_s": 1.0}}
+    simulated = simulate({**made, **OVERLAP, **law})
+    for key in ("parameters_digest", "gradients_applied", "iterations", "messages", "bytes_sent"):
+        assert overlapped.summary[key] == plain.summary[key]
+    assert simulated.summary["parameters_digest"] == plain.summary["parameters_digest"]
+    assert sent_before_the_end(tmp_path / "overlapped", server=1) == [True] * 12
+    # Server 0 has a parameter without gradient in every other iteration.
+    early = sent_before_the_end(tmp_path / "overlapped", server=0)
+    assert (early.count(True), early.count(False)) == (6, 6)
+    assert sent_before_the_end(tmp_path / "plain", server=1) == [False] * 12
+
+
+def test_a_script_under_asp_pushes_each_gradient_once():
+    made = script_run("overlapped.py", mean_s=0.0)
+    made.pop("compute")
+    summary = run({**made, **OVERLAP, "sync": {"kind": "asp"}}).summary
+    assert summary["gradients_applied"] == 12
+    assert summary["messages"] == 3 * 2 * 12
+
+
+@pytest.mark.parametrize("runtime", [run, simulate])
+@pytest.mark.parametrize(
+    ("does", "reason"), [("clips", "clipping and the like"), ("accumulates", "second gradient")]
+)
+def test_a_script_that_needs_the_whole_gradient_is_refused(
+    runtime: Callable[..., Any], does: str, reason: str
+):
+    made = script_run("overlapped.py", does, mean_s=0.01)
+    with pytest.raises(ConfigError, match=reason) as refusal:
+        runtime({**made, **OVERLAP})
+    assert "leave overlap out" in str(refusal.value)
+
+
+def test_a_worker_that_gives_up_in_the_middle_of_backward_leaves_no_server_waiting():
+    made = script_run("overlapped.py", "half", mean_s=0.0)
+    made.pop("compute")
+    said: list[str] = []
+    result = run({**made, **OVERLAP}, log=said.append)
+    assert any("gives up" in line for line in said)
+    assert result.summary["status"] == "complete"
+    assert result.summary["iterations"][0] == 6
