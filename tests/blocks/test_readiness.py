@@ -40,6 +40,7 @@ def test_a_part_is_a_copy_of_its_pieces_of_the_tensors():
     ready = Readiness(LAYERS, SLICES)
     parts = [ready.part(place, tensors.__getitem__) for place in range(3)]
     assert [part.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [ready.tensors(place) for place in range(3)] == [[0, 1], [1, 2], [3]]
     tensors[3].zero_()
     assert parts[2].tolist() == [8, 9, 10, 11]
 

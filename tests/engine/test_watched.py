@@ -110,6 +110,14 @@ def test_settings_that_change_before_the_step_are_refused(script):
         script.iteration(set_rate)
 
 
+def test_the_state_of_the_optimizer_is_not_exchanged_between_backward_and_step(script):
+    script.watch.require_between_steps()
+    with pytest.raises(ConfigError, match="state cannot be saved or loaded between backward"):
+        script.iteration(lambda script: script.watch.require_between_steps())
+    script.watch.begin()
+    script.watch.require_between_steps()
+
+
 def test_a_second_backward_pass_is_refused_in_it_and_at_the_step(script):
     with pytest.raises(ConfigError, match=r"2.bias got a second gradient before optimizer.step"):
         script.iteration(lambda script: script.backward())

@@ -123,11 +123,16 @@ def test_a_script_that_needs_the_whole_gradient_is_refused(
     assert "leave overlap out" in str(refusal.value)
 
 
-def test_a_worker_that_gives_up_in_the_middle_of_backward_leaves_no_server_waiting():
+def test_a_worker_that_gives_up_in_the_middle_of_backward_leaves_no_server_waiting(capfd):
     made = script_run("overlapped.py", "half", mean_s=0.0)
     made.pop("compute")
-    said: list[str] = []
-    result = run({**made, **OVERLAP}, log=said.append)
-    assert any("gives up" in line for line in said)
+    result = run({**made, **OVERLAP})
+    assert "worker-1 | gives up" in capfd.readouterr().out
     assert result.summary["status"] == "complete"
     assert result.summary["iterations"][0] == 6
+    last = [
+        (row["shard"], row["outcome"])
+        for row in result.trace.to_pylist()
+        if row["event"] == "push" and (row["worker"], row["iteration"]) == (1, 2)
+    ]
+    assert sorted(last) == [(0, "abstained"), (1, "applied")]

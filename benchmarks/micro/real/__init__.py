@@ -7,6 +7,8 @@ readers. Compared with pyzmq under ASP, because the gradients of one worker need
 *shared memory*: the same with keys, and with the blocks in memory that the processes share.
 *transport*: the same kernel, sockets and wire messages, but the server answers a push at once with
 a block that it holds. Both ends hold the block in memory of their own, ready to be computed with.
+*overlap*: a run whose workers push during backward, beside one whose workers push after it
+(`overlapped`).
 *plain*: DEALER and ROUTER, one message of one frame each way, copy=False, no keys; the bytes stay
 where ZeroMQ put them.
 
@@ -21,6 +23,7 @@ from functools import partial
 from multiprocessing import forkserver
 
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
+from benchmarks.micro.real import overlapped
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
 from benchmarks.micro.real.start import seconds_to_start
@@ -43,6 +46,7 @@ def measure(quick: bool) -> list[Measurement]:
         *larger,
         *_against_pyzmq(SMALL, "4 KB", 20 if quick else 2000, repetitions, 1.4),
         *_against_ddp(size, steps, repetitions),
+        *overlapped.measure(quick, few),
         value(
             f"idle server in a run, share of a core over {idle_s} s",
             [idle_percent(SMALL, idle_s) for _ in range(few)],

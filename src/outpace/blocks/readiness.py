@@ -46,6 +46,10 @@ class Readiness:
                 complete.append(place)
         return complete
 
+    def tensors(self, place: int) -> list[int]:
+        """Return the numbers of the tensors that have a piece in a part."""
+        return [number for number, _, _ in self._pieces[place]]
+
     def part(self, place: int, tensor: Callable[[int], torch.Tensor]) -> torch.Tensor:
         """Return a copy of a part. tensor: returns the tensor of a number."""
         return torch.cat(

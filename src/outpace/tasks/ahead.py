@@ -23,7 +23,7 @@ class BatchAhead:
         self._kept = None
         try:
             batch = read()
-        except Exception:
+        except (Exception, SystemExit):
             return
         self._kept = key, batch, repeatable.Generators.now()
 

@@ -88,6 +88,18 @@ class WatchedGradients:
         self._seen[number] = gradient, gradient._version, copy
         self._made(number)
 
+    def require_between_steps(self) -> None:
+        """Raise ConfigError if parts of a gradient have left whose step the script has not taken.
+
+        The servers' optimizer state would be that of before the step in part, and after it in part.
+        """
+        if self._seen:
+            raise ConfigError(
+                "overlap: backward: the optimizer's state cannot be saved or loaded between "
+                "backward and optimizer.step(), when some servers have taken the step: do it after "
+                "the step, or leave overlap out"
+            )
+
     def check(self) -> None:
         """The script takes a step: require that its gradients are still those that were made.
 
@@ -118,6 +130,7 @@ class WatchedGradients:
             )
         if self._compared and self._seen:
             self._compared -= 1
+        self._seen.clear()
 
     def _require_unchanged(
         self, number: int, made: torch.Tensor, version: int, copy: torch.Tensor | None

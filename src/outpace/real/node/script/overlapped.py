@@ -53,9 +53,14 @@ class OverlappedGradient:
         self._is_unusable = False
         self._watched.begin()
 
+    def require_between_steps(self) -> None:
+        """See `WatchedGradients`."""
+        self._watched.require_between_steps()
+
     def leave(self) -> None:
         """The script leaves the training: abstain at the servers that lack a part of a gradient."""
         send, self._send = self._send, None
+        self._watched.begin()
         if send is not None and 0 < len(self._left) < len(self._slices):
             for server in sorted(self._left):
                 send(server, None)
@@ -77,7 +82,10 @@ class OverlappedGradient:
         if not all_finite(part):  # the step refuses it, unless it finds that GradScaler is used
             self._is_unusable = True
             return
-        self._trainer.step_settings = StepSettings(self._watched.settings, self._script.unused)
+        assert self._readiness is not None
+        within, parameters = self._readiness.tensors(server), self._script.parameters
+        unused = [number for number in within if parameters[number].grad is None]
+        self._trainer.step_settings = StepSettings(self._watched.settings, unused)
         self._left.remove(server)
         send(server, part)
 

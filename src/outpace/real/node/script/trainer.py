@@ -37,6 +37,8 @@ class Overlapped(Protocol):
 
     def begin(self, slices: Sequence[slice], send: SendPart | None) -> None: ...
 
+    def require_between_steps(self) -> None: ...
+
 
 class ScriptTrainer:
     """Stops the kernel while the user's script computes a gradient. Implements `Trainer`."""
@@ -106,6 +108,11 @@ class ScriptTrainer:
         pieces.sort(key=lambda each: each[0])
         places = [self.script.places(slice(*piece)) for piece, _ in pieces]
         return joined([state for _, state in pieces], places, self.script.parameters)
+
+    def require_between_steps(self) -> None:
+        """Raise ConfigError if parts of a gradient have left before the script's step."""
+        if self.overlapped is not None:
+            self.overlapped.require_between_steps()
 
     def settings(self) -> StepSettings | None:
         return self.step_settings

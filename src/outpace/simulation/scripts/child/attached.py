@@ -337,6 +337,8 @@ class SimulatedScript:
 
     def _require_loadable(self) -> None:
         """Raise ConfigError if a state that is loaded now would make the workers differ."""
+        if self._watched is not None:
+            self._watched.require_between_steps()
         if self._experiment.peers is not None:
             require_loadable(self._experiment.peers, self._iteration)
 
