@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,15 @@ def test_a_worker_that_gives_up_in_the_middle_of_backward_leaves_no_server_waiti
         if row["event"] == "push" and (row["worker"], row["iteration"]) == (1, 2)
     ]
     assert sorted(last) == [(0, "abstained"), (1, "applied")]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers are killed by themselves")
+def test_a_script_that_computes_iterations_again_after_a_death_pushes_none_of_them_twice(tmp_path):
+    # The parameters say how often each sample was used: in two epochs twice.
+    made = script_run("ledger_script.py", tmp_path / "died", mean_s=0.0, sync={"kind": "asp"})
+    made.pop("compute")
+    result = run({**made, **OVERLAP, "checkpoint": {"every_s": 1000}}, tmp_path / "run")
+    assert (tmp_path / "died").exists()
+    assert result.summary["restarts"] == 1
+    assert result.summary["iterations"] == [40, 40]
+    assert result.parameters["entries"].tolist() == [-2.0] * 160
