@@ -152,7 +152,7 @@ def why_servers_stay(experiment: Experiment) -> str:
     if experiment.skip is not None:
         return "with skip, servers receive different pushes"
     if experiment.overlap != "none":
-        return "with overlap, a worker pushes to each server of the start by itself"
+        return "with overlap, workers push parts that are cut for the servers of the start"
     if pull is not None and pull.quorum(experiment.servers) < experiment.servers:
         return "with pull, workers do not wait for all servers"
     policies = {followed.policy for followed in experiment.policies.initial()}
