@@ -137,6 +137,7 @@ def computing(quick: bool) -> Setup:
         "servers": 1,
         "evaluate": {"every_s": 1.0, "samples": 100},
         "stop": {"iterations": 4 if quick else 100},
+        "shared_memory": False,  # the network is predicted
     }
     return Setup("b", "real compute", base, _calibration(quick), 0.5, known_law=False)
 
@@ -277,4 +278,5 @@ def _training(mb: float, iterations: int, mean_s: float) -> Plain:
         "optimizer": {"lr": 6.0 / iterations},
         "evaluate": {"every_s": iterations * mean_s / 15, "samples": 200},
         "stop": {"iterations": iterations},
+        "shared_memory": False,  # the network is predicted
     }

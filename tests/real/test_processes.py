@@ -613,11 +613,13 @@ def test_a_target_ends_a_real_run():
 
 def test_evaluations_follow_the_clock():
     result = run({**DIGITS, "evaluate": {"every_s": 0.2}, "stop": {"virtual_time_s": 1.1}})
-    times = result.metrics["time_s"].to_pylist()
-    assert times[0] == 0
-    assert len(times) >= 6
-    assert times[1:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0], abs=0.1)
-    assert times == sorted(times)
+    first, *times, last = result.metrics["time_s"].to_pylist()
+    assert first == 0
+    assert last >= 1.1
+    # A busy machine makes an evaluation late, or leaves it out, but makes none early.
+    due = [int(time_s / 0.2) for time_s in times]
+    assert due == sorted(set(due))
+    assert due[0] >= 1
 
 
 @pytest.mark.parametrize("sync", ["bsp", "asp", "ssp"])

@@ -17,7 +17,6 @@ from outpace.blocks.block import Block
 from outpace.blocks.division import Ranges
 from outpace.config.experiment import Experiment
 from outpace.experiment.sources import as_experiment
-from outpace.kernel import Kernel
 from outpace.optim.torch_optimizers import State
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.setting import CoordinatorSetting
@@ -36,17 +35,21 @@ from outpace.sync.programs.context import SendPart
 
 
 class Given:
-    """A trainer whose gradient is there already, or after a pause of `pause_s` seconds."""
+    """A trainer whose gradient is there already, or after a pause of `pause_s` seconds.
+
+    It lies where a trainer would have made it: in a slot of shared memory, if there is one.
+    """
 
     used = ""
     layout = "given"
     stops = True
 
-    def __init__(self, kernel: Kernel, elements: int, steps: int, pause_s: float) -> None:
+    def __init__(self, process: ServedWorker, elements: int, steps: int, pause_s: float) -> None:
         self.stamps: list[float] = []
         self.layers = [elements]
         self._gradient = torch.full((elements,), 1e-6)
-        self._kernel, self._steps, self._pause_s = kernel, steps, pause_s
+        self._filled = set[int]()  # addresses of slots that have a gradient
+        self._process, self._steps, self._pause_s = process, steps, pause_s
 
     def read_buffers(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
@@ -81,8 +84,18 @@ class Given:
     ) -> Sequence[Block | None]:
         self.stamps.append(time.perf_counter())
         if self._pause_s:
-            await self._kernel.sleep(self._pause_s)
-        return self._parts
+            await self._process.kernel.sleep(self._pause_s)
+        return [self._made(number, part) for number, part in enumerate(self._parts)]
+
+    def _made(self, number: int, part: torch.Tensor) -> torch.Tensor:
+        """Return the gradient in memory in which it is sent without a copy, if there is any."""
+        place = self._process.gradient_memory(number, part.numel(), part.dtype)
+        if place is None:
+            return part
+        if place.data_ptr() not in self._filled:
+            self._filled.add(place.data_ptr())
+            place.copy_(part)
+        return place
 
     async def gradient_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
@@ -103,7 +116,7 @@ def work(
     result: Connection,
 ) -> None:
     process = ServedWorker(link, worker, experiment)
-    given = Given(process.kernel, elements, 2 * steps + 1, pause_s)
+    given = Given(process, elements, 2 * steps + 1, pause_s)
     process.run(process.work(given))
     result.send(between(given.stamps)[steps:])
 

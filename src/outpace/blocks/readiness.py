@@ -7,6 +7,8 @@ from itertools import accumulate
 
 import torch
 
+from outpace.blocks.gathering import BlockMemory, no_block_memory
+
 
 class Readiness:
     """Tells which parts of a flat vector are complete, while its tensors are made one by one.
@@ -50,11 +52,20 @@ class Readiness:
         """Return the numbers of the tensors that have a piece in a part."""
         return [number for number, _, _ in self._pieces[place]]
 
-    def part(self, place: int, tensor: Callable[[int], torch.Tensor]) -> torch.Tensor:
-        """Return a copy of a part. tensor: returns the tensor of a number."""
-        return torch.cat(
-            [tensor(number).reshape(-1)[low:high] for number, low, high in self._pieces[place]]
-        )
+    def part(
+        self,
+        place: int,
+        tensor: Callable[[int], torch.Tensor],
+        memory: BlockMemory = no_block_memory,
+    ) -> torch.Tensor:
+        """Return a copy of a part.
+
+        Args:
+            tensor: returns the tensor of a number.
+            memory: where the copy is made.
+        """
+        pieces = [tensor(number).reshape(-1)[low:high] for number, low, high in self._pieces[place]]
+        return torch.cat(pieces, out=memory(place, sum(map(len, pieces)), pieces[0].dtype))
 
 
 def shares_until_ready(slices: Sequence[slice], forward_share: float) -> list[float]:

@@ -93,7 +93,7 @@ class Experiment:
     non_finite: Literal["refuse", "stop"] = "refuse"  # refuse: the push abstains
     on_worker_loss: OnLoss = "restart"  # what is done when a worker's process dies
     probe: bool = True  # measure the network for up to half a second before the run
-    shared_memory: bool = False  # large blocks between processes of one machine
+    shared_memory: bool = True  # large blocks between processes of one machine
     launcher: LauncherKind = field(default_factory=Local)  # starts the processes
 
     def __post_init__(self) -> None:

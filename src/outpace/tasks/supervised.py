@@ -11,6 +11,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
+from outpace.blocks.gathering import BlockMemory, gathered, no_block_memory
 from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
@@ -116,6 +117,7 @@ class SupervisedWorkload:
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
+        self.gradient_memory: BlockMemory = no_block_memory  # where gradients are made
         self._in_parts: BackwardInParts | None = None
         self._ahead = BatchAhead()
 
@@ -150,8 +152,7 @@ class SupervisedWorkload:
     ) -> tuple[float, Sequence[Block]]:
         loss = self.forward(parameters, worker, iteration)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        return loss.item(), [flat[part] for part in self._slices]
+        return loss.item(), gathered(gradients, self._slices, self.gradient_memory)
 
     def forward(self, parameters: Sequence[Block], worker: int, iteration: int) -> torch.Tensor:
         """Return the loss of the worker's batch of this iteration, as the task computes it."""
@@ -166,7 +167,7 @@ class SupervisedWorkload:
         """
         if self._in_parts is None:
             self._in_parts = BackwardInParts(self._parameters, self._slices)
-        self._in_parts.run(loss, send)
+        self._in_parts.run(loss, send, self.gradient_memory)
 
     def prepare(self, worker: int, iteration: int) -> None:
         """Load the batch of this iteration ahead; nothing is raised if that fails."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from outpace.real.coordinator.machines import machines_of
 from outpace.real.net.messages import JoinRun
-from outpace.real.node.machine import LONGEST, host_name, machine_id
 from outpace.real.run import RealRun
+from outpace.support.machine import LONGEST, host_name, machine_id
 
 
 def joined(host: str, machine: str) -> JoinRun:

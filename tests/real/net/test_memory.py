@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import mmap
 import os
 import socket
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts.test_transports import Cluster, Process
+from tests.real.net.memory_ends import Ends
 
 from outpace.blocks.block import Pieces, whole
 from outpace.errors import ProtocolError
@@ -30,6 +32,9 @@ from outpace.real.net.transport import Caller, Listener, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 
 ELEMENTS = 5000
+# Workers that come and go; `make soak` has 10,000. Each has slots of 40 kB.
+JOINS = int(os.environ.get("OUTPACE_MEMORY_JOINS", "5"))
+MOST_GROWTH = 20_000_000  # bytes: a twentieth of the slots of 10,000 workers
 pools: dict[str, Pool] = {}
 
 
@@ -209,6 +214,48 @@ def test_a_tensor_that_was_made_in_shared_memory_is_sent_without_a_copy(cluster)
     assert torch.equal(whole(exchange(cluster, reply, worker, 5.0)), torch.full((ELEMENTS,), 5.0))
 
 
+def test_a_gradient_that_was_made_in_memory_of_its_connection_is_sent_without_a_copy(cluster):
+    _, caller, send, _ = lanes(cluster)
+    pool = pools["worker-0"]
+    block = caller.memory(ELEMENTS, torch.float32)
+    assert block is not None
+    assert caller.memory(ELEMENTS, torch.float32) is None  # the only slot is in use
+    assert caller.memory(10, torch.float32) is None  # too small to share
+    block.fill_(3.0)
+    cluster.server.got.clear()
+    send(WirePush(0, 0, 0, head_of(block)), block)
+    cluster.until(lambda: cluster.server.got)
+    got = cluster.server.got.pop()[2]
+    got.add_(Pieces([torch.ones(ELEMENTS)]))
+    assert torch.equal(block, torch.full((ELEMENTS,), 4.0))  # the same memory
+    other = exchange(cluster, send, cluster.server, 5.0)  # one more slot, which is offered now
+    assert torch.equal(whole(other), torch.full((ELEMENTS,), 5.0))
+    assert torch.equal(block, torch.full((ELEMENTS,), 4.0))
+    del got, other
+    cluster.until(lambda: not any(held.readers for held in pool._held.values()))
+    assert pool._held[0].lent == 1  # the worker still has the block
+    del block
+    cluster.until(lambda: is_unused(pool))
+    assert caller.memory(ELEMENTS, torch.float32) is not None
+
+
+def test_a_block_that_was_made_for_one_server_is_copied_for_another():
+    ends = Ends(is_read=False)
+    other = Ends(is_read=False, pool=ends.pool)
+    ends.share(ELEMENTS)
+    number = other.share(ELEMENTS)
+    block = ends.sender.memory(ELEMENTS, torch.float32)
+    assert block is not None
+    block.fill_(2.0)
+    assert other.send(block) == number
+    got = other.receiver.block(number, ELEMENTS, torch.float32, None)
+    block.fill_(9.0)
+    assert torch.equal(whole(got), torch.full((ELEMENTS,), 2.0))
+    del got, block
+    other.close()
+    ends.close()
+
+
 def test_a_push_that_was_sent_before_its_worker_died_is_read(cluster):
     _, caller, send, _ = lanes(cluster)
     send(*push(8.0))
@@ -248,12 +295,20 @@ def test_memory_and_descriptors_are_those_of_before_after_workers_came_and_went(
         cluster._processes.remove(worker)
 
     cluster.server.joins_blocks = False
-    for generation in (1, 2):
+    for generation in range(1, 3 + JOINS // 10):
         come_and_go(generation)
-    known = open_files()
-    for generation in range(3, 8):
+    known, resident, names = open_files(), resident_bytes(), sorted(os.listdir("/dev/shm"))
+    for generation in range(3 + JOINS // 10, 3 + JOINS // 10 + JOINS):
         come_and_go(generation)
     cluster.until(lambda: open_files() <= known)  # ZeroMQ closes its connections in a thread
+    assert sorted(os.listdir("/dev/shm")) == names
+    if JOINS >= 1000:  # the growth of fewer could not be told from that of the allocator
+        assert resident_bytes() - resident < MOST_GROWTH
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def open_files() -> int:

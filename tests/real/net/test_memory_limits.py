@@ -23,6 +23,7 @@ from outpace.real.net.memory.passing import Asking, Giver
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.memory.segments import GotSlot, OwnSlot
 from outpace.real.net.memory_messages import DropSlot, FreeSlot, LacksSlot, OfferSlot
+from outpace.support.machine import boot_id
 
 
 def others(pool: Pool, number: int) -> list[Lane]:
@@ -183,7 +184,7 @@ def test_slots_leave_half_of_the_descriptors_to_others(given, read, monkeypatch)
     given.offer(2 * ELEMENTS)
     assert len(given.pool._held) == 1
     assert "ulimit -n" in given.notes[-1]
-    read.receiver.take(OfferSlot(0, 4096, f"outpace-{0:032x}", f"{0:064x}"))
+    read.receiver.take(OfferSlot(0, 4096, f"outpace-{0:032x}", f"{0:064x}", boot_id()))
     assert read.answers[-1].slot == 0
     assert "ulimit -n" in read.answers[-1].reason
     assert not read.answers[-1].is_final

@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import torch
 from tests.real.net.memory_ends import ELEMENTS, descriptors
@@ -14,6 +15,7 @@ from tests.real.net.memory_ends import ELEMENTS, descriptors
 from outpace.errors import ProtocolError
 from outpace.real.net.memory.passing import Asking
 from outpace.real.net.memory_messages import DropSlot, HasSlot, LacksSlot, OfferSlot
+from outpace.support.machine import boot_id
 
 # -- offers and their answers -----------------------------------------------------------------
 
@@ -87,7 +89,7 @@ def test_an_offer_that_is_read_after_the_connection_has_ended_is_passed_over(rea
 
 
 def offer(number: int, address: str) -> OfferSlot:
-    return OfferSlot(number, 4096, address, f"{number:064x}")
+    return OfferSlot(number, 4096, address, f"{number:064x}", boot_id())
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ def test_an_offer_of_anything_else_than_a_slot_is_refused_and_connects_to_nothin
 ):
     before = descriptors()
     with pytest.raises(ProtocolError, match="no process"):
-        read.receiver.take(OfferSlot(0, 4096, address, token))
+        read.receiver.take(OfferSlot(0, 4096, address, token, boot_id()))
     assert descriptors() == before
     assert not read.other.lanes
     assert not read.answers
@@ -175,13 +177,39 @@ def test_a_socket_that_cannot_be_read_yet_is_waited_for(given):
     given.until(lambda: given.sender.has)
 
 
-def test_a_system_without_such_memory_is_noted_once(given, monkeypatch):
+def test_a_system_without_such_memory_shares_none(given, monkeypatch):
     monkeypatch.delattr("os.memfd_create")
     for _ in range(5):
         assert given.send(torch.zeros(ELEMENTS)) is None
-    assert given.notes == [
-        "blocks go over the network: this system has no memory that processes can share "
-        "(memfd_create)"
-    ]
+    assert not given.notes
     given.receiver.take(offer(0, "outpace-" + "0" * 32))
     assert given.answers == [LacksSlot(0, "", is_final=True)]
+
+
+def test_a_process_of_another_machine_is_offered_nothing_more_and_that_is_no_news(given):
+    given.delivers = False
+    given.offer()
+    (offered,) = given.sent
+    assert offered.boot == boot_id()
+    given.receiver.take(msgspec.structs.replace(offered, boot="of another machine"))
+    assert given.answers == [LacksSlot(offered.slot, "", is_final=True)]
+    for _ in range(3):
+        given.send(torch.zeros(ELEMENTS))
+    assert given.sent == [offered]
+    assert not given.notes
+
+
+def test_a_container_of_the_same_machine_is_named_once(given):
+    given.delivers = False
+    given.offer()
+    (offered,) = given.sent
+    # Where it is read, no socket has its address.
+    elsewhere = msgspec.structs.replace(offered, address="outpace-" + "0" * 32)
+    given.receiver.take(elsewhere)
+    for _ in range(3):
+        given.send(torch.zeros(ELEMENTS))
+    assert given.sent == [offered]
+    assert given.notes == [
+        "blocks for processes that cannot get memory of this one go over the network "
+        "(another container or network namespace)"
+    ]

@@ -68,8 +68,10 @@ class End:
             self.clock(self.clock.now + 50_000_000)
 
 
-def message(number: int) -> tuple[WirePush, torch.Tensor]:
-    block = torch.full((ELEMENTS,), float(number))
+def message(number: int, place: torch.Tensor | None = None) -> tuple[WirePush, torch.Tensor]:
+    """Return a block of one value. place: memory to make it in."""
+    block = torch.empty(ELEMENTS) if place is None else place
+    block.fill_(float(number))
     return WirePush(0, number, 0, head_of(block)), block
 
 
@@ -77,7 +79,8 @@ def work(endpoint: str, rounds: int, said: Connection) -> None:
     end = End("worker-0", 1)
     caller = end.transport.call("server-0", endpoint, "", end.handlers)
     for number in range(rounds):
-        caller.send(*message(number))
+        place = caller.memory(ELEMENTS, torch.float32) if number % 2 else None
+        caller.send(*message(number, place))
         end.wait_for(number)  # one block is on the way in each direction
     end.wait_for(rounds)
     said.send(end.received)

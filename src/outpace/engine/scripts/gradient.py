@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
 
 from outpace.blocks.block import Pieces, parameters_digest, parts
+from outpace.blocks.gathering import BlockMemory, gathered
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.engine.scripts.layout import gradient_of
 from outpace.engine.scripts.model import ScriptModel
@@ -28,11 +29,19 @@ def scale_of(optimizer: torch.optim.Optimizer) -> float:
     return 1.0 if scale is None else float(scale.double().reciprocal().float())
 
 
-def flat_gradient(script: ScriptModel) -> torch.Tensor:
-    """Return a copy of the gradient as one vector; shape (parameters,)."""
-    flat = script.as_one([gradient_of(p) for p in script.parameters])
+def gradient_in_blocks(
+    script: ScriptModel, slices: Sequence[slice], memory: BlockMemory
+) -> list[torch.Tensor]:
+    """Return a copy of the gradient in the blocks of these slices. See `gathered`."""
+    tensors = [gradient_of(p) for p in script.parameters]
+    if script.device is None or script.device.type == "cpu":
+        blocks = gathered([tensor.cpu() for tensor in tensors], slices, memory)
+    else:
+        blocks = gathered([script.as_one(tensors)], slices, memory)
     scale = scale_of(script.optimizer)
-    return flat if scale == 1 else flat.mul_(scale)
+    if scale != 1:
+        torch._foreach_mul_(blocks, scale)
+    return blocks
 
 
 def gradient_in_pieces(script: ScriptModel) -> Pieces:

@@ -41,10 +41,10 @@ from outpace.real.net.messages import Go, Ready
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.real.node.machine import boot_id
 from outpace.real.node.member import COORDINATOR
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.totals import Totals
+from outpace.support.machine import boot_id
 from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
 from outpace.tasks import Script
 

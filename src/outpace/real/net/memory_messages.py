@@ -17,13 +17,14 @@ from outpace.sync.messages import Count, Index, WireMessage
 class OfferSlot(WireMessage, tag="offer slot"):
     """Some blocks of this process will lie in this memory. Whoever shows the token gets it, once.
 
-    address: where to show it, the name of an abstract Unix socket.
+    address: where to show it, the name of an abstract Unix socket. boot: id of the machine's boot.
     """
 
     slot: Index
     nbytes: Count
     address: Name
     token: Name
+    boot: Name
 
 
 class HasSlot(WireMessage, tag="has slot"):

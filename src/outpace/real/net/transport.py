@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import torch
 import zmq
 
 from outpace.blocks.block import Block
@@ -132,10 +133,16 @@ class Caller(Protocol):
         """True while there is a connection."""
 
     def send(self, message: WireMessage, block: Block | None = None) -> None:
-        """Send; queued until there is a connection.
+        """Send; queued until there is a connection. The block belongs to the peer from then on.
 
         Raises:
             WireError: the listener refused the connection.
+        """
+
+    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return memory in which a block for the peer is best made, with any content.
+
+        The block is then sent without a copy. None: any other memory is as good.
         """
 
     def close(self, linger_s: float = 1.0) -> None:

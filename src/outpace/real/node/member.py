@@ -39,11 +39,11 @@ from outpace.real.net.report_messages import (
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
-from outpace.real.node.machine import boot_id, host_name, machine_id
 from outpace.real.node.saving.fetched_files import FetchedFiles
 from outpace.real.node.timing import TimingRows
 from outpace.record.recorder import Recorder
 from outpace.record.trace import Table, TraceRows
+from outpace.support.machine import boot_id, host_name, machine_id
 from outpace.support.units import nanoseconds
 from outpace.support.version import __version__
 from outpace.sync.messages import WireMessage

@@ -225,6 +225,12 @@ class ServedWorker(WorkerProcess):
             generation,
         )
 
+    def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        caller = self._callers.get(self.servers[block]) if block < len(self.servers) else None
+        if caller is None or self._division.number:  # then other blocks travel
+            return None
+        return caller.memory(elements, dtype)
+
     def _take_of(
         self, generation: int, peer: str, message: WireMessage, block: Block | None
     ) -> None:

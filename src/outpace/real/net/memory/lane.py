@@ -29,6 +29,7 @@ from outpace.real.net.memory.pool import MOST_SLOTS, Pool
 from outpace.real.net.memory.segments import GotSlot
 from outpace.real.net.memory_messages import DropSlot, FreeSlot, HasSlot, LacksSlot, OfferSlot
 from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage
 
 MemoryMessage: TypeAlias = OfferSlot | HasSlot | LacksSlot | FreeSlot | DropSlot
@@ -74,6 +75,10 @@ class Lane:
             self._offered[number] = offer.token
             self._send(offer)
         return None
+
+    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return a free slot for a block that will be sent to the peer; None: there is none."""
+        return self._pool.empty(elements, dtype, self) if self.has else None
 
     def has_sent(self, size: int, now_ns: int, within_ns: int) -> bool:
         """Note a block of this size that is sent now; True if there was one in this time before.
@@ -137,7 +142,7 @@ class Lane:
             raise ProtocolError("it offers a slot again, or too many")
         if not is_offer(offer.address, offer.token):
             raise ProtocolError("it offers a slot where no process has one")
-        if self._pool.is_off:
+        if self._pool.is_off or offer.boot != boot_id():  # another machine is no news
             self._send(LacksSlot(number, "", is_final=True))
             return
         if reason := why_no_files():
@@ -151,7 +156,7 @@ class Lane:
     def _has_got(self, offer: OfferSlot, found: int | OSError) -> None:
         self._asking.pop(offer.slot, None)
         if isinstance(found, ConnectionRefusedError):
-            self._lacks(offer.slot, "another machine or container", is_final=True)
+            self._lacks(offer.slot, "another container or network namespace", is_final=True)
             return
         if isinstance(found, OSError):
             is_final = isinstance(found, PermissionError)

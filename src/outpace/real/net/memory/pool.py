@@ -26,6 +26,7 @@ from outpace.real.net.memory.segments import OwnSlot, is_available
 from outpace.real.net.memory_messages import OfferSlot
 from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import Session
+from outpace.support.machine import boot_id
 
 if TYPE_CHECKING:
     from outpace.real.net.memory.lane import Lane
@@ -93,17 +94,24 @@ class Pool:
 
     # -- blocks of this process that lie in slots ----------------------------------------------
 
-    def empty(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Return memory for a block that will be sent to several peers; None: no slot is free.
+    def empty(
+        self, elements: int, dtype: torch.dtype, lane: Lane | None = None
+    ) -> torch.Tensor | None:
+        """Return memory for a block that will be sent; None: no slot is free.
 
         The slot is used again when no tensor with this memory is left.
+
+        Args:
+            lane: to its peer, which gets the block; None: to several peers, which read it.
         """
         nbytes = elements * dtype.itemsize
-        if nbytes < self.least_bytes or not any(each.has for each in self.lanes if each.is_read):
+        readers = [each for each in self.lanes if each.is_read] if lane is None else [lane]
+        if nbytes < self.least_bytes or not any(each.has for each in readers):
             return None
         self._settle()
-        held = self._free(nbytes, None, set())
-        if held is None:
+        has = set() if lane is None else lane.has
+        held = self._free(nbytes, lane, has, may_make=lane is None)
+        if held is None or (lane is not None and held.slot.number not in has):
             return None
         held.lent += 1
         held.used_ns = monotonic_ns()
@@ -119,10 +127,10 @@ class Pool:
         if block.nbytes < self.least_bytes:
             return None
         self._settle()
-        held = self._known(block) if lane.is_read else None
+        may_make = lane.has_sent(_pages(block.nbytes), monotonic_ns(), _KEEP_NS)
+        owner = None if lane.is_read else lane
+        held = self._known(block, owner)
         if held is None:
-            may_make = lane.has_sent(_pages(block.nbytes), monotonic_ns(), _KEEP_NS)
-            owner = None if lane.is_read else lane
             held = self._free(block.nbytes, owner, lane.has, may_make=may_make)
             if held is None:
                 return None
@@ -138,9 +146,11 @@ class Pool:
             held.used_ns = monotonic_ns()
         return held.slot.number
 
-    def _known(self, block: torch.Tensor | Pieces) -> _Held | None:
-        """Return the slot that has the block, or a copy of it; None: there is none."""
+    def _known(self, block: torch.Tensor | Pieces, owner: Lane | None) -> _Held | None:
+        """Return the owner's slot that has the block, or a copy of it; None: there is none."""
         for held in self._held.values():
+            if held.owner is not owner:
+                continue
             if held.content is not None and held.content() is block:
                 return held
             if (
@@ -173,10 +183,7 @@ class Pool:
         return self._new(size, owner)
 
     def _new(self, size: int, owner: Lane | None) -> _Held | None:
-        if self._is_off:
-            return None
-        if not is_available():
-            self.turn_off("this system has no memory that processes can share (memfd_create)")
+        if self.is_off:
             return None
         if reason := why_no_memory(size) or why_no_files():
             self.note(f"blocks of {size} bytes go over the network: {reason}")
@@ -209,7 +216,7 @@ class Pool:
         held = self._held[number]
         held.asked.add(lane)
         token = self._giver.token_for(held.slot.descriptor)
-        return OfferSlot(number, held.slot.nbytes, self._giver.address, token)
+        return OfferSlot(number, held.slot.nbytes, self._giver.address, token, boot_id())
 
     def answered(self, number: int, lane: Lane, token: str) -> None:
         """The peer of a lane has the slot, or cannot get it."""

@@ -7,6 +7,7 @@ import secrets
 from functools import partial
 from typing import Any, Final
 
+import torch
 import zmq
 
 from outpace.blocks.block import Block
@@ -75,6 +76,9 @@ class ZeroMQCaller(MonitoredSocket):
             self._monitor.poll(_EVENT_MS)
             self._take_events()
             raise WireError(f"the connection to {self.peer} has ended") from None
+
+    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        return None if self._lane is None else self._lane.memory(elements, dtype)
 
     def _tell(self, message: WireMessage) -> None:
         """Send a message about shared memory; queued until there is a connection."""

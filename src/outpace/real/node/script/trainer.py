@@ -15,7 +15,7 @@ from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.gradient import (
     FirstGradient,
-    flat_gradient,
+    gradient_in_blocks,
     gradient_in_pieces,
     is_skipped,
     require_finite_parameters,
@@ -56,6 +56,7 @@ class ScriptTrainer:
             lambda iteration, digest: process.coordinator.send(FirstDigest(iteration, digest)),
             wanted=experiment.workers > 1,
         )
+        self.gradient_memory = process.gradient_memory
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
         self.step_settings: StepSettings | None = None  # for the next push
@@ -169,9 +170,9 @@ class ScriptTrainer:
             self._first.look(self.iteration, None)
             return refused
         self.step_settings = StepSettings(self.script.settings(), self.script.unused)
-        flat = self._flat_gradient()
-        self._first.look(self.iteration, flat)
-        return refused if flat is None else [flat[part] for part in self._slices]
+        blocks = self._blocks()
+        self._first.look(self.iteration, None if blocks is None else Pieces(blocks))
+        return refused if blocks is None else blocks
 
     def look_at_first(self) -> None:
         """Take the gradient in the model as the first one of this worker, if it still may be."""
@@ -180,12 +181,12 @@ class ScriptTrainer:
 
     # -- the script's gradient ----------------------------------------------------------
 
-    def _flat_gradient(self) -> torch.Tensor | None:
-        """Return the gradient in the model as one vector; None if it is skipped or refused."""
+    def _blocks(self) -> list[torch.Tensor] | None:
+        """Return the gradient in the model, in blocks; None if it is skipped or refused."""
         if self._is_skipped():
             return None
-        flat = flat_gradient(self.script)
-        return flat if self._may_be_used(flat) else None
+        blocks = gradient_in_blocks(self.script, self._slices, self.gradient_memory)
+        return blocks if self._may_be_used(Pieces(blocks)) else None
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:
         """Return the gradient in pieces, without a copy where possible; None if it is not used.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK: Final = Path("/proc/self/ns/net")
 
 
+@cache
 def boot_id() -> str:
     """Return an id that is equal in processes with the same monotonic clock; empty if unknown."""
     try:

@@ -1,0 +1,79 @@
+"""Iterations of `outpace run` whose gradients cost nothing, beside copies of memory."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
+
+_TASK: Final = Path(__file__).with_name("given_task.py")
+_COPIES: Final = 20
+
+
+def installed(
+    elements: int, iterations: int, repetitions: int, workers: int, servers: int, goal: float
+) -> Measurement:
+    """Measure the time of an iteration, in copies of the parameters by one thread."""
+    ours, copies = in_turn(
+        [
+            partial(seconds_of_iteration, elements, iterations, workers, servers),
+            partial(seconds_of_copy, elements),
+        ],
+        repetitions,
+    )
+    processes = f"{workers} worker{'s' * (workers > 1)}, {servers} server{'s' * (servers > 1)}"
+    per_worker = [seconds / workers for seconds in ours]
+    return ratio(
+        f"outpace run, {elements * 4 / 1e6:g} MB, {processes}: an iteration / a copy of memory"
+        + (", for each worker" if workers > 1 else ""),
+        per_worker,
+        copies,
+        goal=goal,
+        at_least=False,
+        note=lambda above, below: f"{above * 1e3:.1f} and {below * 1e3:.2f} ms",
+    )
+
+
+def seconds_of_copy(elements: int) -> float:
+    """Return the median seconds of a copy of this many float32 from one tensor to another."""
+    source, target = torch.ones(elements), torch.zeros(elements)
+
+    def copy() -> None:
+        target.copy_(source)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        copy()
+        return statistics.median(host_seconds(copy) for _ in range(_COPIES))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def seconds_of_iteration(elements: int, iterations: int, workers: int, servers: int) -> float:
+    """Return the seconds of an iteration of BSP, of a run by the command as it is installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.yaml")
+        task = {"kind": "python", "target": f"{_TASK}:make", "arguments": {"elements": elements}}
+        settings = {
+            "task": task,
+            "workers": workers,
+            "servers": servers,
+            "batch_size": 1,
+            "sync": {"kind": "bsp"},
+            "stop": {"iterations": iterations},
+        }
+        config.write_text(json.dumps(settings), "utf-8")
+        command = ["-m", "outpace", "run", str(config), "--out", f"{folder}/run", "--json", "-q"]
+        done = subprocess.run(
+            [sys.executable, *command], check=True, stdout=subprocess.PIPE, text=True
+        )
+        return float(json.loads(done.stdout)["wall_time_s"]) / iterations

@@ -1,0 +1,50 @@
+"""Gradients of parameters, joined into the blocks of the servers."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outpace.blocks.gathering import gathered
+
+
+def test_each_block_has_its_slice_of_all_tensors_where_its_memory_is():
+    tensors = [torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor(5.0), torch.tensor([6.0, 7.0])]
+    place = torch.zeros(3)
+
+    def memory(block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        assert (elements, dtype) == ([4, 3][block], torch.float32)
+        return place if block == 1 else None
+
+    first, second = gathered(tensors, [slice(0, 4), slice(4, 7)], memory)
+    assert first.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert second.tolist() == [5.0, 6.0, 7.0]
+    assert second.data_ptr() == place.data_ptr()
+
+
+@given(st.data())
+def test_the_blocks_make_up_the_vector_wherever_they_are_made(data):
+    sizes = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+    tensors = [torch.randn(size) for size in sizes]
+    vector = torch.cat(tensors)
+    cuts = data.draw(st.sets(st.integers(0, len(vector)), max_size=3))
+    slices = [slice(*ends) for ends in pairwise(sorted({0, len(vector)} | cuts))] or [slice(0, 0)]
+    has = data.draw(st.lists(st.booleans(), min_size=len(slices), max_size=len(slices)))
+
+    def memory(block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        return torch.full((elements,), torch.nan, dtype=dtype) if has[block] else None
+
+    blocks = gathered(tensors, slices, memory)
+    assert torch.equal(torch.cat(blocks), vector)
+    ends = list(accumulate(len(block) for block in blocks))
+    assert ends == [part.stop for part in slices]
+
+
+def test_a_block_is_a_copy():
+    tensor = torch.ones(3)
+    (block,) = gathered([tensor], [slice(0, 3)])
+    block.add_(1)
+    assert tensor.tolist() == [1.0, 1.0, 1.0]
