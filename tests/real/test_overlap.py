@@ -103,17 +103,9 @@ def test_a_script_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
     assert sent_before_the_end(tmp_path / "plain", server=1) == [False] * 12
 
 
-def test_a_script_under_asp_pushes_each_gradient_once():
-    made = script_run("overlapped.py", mean_s=0.0)
-    made.pop("compute")
-    summary = run({**made, **OVERLAP, "sync": {"kind": "asp"}}).summary
-    assert summary["gradients_applied"] == 12
-    assert summary["messages"] == 3 * 2 * 12
-
-
-@pytest.mark.parametrize("runtime", [run, simulate])
 @pytest.mark.parametrize(
-    ("does", "reason"), [("clips", "clipping and the like"), ("accumulates", "second gradient")]
+    ("runtime", "does", "reason"),
+    [(run, "clips", "clipping and the like"), (simulate, "accumulates", "second gradient")],
 )
 def test_a_script_that_needs_the_whole_gradient_is_refused(
     runtime: Callable[..., Any], does: str, reason: str
