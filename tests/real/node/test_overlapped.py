@@ -151,6 +151,14 @@ def test_a_script_that_leaves_in_the_middle_abstains_where_its_part_is_missing(t
     found.require_between_steps()  # its state can be saved after that
 
 
+def test_a_script_that_leaves_after_its_step_abstains_nowhere(trainer):
+    found = overlapped(trainer)
+    trainer.backward(spare=0.0)
+    trainer.take_gradient()
+    found.leave()
+    assert [server for server, _ in trainer.sent] == [2, 1]
+
+
 @pytest.mark.parametrize("computes", [False, True])
 def test_a_script_that_leaves_between_iterations_sends_nothing(trainer, computes):
     found = overlapped(trainer)

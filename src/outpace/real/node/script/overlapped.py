@@ -115,6 +115,7 @@ class OverlappedGradient:
         parts = {server: self._part(server) for server in sorted(self._left)}
         if self._is_unusable or not all(map(all_finite, parts.values())):
             trainer.refuse_gradient()
+        self._send = None  # the program sends the rest
         trainer.look_at_first()
         trainer.step_settings = StepSettings(script.settings(), script.unused)
         return [parts.get(server) for server in range(len(self._slices))]
