@@ -27,6 +27,7 @@ from multiprocessing import forkserver
 
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
 from benchmarks.micro.real import overlapped
+from benchmarks.micro.real.command import from_command
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
 from benchmarks.micro.real.installed import installed
@@ -43,6 +44,7 @@ def measure(quick: bool) -> list[Measurement]:
     multiprocessing.set_forkserver_preload(["outpace.support.processes.preload", __name__])
     forkserver.ensure_running()
     repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
+    nodes = (2, 1) if quick else (8, 2)  # workers and servers of the starts
     size, steps = (1, 4) if quick else (25, 30)
     larger = [] if quick else _against_pyzmq(100 * MB, "100 MB", 8, repetitions, 0.8, memory=0.25)
     return [
@@ -59,7 +61,8 @@ def measure(quick: bool) -> list[Measurement]:
             unit="%",
             goal=1,
         ),
-        _start(few, *((2, 1) if quick else (8, 2))),
+        _start(few, *nodes),
+        *from_command(few, *nodes),
     ]
 
 

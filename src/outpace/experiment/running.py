@@ -31,7 +31,7 @@ from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
-from outpace.record.checkpoints.reading import name_of
+from outpace.record.checkpoints.committed import name_of
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.status import Command

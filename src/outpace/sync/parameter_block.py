@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeGuard
 
 import torch
 
@@ -257,6 +257,15 @@ class PhantomBlock(_Stateless):
         pass
 
 
+def imports_dynamo(optimizer: Optimizer) -> bool:
+    """True if the block of this optimizer has one of torch, which imports torch._dynamo: 1.5 s."""
+    return not _is_plain(optimizer)
+
+
+def _is_plain(optimizer: Optimizer) -> TypeGuard[Sgd]:
+    return isinstance(optimizer, Sgd) and optimizer.is_plain
+
+
 def plus(one: Block, factor: float, other: Block) -> torch.Tensor | Phantom:
     """Return one + factor · other, in new memory."""
     first, second = whole(one), whole(other)
@@ -288,6 +297,6 @@ def parameter_block(
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
-    if isinstance(optimizer, Sgd) and optimizer.is_plain:
+    if _is_plain(optimizer):
         return FreshBlock(initial, optimizer, deterministic, new_memory)
     return TensorBlock(initial, optimizer, deterministic, layers, new_memory)
