@@ -311,7 +311,7 @@ def test_a_share_of_forward_that_leaves_nothing_for_backward_is_refused(share):
 
 def test_a_share_of_forward_is_for_scripts():
     assert problems("forward_share=0.4") == {
-        "forward_share: only scripts have gradient buckets: remove it"
+        "forward_share: only scripts have gradient buckets: remove it, or set overlap: backward"
     }
 
 

@@ -295,7 +295,7 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("faults is ignored: a real run has the failures of its machines")
     if experiment.evaluation_time is not None:
         log("evaluation_time is ignored: in a real run an evaluation takes the time that it needs")
-    if experiment.forward_share != FORWARD_SHARE:
+    if experiment.forward_share != FORWARD_SHARE and experiment.overlap == "none":
         log("forward_share is ignored: in a real run a gradient bucket is ready when it is ready")
     for key in SERVICE_TIMES:
         if getattr(experiment, key) is not None:

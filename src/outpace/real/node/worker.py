@@ -56,12 +56,13 @@ from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import FIRST, Caller, Handlers
 from outpace.real.net.wire import WireError
+from outpace.real.node.in_parts import send_parts
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeOfServers
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
-from outpace.record.timing import COMPUTE, PULL, PUSH, STOPPED
+from outpace.record.timing import PULL, PUSH, STOPPED
 from outpace.support.place import HERE
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
@@ -85,7 +86,7 @@ from outpace.sync.messages import (
     size_bytes,
 )
 from outpace.sync.moving.worker import DividedServers
-from outpace.sync.programs.context import AbortableContext, Stopped
+from outpace.sync.programs.context import AbortableContext, SendPart, Stopped
 from outpace.sync.programs.restarted import RestartedServers
 
 _T = TypeVar("_T")
@@ -138,6 +139,7 @@ class ServedWorker(WorkerProcess):
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
         self._blocks: list[Block] = []
         self._can_move = not why_servers_stay(experiment)
+        self._forward_share = experiment.forward_share
         self._division: Division  # of the servers that there are
         self._before: Division  # the one before it
         self._divided: DividedServers | None = None  # if servers may join and leave
@@ -492,10 +494,22 @@ class ServedWorker(WorkerProcess):
             elif await self._hears_within(rest_s, ends_it):
                 self._note_stopped(iteration, started)
                 return Stopped(share())
-        self.recorder.gradient_computed(self.worker)
-        if self.is_recorded(iteration):
-            self.note_computation(COMPUTE, iteration, started)
+        self.computed(iteration, started)
         return gradient
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        started, slices = self.now, self._plan.slices
+        share = self._forward_share
+        rest = await send_parts(self, parameters, iteration, slices, share, send)
+        self.computed(iteration, started)
+        for server, part in rest.items():
+            send(server, part)
+
+    def prepare(self, iteration: int) -> None:
+        if not self.must_stop(iteration):
+            self.trainer.prepare(iteration)
 
     async def _hears_within(self, limit_s: float, wanted: Callable[[Message], bool]) -> bool:
         """Take messages until one is wanted; False if none is within the limit."""
