@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outpace.blocks.sums import TreeSum, tree_sum
+from outpace.blocks.sums import TreeSum, all_finite, tree_sum
 
 MODERATE = settings(deadline=None, max_examples=100)
 
@@ -133,3 +133,20 @@ def test_it_holds_no_more_partial_sums_than_the_tree_has_levels_when_they_come_i
     assert total.total().item() == 1024
     # The sums were made in place: leaf 0 holds them all.
     assert alive[0].item() == 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("elements", [1, 31, 1000])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_a_number_that_is_not_finite_is_found_at_every_place(dtype, elements, wrong):
+    tensor = torch.linspace(-60000, 60000, elements).to(dtype)
+    assert all_finite(tensor)
+    for place in range(elements):
+        kept, tensor[place] = tensor[place].clone(), wrong
+        assert not all_finite(tensor), place
+        tensor[place] = kept
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nothing_is_finite(dtype):
+    assert all_finite(torch.empty(0, dtype=dtype))

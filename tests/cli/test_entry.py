@@ -66,6 +66,35 @@ def test_ctrl_c_on_an_import_ends_it_quietly(module, swallowed):
     assert ended.stderr == ""
 
 
+# Runs a command in a new Python, and says on the last line which of these modules it has imported.
+IMPORTS = """
+import sys
+from outpace.__main__ import main
+
+sys.argv[1:] = {arguments!r}
+try:
+    main()
+finally:
+    print(*(name for name in ("torch", "pyarrow", "numpy", "rich") if name in sys.modules))
+"""
+
+
+def imported(*arguments: object) -> tuple[int, list[str]]:
+    """Return the exit code of a command, and which of the modules above it has imported."""
+    ended = run("-c", IMPORTS.format(arguments=[str(each) for each in arguments]))
+    return ended.returncode, ended.stdout.splitlines()[-1].split()
+
+
+def test_a_command_that_is_refused_or_asked_for_help_does_not_wait_for_torch(tmp_path):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("workers: [1, 2")
+    assert imported("run", "--help") == (0, ["rich"])
+    assert imported("run", wrong) == (2, [])
+    assert imported("simulate", tmp_path / "missing.yaml") == (2, [])
+    assert imported("run", tmp_path / "missing.py", "--workers", 2) == (2, [])
+    assert imported("scale", tmp_path, "--workers", 2) == (2, [])
+
+
 def test_an_ignored_ctrl_c_stays_ignored():
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     code = ignoring + INTERRUPTED.format(module="typer", swallowed="ZeroDivisionError")

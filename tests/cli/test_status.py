@@ -8,13 +8,14 @@ import socket
 import time
 
 import pytest
+from tests.cli.test_entry import imported
 from tests.support.command import outpace as command
 from tests.support.command import refused
 
 import outpace
 from outpace.experiment import recorded_run
 from outpace.record import folder as files
-from outpace.record.checkpoints import RunLock
+from outpace.record.checkpoints import Checkpoints, RunLock
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.status import CheckpointStatus, ProcessStatus, Status, read_status, write_status
 
@@ -261,3 +262,10 @@ def test_a_log_that_cannot_be_written_is_said_once(tmp_path):
     log.add_text("notice", "last")
     (line,) = said
     assert line.endswith(f"{LOG}: No such file or directory; the run goes on without it")
+
+
+def test_status_reads_files_without_torch(tmp_path):
+    out = failed(tmp_path / "run")
+    assert len(Checkpoints(out).numbers()) > 0
+    assert imported("status", out) == (0, [])
+    assert imported("status", out, "--json") == (0, [])

@@ -311,5 +311,23 @@ def test_a_share_of_forward_that_leaves_nothing_for_backward_is_refused(share):
 
 def test_a_share_of_forward_is_for_scripts():
     assert problems("forward_share=0.4") == {
-        "forward_share: only scripts have gradient buckets: remove it"
+        "forward_share: only scripts have gradient buckets: remove it, or set overlap: backward"
     }
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("servers=2", "sync=[{kind: ssp, staleness: 3, wire: bf16}, {kind: asp}]"),
+        ("sync.wire=bf16", "sync_changes=[{at_s: 1, sync: {kind: asp}}]"),
+    ],
+)
+def test_servers_that_would_use_two_precisions_are_refused(overrides):
+    assert problems(*overrides) == {
+        "sync.wire: workers send to all servers in one precision during the whole run: write the "
+        "same wire in every policy, also in sync_changes"
+    }
+
+
+def test_a_precision_that_is_not_known_is_refused():
+    assert problems("sync.wire=fp16") == {"sync.wire must be 'full' or 'bf16', not 'fp16'"}

@@ -71,7 +71,7 @@ BAD = [
     (sync("{kind: hpsgd, wire: 16}"), "sync.wire must be 'full' or 'bf16', not 16"),
     (sync("{kind: diloco, every: 8, wire: null}"), "sync.wire must be 'full' or 'bf16', not None"),
     (sync("{kind: gossip, wire: bf16}"), "sync.wire: unknown key."),
-    (sync("{kind: bsp, wire: bf16}"), "sync.wire: unknown key."),
+    (sync("{kind: psgd, wire: bf16}"), "sync.wire: unknown key."),
     (sync("[{kind: ssgd}]"), "sync[0]: ssgd has no servers: all workers must follow it"),
     ("workers=1", "workers: ssgd needs at least 2 workers, which average among themselves"),
     ("servers=2", "servers: ssgd has no servers: leave it out"),

@@ -380,3 +380,18 @@ def test_conditions_stay_in_force_when_the_policy_changes():
 @every_runtime
 def test_a_change_may_be_due_at_the_very_start(run):
     complete(run(config(sync_changes=[{"at_s": 0.0, "sync": {"kind": "bsp"}}])))
+
+
+def test_a_change_to_another_precision_of_the_messages_is_refused():
+    refused = []
+
+    def control(live):
+        for policy in (Asp(), Asp(wire="bf16")):
+            try:
+                live.set_policy("*", policy)
+            except ConfigError as error:
+                refused.append(str(error))
+
+    simulate(config(sync={"kind": "bsp", "wire": "bf16"}), control=control)
+    (words,) = refused
+    assert words.startswith("sync.wire=full, but the run has bf16: workers send to all servers")

@@ -73,6 +73,18 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys, which
     assert "place 4 of 4" in said
 
 
+def test_a_run_in_bfloat16_shows_the_network_by_the_bytes_that_travelled(tmp_path):
+    simulate({**RUN, "sync": {"kind": "bsp", "wire": "bf16"}}, tmp_path / "run")
+    link = {"latency_s": lambda _: LATENCY_S, "bandwidth": lambda _: BANDWIDTH}
+    as_real(tmp_path / "run", **link, push_s=PUSH_S, pull_s=PULL_S)
+    out = tmp_path / "cluster.yaml"
+    assert outpace("calibrate", str(tmp_path / "run"), "-o", str(out)) == 0
+    found = read_yaml(out)
+    assert found["network"]["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
+    assert found["calibrated"]["push_bytes"] == 2 * 25_000
+    assert "service_size" not in found  # an update writes more bytes than a push brings
+
+
 SLOW_SERVER = {
     **RUN,
     "push_time": {"kind": "constant", "mean_s": PUSH_S, "factors": [0.5, 1.5]},

@@ -18,7 +18,7 @@ from tests.faults.processes import (
     ServerProcess,
     WorkerProcess,
 )
-from tests.faults.scenario import LEASE_S, STRATEGIES, Fault, Scenario
+from tests.faults.scenario import KNOWN, LEASE_S, Fault, Scenario
 
 from outpace.kernel import DeadlockError, Future, Kernel
 from outpace.optim import Sgd
@@ -30,6 +30,7 @@ from outpace.sync.membership import Fence
 from outpace.sync.messages import SCHEDULER, Restarted, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off
+from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.sync.programs.restarted import RestartedServers
 from outpace.sync.shard import Shard
@@ -49,7 +50,7 @@ class Cluster:
     """One run of a scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self.scenario, self.strategy = scenario, STRATEGIES[scenario.strategy]
+        self.scenario, self.strategy = scenario, KNOWN[scenario.strategy]
         self.policy = self.strategy.policy(scenario.workers)
         self.kernel = Kernel(tie_seed=scenario.seed)
         self.draw = random.Random(scenario.seed)
@@ -151,6 +152,8 @@ class Cluster:
             skip=self.strategy.skip,
             seed=self.scenario.seed,
         )
+        if self.strategy.overlaps:
+            program = partial(overlapping_worker, pull=self.strategy.pull)
         context = RestartedServers(process, acknowledges=self.policy.acknowledges)
         me: Any = context
         self.coordinator.hears(process, partial(self.coordinator.began, process))

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import torch
-from tests.faults.scenario import STRATEGIES, Scenario
+from tests.faults.scenario import KNOWN, Scenario
 from torch import Tensor
 
 from outpace.blocks.block import Value
@@ -42,7 +42,7 @@ class Oracle:
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        self._scenario, self._strategy = scenario, STRATEGIES[scenario.strategy]
+        self._scenario, self._strategy = scenario, KNOWN[scenario.strategy]
         self.begin()
         momentum, steps = self._strategy.momentum, range(scenario.iterations, 0, -1)
         powers = [sum(momentum**k for k in range(n)) for n in steps]
@@ -239,7 +239,7 @@ def answer_of(reply: Reply) -> Answer:
 
 def _most_on_the_way(scenario: Scenario) -> float:
     """Return how many pushes of one worker may be on their way at the same time."""
-    strategy = STRATEGIES[scenario.strategy]
+    strategy = KNOWN[scenario.strategy]
     if strategy.loses:  # a worker passes over iterations
         return math.inf
     skipped = 0 if strategy.skip is None else strategy.skip.in_a_row

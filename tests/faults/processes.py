@@ -309,6 +309,18 @@ class WorkerProcess(Process):
         gradient[self.worker, iteration] = 1.0
         return [gradient.flatten() for _ in self.servers]
 
+    async def execute_in_parts(self, parameters: Any, iteration: int, send: Any) -> None:
+        """Send the part of the last server first, and each of the others a while later."""
+        gradient = await self.execute(parameters, iteration)
+        draw = random.Random(f"{self.cluster.scenario.seed} {self.worker} {iteration} parts")
+        for server in reversed(range(len(self.servers))):
+            send(server, gradient[server])
+            await self.kernel.sleep(draw.choice((0.0, 0.01, 0.05)))
+            await self.awake()
+
+    def prepare(self, iteration: int) -> None:
+        pass
+
     def iteration_finished(self, *_: Any) -> None:
         pass
 

@@ -54,6 +54,7 @@ class Strategy:
     momentum: float = 0.0
     pull: PartialPull = _ALL_SERVERS
     skip: SkippedPull | None = None
+    overlaps: bool = False  # workers push the part of each server when it is complete
 
 
 STRATEGIES: Final = {
@@ -91,6 +92,13 @@ STRATEGIES: Final = {
     ),
     "cutoff": Strategy(lambda n: CutOff(scale=SUM), loses=True, exact=True, alone=False),
 }
+
+# Not among the strategies of `Scenario.of`, so that seeds stay what they are.
+OVERLAPPING: Final = {
+    f"{name}, overlapping": replace(STRATEGIES[name], overlaps=True)
+    for name in ("bsp", "ssp", "asp", "half of the servers", "drop-stragglers")
+}
+KNOWN: Final = STRATEGIES | OVERLAPPING
 
 
 _MORE: Final = (

@@ -6,8 +6,10 @@ tries more seeds.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.faults.scenario import STRATEGIES, Fault, Scenario
+from tests.faults.scenario import OVERLAPPING, STRATEGIES, Fault, Scenario
 from tests.faults.search import first_failure, problem_of
 
 # What the search has found, and what was wrong.
@@ -180,6 +182,14 @@ FOUND = {
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_random_failures_break_no_promise(first):
     assert first_failure(range(first, first + 50)) is None
+
+
+@pytest.mark.parametrize("strategy", OVERLAPPING)
+def test_random_failures_between_the_parts_of_a_gradient_break_no_promise(strategy):
+    problems = {
+        seed: problem_of(replace(Scenario.of(seed), strategy=strategy)) for seed in range(16)
+    }
+    assert set(problems.values()) == {""}, problems
 
 
 @pytest.mark.parametrize("what", FOUND)

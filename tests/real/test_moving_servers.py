@@ -66,10 +66,11 @@ def logged(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
 
 
-def test_bsp_with_servers_that_join_and_leave_ends_bitwise_as_without(tmp_path):
-    folder = tmp_path / "run"
-    result = run(BSP, folder, control=scaling(folder, 3, 1))
-    summary, undisturbed = result.summary, simulate(BSP)
+@pytest.mark.parametrize("wire", ["full", "bf16"])
+def test_bsp_with_servers_that_join_and_leave_ends_bitwise_as_without(tmp_path, wire):
+    folder, config = tmp_path / "run", {**BSP, "sync": {"kind": "bsp", "wire": wire}}
+    result = run(config, folder, control=scaling(folder, 3, 1))
+    summary, undisturbed = result.summary, simulate(config)
     assert summary["parameters_digest"] == undisturbed.summary["parameters_digest"]
     assert summary["iterations"] == [250, 250]
     assert summary["gradients_applied"] == 500

@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes"),
 ]
+WIDTH = 370
 TASK = """
 import outpace
 import torch
@@ -28,16 +29,20 @@ import torch
 
 def make():
     draw = torch.Generator().manual_seed(1)
-    x, y = (torch.randn(64, 300, generator=draw) for _ in range(2))
+    x, y = (torch.randn(64, WIDTH, generator=draw) for _ in range(2))
     torch.manual_seed(0)
-    model, loss = torch.nn.Linear(300, 300), torch.nn.functional.mse_loss
+    model, loss = torch.nn.Linear(WIDTH, WIDTH), torch.nn.functional.mse_loss
     return outpace.Task(model=model, loss=loss, train=(x, y), test=(x, y))
 """
 
 
+def write_task(folder: Path, width: int) -> None:
+    (folder / "task.py").write_text(TASK.replace("WIDTH", str(width)))
+
+
 def config(folder: Path, **changes: Any) -> dict[str, Any]:
-    """A model of 361 kB, 181 kB on each of two servers."""
-    (folder / "task.py").write_text(TASK)
+    """A model of 549 kB, 275 kB on each of two servers. A server alone steps in chunks."""
+    write_task(folder, WIDTH)
     return {
         "task": {"kind": "python", "target": f"{folder}/task.py:make"},
         "workers": 2,
@@ -74,12 +79,22 @@ def all_mapped() -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_bsp_over_shared_memory_is_bitwise_the_run_in_virtual_time(tmp_path, momentum):
+@pytest.mark.parametrize(
+    ("optimizer", "servers", "wire"),
+    [
+        ({"kind": "sgd", "lr": 0.1}, 2, "full"),
+        ({"kind": "sgd", "lr": 0.1, "momentum": 0.9}, 1, "full"),
+        ({"kind": "adam", "lr": 0.01}, 1, "bf16"),
+    ],
+)
+def test_bsp_over_shared_memory_is_bitwise_the_run_in_virtual_time(
+    tmp_path, optimizer, servers, wire
+):
     made = config(
         tmp_path,
-        sync={"kind": "bsp"},
-        optimizer={"kind": "sgd", "lr": 0.1, "momentum": momentum},
+        servers=servers,
+        sync={"kind": "bsp", "wire": wire},
+        optimizer=optimizer,
     )
     seen: dict[str, int] = {}
 
@@ -92,7 +107,7 @@ def test_bsp_over_shared_memory_is_bitwise_the_run_in_virtual_time(tmp_path, mom
     result = library.run(made, control=look)
     expected = library.simulate(made).summary["parameters_digest"]
     assert result.summary["parameters_digest"] == expected
-    assert set(seen) == {"worker-0", "worker-1", "server-0", "server-1"}
+    assert set(seen) == {"worker-0", "worker-1", *(f"server-{n}" for n in range(servers))}
     assert all(seen.values()), seen
 
 
@@ -129,7 +144,7 @@ def without_servers(folder: Path, sync: dict[str, Any], **changes: Any) -> dict[
         "stop": {"iterations": 50},
         **changes,
     }
-    (folder / "task.py").write_text(TASK.replace("300", "800"))
+    write_task(folder, 800)
     return made
 
 

@@ -1,10 +1,10 @@
 """Starts `outpace` and scripts in a fraction of a second, by forking a process with torch in it.
 
-A command that is started anew imports torch twice, for itself and for its fork server: five seconds
-of a core before anything happens. Here a process imports everything once and forks for each
-command. What is forked is a process like that of a user: it has its own folder, environment,
-streams, session and fork server, and ends as Python ends. Only the time of the imports is missing,
-so tests of what happens during the start use `subprocess`.
+A command that is started anew imports torch: two seconds of a core before anything happens. Here a
+process imports everything once and forks for each command. What is forked is a process like that of
+a user: it has its own folder, environment, streams, session and fork server, and ends as Python
+ends. Only the time of the imports is missing, so tests of what happens during the start use
+`subprocess`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import gc
 import importlib
 import json
-import multiprocessing.util
 import os
 import runpy
 import signal
@@ -36,7 +35,6 @@ _MODULES = (
     "outpace.script",
     "outpace.simulation.executors.child",
 )
-_FREE = 200  # numbers of file descriptors from here on are not in use
 _LARGEST = 1 << 17  # bytes of a request
 
 
@@ -104,18 +102,17 @@ class Warm:
 
     def outpace(self, *arguments: object, **options: Any) -> Process:
         """Start `python -m outpace` with these arguments."""
-        return self._start("outpace", arguments, fork_server=True, **options)
+        return self._start("outpace", arguments, **options)
 
     def script(self, path: Path, *arguments: object, **options: Any) -> Process:
         """Start `python path` with these arguments."""
-        return self._start(str(path), arguments, fork_server=False, **options)
+        return self._start(str(path), arguments, **options)
 
     def _start(
         self,
         target: str,
         arguments: Sequence[object],
         *,
-        fork_server: bool,
         cwd: Path,
         env: dict[str, str] | None = None,
         stdout: int | None = None,
@@ -126,7 +123,6 @@ class Warm:
         order = {
             "target": target,
             "arguments": [str(argument) for argument in arguments],
-            "fork_server": fork_server,
             "cwd": str(cwd),
             "env": dict(os.environ if env is None else env),
             "session": start_new_session,
@@ -186,47 +182,6 @@ def _watched(order: dict[str, Any], report: int, stdout: int, stderr: int) -> di
     return order
 
 
-def _fork_server_in_reserve() -> None:
-    """Fork the process that becomes the fork server once multiprocessing starts one.
-
-    At once, because what this process opens later must not be open in the fork server as well.
-    """
-    ours, theirs = socket.socketpair()
-    if not (pid := os.fork()):
-        ours.close()
-        _become_fork_server(theirs)
-    theirs.close()
-    spawn, reserve = multiprocessing.util.spawnv_passfds, [pid]
-
-    def spawn_or_use(path: Any, command: Sequence[Any], descriptors: Sequence[int]) -> int:
-        if not reserve or "multiprocessing.forkserver" not in command[-1]:
-            return spawn(path, command, descriptors)
-        with ours:
-            text = json.dumps([command[-1], list(descriptors)])
-            socket.send_fds(ours, [text.encode()], descriptors)
-        return reserve.pop()
-
-    multiprocessing.util.spawnv_passfds = spawn_or_use
-
-
-def _become_fork_server(control: socket.socket) -> None:
-    """Wait for the command and run it; nothing but its file descriptors is open."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the fork server has its own session
-    message, received, _, _ = socket.recv_fds(control, _LARGEST, 8)
-    if not message:
-        os._exit(0)
-    command, wanted = json.loads(message)
-    assert len(wanted) == len(received)
-    for place, descriptor in enumerate(received):
-        os.dup2(descriptor, _FREE + place)
-    os.closerange(3, _FREE)
-    for place, number in enumerate(wanted):
-        os.dup2(_FREE + place, number)
-        os.close(_FREE + place)
-    exec(command, {"__name__": "__main__"})
-    os._exit(0)
-
-
 def _main() -> None:
     sys.path[0] = ""  # as for python -m
     for module in _MODULES:
@@ -235,8 +190,6 @@ def _main() -> None:
     gc.freeze()
     order = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.argv = [order["target"], *order["arguments"]]
-    if order["fork_server"]:
-        _fork_server_in_reserve()
     if order["target"] == "outpace":
         runpy.run_module("outpace", run_name="__main__", alter_sys=True)
     else:

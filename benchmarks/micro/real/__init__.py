@@ -10,6 +10,8 @@ a block that it holds. Both ends hold the block in memory of their own, ready to
 *outpace run*: an iteration of a run by the command as it is installed, whose gradient costs
 nothing, beside a copy of its 25 MB by one thread. The worker copies the parameters into the model
 and the gradient out of it, and looks whether it is finite.
+*overlap*: a run whose workers push during backward, beside one whose workers push after it
+(`overlapped`).
 *plain*: DEALER and ROUTER, one message of one frame each way, copy=False, no keys; the bytes stay
 where ZeroMQ put them.
 
@@ -24,6 +26,8 @@ from functools import partial
 from multiprocessing import forkserver
 
 from benchmarks.micro.harness import Measurement, in_turn, ratio, value
+from benchmarks.micro.real import overlapped
+from benchmarks.micro.real.command import from_command
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
 from benchmarks.micro.real.installed import installed
@@ -40,6 +44,7 @@ def measure(quick: bool) -> list[Measurement]:
     multiprocessing.set_forkserver_preload(["outpace.support.processes.preload", __name__])
     forkserver.ensure_running()
     repetitions, few, idle_s = (1, 1, 1) if quick else (7, 3, 5)
+    nodes = (2, 1) if quick else (8, 2)  # workers and servers of the starts
     size, steps = (1, 4) if quick else (25, 30)
     larger = [] if quick else _against_pyzmq(100 * MB, "100 MB", 8, repetitions, 0.8, memory=0.25)
     return [
@@ -49,13 +54,15 @@ def measure(quick: bool) -> list[Measurement]:
         *_against_ddp(size, steps, repetitions),
         installed(size * MB, few if quick else 100, few, workers=1, servers=1, goal=10),
         installed(size * MB, few if quick else 50, few, workers=4, servers=2, goal=12),
+        *overlapped.measure(quick, few),
         value(
             f"idle server in a run, share of a core over {idle_s} s",
             [idle_percent(SMALL, idle_s) for _ in range(few)],
             unit="%",
             goal=1,
         ),
-        _start(few, *((2, 1) if quick else (8, 2))),
+        _start(few, *nodes),
+        *from_command(few, *nodes),
     ]
 
 

@@ -31,6 +31,7 @@ from outpace.real.process.local import LocalLauncher
 from outpace.real.run import LEASE_S
 from outpace.record.sinks import MemorySink
 from outpace.record.trace import Trace
+from outpace.sync.programs.context import SendPart
 
 
 class Given:
@@ -95,6 +96,14 @@ class Given:
             self._filled.add(place.data_ptr())
             place.copy_(part)
         return place
+
+    async def gradient_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> Sequence[Block | None]:
+        return await self.gradient(parameters, iteration)
+
+    def prepare(self, iteration: int) -> None:
+        pass
 
 
 def work(

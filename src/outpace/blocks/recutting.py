@@ -56,6 +56,27 @@ def views(block: Block, place: slice) -> list[torch.Tensor]:
     return found
 
 
+class Walk:
+    """Gives views of a block that has values, one after another from its start."""
+
+    def __init__(self, block: torch.Tensor | Pieces) -> None:
+        self._parts = iter(parts(block))
+        self._part, self._start = next(self._parts), 0
+
+    def next(self, elements: int) -> list[torch.Tensor]:
+        """Return consecutive views of the next elements."""
+        found = []
+        while elements > (left := self._part.numel() - self._start):
+            if left:
+                found.append(self._part[self._start :])
+            elements -= left
+            self._part, self._start = next(self._parts), 0
+        end = self._start + elements
+        found.append(self._part[self._start : end])
+        self._start = end
+        return found
+
+
 def values_of(blocks: Sequence[Block | None]) -> dict[int, Value] | None:
     """Return the blocks by number, computed now if they are deferred; None if all are None.
 

@@ -29,6 +29,7 @@ from outpace.cli import (
     sweeps,
 )
 from outpace.cli.base import app, say
+from outpace.cli.processes import this_process_is_the_command
 from outpace.support.notices import warnings_to
 
 __all__ = [
@@ -49,10 +50,15 @@ __all__ = [
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. Arguments after -- are passed on to a user's script."""
+    """Run a command. Arguments after -- are passed on to a user's script.
+
+    arguments: None: this process is the command, and they are its own.
+    """
     signal.signal(signal.SIGTERM, _as_interrupt)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup ignores it
         signal.signal(signal.SIGHUP, _hung_up)
+    if arguments is None:
+        this_process_is_the_command()
     given = list(sys.argv[1:] if arguments is None else arguments)
     cut = given.index("--") if "--" in given else len(given)
     if given[cut + 1 :] and given[:1] not in (

@@ -30,6 +30,7 @@ from outpace.cli.options import (
     with_options,
 )
 from outpace.cli.output import Output
+from outpace.cli.processes import fork_server_of_trials
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
 from outpace.support.streams import OutputClosed
 
@@ -105,22 +106,24 @@ def advise(
     with folder_for(out, config) as folder:
         before = _changed_at(folder / ADVICE)
         try:
-            with output.of_run(), _progress(not quiet) as show:
-                advice = advised(
-                    Source(data, str(config), base, None),
-                    folder,
-                    goal=goal,
-                    budget_s=budget_s,
-                    seeds=seeds,
-                    cluster=cluster,
-                    lr_argument=lr_argument,
-                    only=None if only is None else [each.strip() for each in only.split(",")],
-                    verify=verify,
-                    processes=None,
-                    on=away,
-                    say=output.log,
-                    show=show,
-                )
+            with output.of_run():
+                fork_server_of_trials(None, away)
+                with _progress(not quiet) as show:
+                    advice = advised(
+                        Source(data, str(config), base, None),
+                        folder,
+                        goal=goal,
+                        budget_s=budget_s,
+                        seeds=seeds,
+                        cluster=cluster,
+                        lr_argument=lr_argument,
+                        only=None if only is None else [each.strip() for each in only.split(",")],
+                        verify=verify,
+                        processes=None,
+                        on=away,
+                        say=output.log,
+                        show=show,
+                    )
         except OutputClosed:
             raise
         except KeyboardInterrupt:

@@ -29,6 +29,7 @@ from outpace.cli.options import (
     with_options,
 )
 from outpace.cli.output import Output
+from outpace.cli.processes import fork_server_of_trials
 from outpace.cli.sources import ConfigOrScript, source_data, with_cluster_file
 from outpace.errors import ConfigError
 
@@ -90,15 +91,17 @@ def compare(
     output, away = Output(quiet, as_json), where(on, address, cpus)
     with folder_for(out, config) as folder:
         try:
-            with output.of_run(), output.progress_bars() as bar:
-                rows = compare_all(
-                    variants,
-                    folder,
-                    seeds=count,
-                    resume=resume,
-                    on=away,
-                    progress=lambda variant: bar(variant.name),
-                )
+            with output.of_run():
+                fork_server_of_trials([each.experiment for each in variants], away)
+                with output.progress_bars() as bar:
+                    rows = compare_all(
+                        variants,
+                        folder,
+                        seeds=count,
+                        resume=resume,
+                        on=away,
+                        progress=lambda variant: bar(variant.name),
+                    )
         except KeyboardInterrupt:
             if any(folder.glob("*")):
                 say("note", [f"to go on, repeat the command with --out {folder} --resume"])

@@ -27,6 +27,7 @@ from outpace.cli.options import (
     with_options,
 )
 from outpace.cli.output import Output
+from outpace.cli.processes import fork_server_of_run, fork_server_of_simulation
 from outpace.cli.resuming import (
     ConfigUnlessResumed,
     ResumeRun,
@@ -67,8 +68,6 @@ def simulate(
     A script (.py) uses DDP or calls outpace.attach; its own arguments come after --, as in
     outpace simulate train.py --workers 16 compute.kind=exponential compute.mean_s=0.2 -- --epochs 2
     """
-    from outpace.experiment.running import simulate as simulate_one
-
     given = with_options(overrides, workers, servers, seed)
     experiment: Experiment | None = None
     changes: dict[str, Any] = {}
@@ -78,16 +77,17 @@ def simulate(
         experiment = _experiment(with_cluster_file(data, cluster), given, str(config), base)
     else:
         changes = changes_of(config, given, context.obj, cluster=cluster, out=out)
+    from outpace.experiment.running import simulate as simulate_one  # after what can be refused
+
     output = Output(quiet, as_json)
     with folder_of_run(resume, out, config or "") as folder:
         new = folder if resume is None else None
-        with (
-            _said_on_failure(output, folder, "simulate"),
-            output.of_run(),
-            output.progress_bars() as bar,
-        ):
-            show = bar(folder.name)
-            result = simulate_one(experiment, new, resume=resume, progress=show, **changes)
+        with _said_on_failure(output, folder, "simulate"), output.of_run():
+            fork_server_of_simulation(experiment)  # before progress bars, which have a thread
+            with output.progress_bars() as bar:
+                result = simulate_one(
+                    experiment, new, resume=resume, progress=bar(folder.name), **changes
+                )
         output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
         output.where(folder)
 
@@ -113,8 +113,6 @@ def run(
     A script (.py) uses DDP or calls outpace.attach; its own arguments come after --, as in
     outpace run train.py --workers 4 sync.kind=ssp sync.staleness=3 -- --epochs 2
     """
-    from outpace.experiment.sources import without_include
-
     output = Output(quiet, as_json)
     given = launcher_overrides(launcher, address)
     given += with_options(overrides, workers, servers, seed)
@@ -124,6 +122,8 @@ def run(
         return
     config = require_config(config, "run")
     data, base = source_data("run", config, context.obj, given)
+    from outpace.experiment.sources import without_include  # here: errors of YAML come at once
+
     experiment = _experiment(without_include(data, output.log), given, str(config), base)
     with folder_for(out, config) as folder:
         _run(experiment, folder, insecure, output)
@@ -200,6 +200,7 @@ def _run(
     from outpace.real.live import watch
 
     with _said_on_failure(output, folder, "run"), output.of_run():
+        fork_server_of_run(experiment)
         result = run_for_real(
             experiment,
             None if experiment is None else folder,

@@ -30,6 +30,7 @@ from outpace.cli.options import (
     with_options,
 )
 from outpace.cli.output import Output
+from outpace.cli.processes import fork_server_of_trials
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data, with_cluster_file
 from outpace.errors import RunError
 
@@ -119,23 +120,25 @@ def sweep(
     with folder_for(out, config) as folder:
         watch = _Watch(output, budget_s)
         try:
-            with output.of_run(), output.progress_bars() as bar:
-                watch.bar = bar("candidates")
-                found = sweep_source(
-                    Source(data, str(config), base, None),
-                    space,
-                    folder,
-                    trials=trials,
-                    budget_s=budget_s,
-                    seeds=seeds,
-                    target={"accuracy": target_accuracy, "loss": target_loss},
-                    prune=prune,
-                    resume=resume,
-                    parallel=PARALLEL if parallel is None else parallel,
-                    on=away,
-                    on_end=watch.ended,
-                    on_begin=watch.begun,
-                )
+            with output.of_run():
+                fork_server_of_trials(None, away)
+                with output.progress_bars() as bar:
+                    watch.bar = bar("candidates")
+                    found = sweep_source(
+                        Source(data, str(config), base, None),
+                        space,
+                        folder,
+                        trials=trials,
+                        budget_s=budget_s,
+                        seeds=seeds,
+                        target={"accuracy": target_accuracy, "loss": target_loss},
+                        prune=prune,
+                        resume=resume,
+                        parallel=PARALLEL if parallel is None else parallel,
+                        on=away,
+                        on_end=watch.ended,
+                        on_begin=watch.begun,
+                    )
         except KeyboardInterrupt:
             if any(folder.glob("*")):
                 output.where(folder)

@@ -64,8 +64,9 @@ class ClusterFile:
         keys = dict(self.keys)
         task = run.get("task")
         if (task.get("kind") if isinstance(task, Mapping) else task) != "script":
-            for key in ("evaluation_time", "forward_share"):  # of scripts only
-                keys.pop(key, None)
+            keys.pop("evaluation_time", None)  # of scripts only
+            if run.get("overlap", "none") == "none":
+                keys.pop("forward_share", None)
         if any(key in run for key in SERVICE_TIMES):
             keys.pop("service_size", None)
         workers, servers, seed = run.get("workers"), run.get("servers", 1), run.get("seed", 0)

@@ -10,6 +10,7 @@ from outpace.cluster.laws import wrong_number_of_factors
 from outpace.config.goals import Evaluate, Stop
 from outpace.config.keys import FORWARD_SHARE, MACHINES, MOST_NODES, SERVICE_TIMES
 from outpace.config.launchers import Ray
+from outpace.config.overlap import why_not_in_parts
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
 from outpace.sync import PeerStrategy
@@ -32,6 +33,7 @@ _OF_SERVERS: Final = (
     *SERVICE_TIMES,
     "service_size",
     "slicing",
+    "overlap",
     "on_server_loss",
 )
 _LINKS: Final = 10**6  # most pairs of a worker and a server, which each worker waits for
@@ -81,8 +83,11 @@ def _with_task(experiment: Experiment) -> Iterator[str]:
     else:
         if experiment.evaluation_time is not None:
             yield "evaluation_time: only a script evaluates its model in a worker's time: remove it"
-        if experiment.forward_share != FORWARD_SHARE:
-            yield "forward_share: only scripts have gradient buckets: remove it"
+        if experiment.forward_share != FORWARD_SHARE and experiment.overlap == "none":
+            yield (
+                "forward_share: only scripts have gradient buckets: remove it, or set "
+                "overlap: backward"
+            )
     if isinstance(task, Timing | Quadratic):
         for key in experiment.accuracies:
             yield f"{key}: the task {task.kind!r} has no accuracy"
@@ -153,6 +158,8 @@ def _excluded(experiment: Experiment, load: bool) -> Iterator[str]:
             yield f"{key}: {why}"
     if experiment.skip is not None:
         yield from _unskippable(experiment, experiment.skip, load)
+    if experiment.overlap != "none":
+        yield from why_not_in_parts(experiment, load)
 
 
 def _unskippable(experiment: Experiment, skip: Skips, load: bool) -> Iterator[str]:

@@ -69,8 +69,11 @@ class Experiment:
     service_size: ServiceSize | None = None  # None: these times are for servers of any size
     # virtual time of each evaluation of a script between two steps; None: 0
     evaluation_time: ServiceLaw | None = None
-    # of the computation of a script: when DistributedDataParallel's buckets are ready; virtual time
+    # of a computation: says when DistributedDataParallel's buckets, and with `overlap` the parts of
+    # the servers, are ready; virtual time
     forward_share: float = FORWARD_SHARE
+    # backward: a worker pushes to each server as soon as backward has made the server's part
+    overlap: Literal["none", "backward"] = "none"
     # to judge a pull, which then costs pull_time once, when it is answered; None: that is pull_time
     judge_time: ServiceLaw | None = None
     slicing: Slicing = Slicing.EVEN

@@ -21,7 +21,14 @@ from outpace.errors import ConfigError, RunError
 from outpace.support.checks import not_negative
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.support.user_code import brief
-from outpace.sync.assignment import Sync, for_workers_of, matching, traits_of, without_servers
+from outpace.sync.assignment import (
+    ONE_WIRE,
+    Sync,
+    for_workers_of,
+    matching,
+    traits_of,
+    without_servers,
+)
 from outpace.sync.messages import server_name
 
 ConditionLike: TypeAlias = Callable[..., Any] | str | None
@@ -75,6 +82,8 @@ class Control(ABC):
         before, after = policies.strategy, traits_of(sync)
         if before.kind != after.kind and (why := before.everywhere or after.everywhere):
             raise ConfigError(f"{why}: all servers must follow it during the whole run")
+        if after.wire != before.wire:
+            raise ConfigError(f"sync.wire={after.wire}, but the run has {before.wire}: {ONE_WIRE}")
         if problems := list(policies.problems("sync", sync)):
             raise ConfigError("\n".join(problems))
         for server in matching(keys, self._experiment.servers):

@@ -8,12 +8,14 @@ from typing import Any, TypeAlias
 
 from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import answers_of, narrowing
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
 from outpace.sync.programs.cutoff import CutOffWorker
+from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import (
     ServerContext,
     parameter_server,
@@ -30,16 +32,27 @@ ServerProgram: TypeAlias = Callable[[ServerContext], Coroutine[Any, Any, None]]
 
 def worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers."""
+    return narrowing(_worker_program(experiment), experiment)
+
+
+def _worker_program(experiment: Experiment) -> AbortableProgram:
+    """Return the program of the workers, for messages in full precision."""
     strategy, skip = experiment.policies.strategy, experiment.skip
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
+    if experiment.overlap != "none":
+        return partial(overlapping_worker, pull=_pull_of(experiment))
     if program is None:
-        pull = experiment.pull or PartialPull(quorum_percent=100)
         skipped = None if skip is None else skip.pull
+        pull = _pull_of(experiment)
         program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
     if skip is not None and skip.push is not None:
         program = partial(_skipping, program, skip.push, experiment.seed)
     return program if strategy.cut_off is None else partial(_cut_off, program)
+
+
+def _pull_of(experiment: Experiment) -> PartialPull:
+    return experiment.pull or PartialPull(quorum_percent=100)
 
 
 async def _skipping(
@@ -60,7 +73,10 @@ def server_program(
     cuts: the requests for the state of its shard. moves: its part in new divisions.
     """
     acknowledges = experiment.policies.strategy.acknowledges
-    return partial(parameter_server, acknowledge=acknowledges, cuts=cuts, moves=moves)
+    answers = answers_of(experiment)
+    return partial(
+        parameter_server, acknowledge=acknowledges, cuts=cuts, moves=moves, on_the_wire=answers
+    )
 
 
 def is_exact(experiment: Experiment) -> bool:
@@ -144,6 +160,8 @@ def why_servers_stay(experiment: Experiment) -> str:
         )
     if experiment.skip is not None:
         return "with skip, servers receive different pushes"
+    if experiment.overlap != "none":
+        return "with overlap, workers push parts that are cut for the servers of the start"
     if pull is not None and pull.quorum(experiment.servers) < experiment.servers:
         return "with pull, workers do not wait for all servers"
     policies = {followed.policy for followed in experiment.policies.initial()}

@@ -31,7 +31,7 @@ from outpace.real.outside import Outside
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.run import LEASE_S, RealRun
 from outpace.real.training import ScriptTraining, TaskTraining
-from outpace.record.checkpoints.reading import name_of
+from outpace.record.checkpoints.committed import name_of
 from outpace.record.event_log import LOG, EventLog
 from outpace.record.folder import SCRIPT_FILES
 from outpace.record.status import Command
@@ -295,7 +295,7 @@ def _without_ignored(experiment: Experiment, log: Callable[[str], None]) -> Expe
         log("faults is ignored: a real run has the failures of its machines")
     if experiment.evaluation_time is not None:
         log("evaluation_time is ignored: in a real run an evaluation takes the time that it needs")
-    if experiment.forward_share != FORWARD_SHARE:
+    if experiment.forward_share != FORWARD_SHARE and experiment.overlap == "none":
         log("forward_share is ignored: in a real run a gradient bucket is ready when it is ready")
     for key in SERVICE_TIMES:
         if getattr(experiment, key) is not None:

@@ -1,4 +1,7 @@
-"""Says how a run is doing, from its folder alone."""
+"""Says how a run is doing, from its folder alone.
+
+Nothing here imports torch or pyarrow, so that the answer is there at once.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ import msgspec
 from outpace.errors import ConfigError
 from outpace.experiment.resuming.command import resume_command
 from outpace.record import folder as files
-from outpace.record.checkpoints import Checkpoint, Checkpoints
-from outpace.record.checkpoints.index import Damaged
+from outpace.record.checkpoints.committed import Damaged, committed, name_of, read_plain_index
 from outpace.record.checkpoints.lock import holder
 from outpace.record.status import Status, read_status
 from outpace.support.processes.standing import is_stopped
@@ -90,9 +92,9 @@ def run_state(folder: Path) -> RunState:
         status=status,
         late_s=_late_s(status) if state == "running" else None,
         stopped=held is not None and _is_stopped(held),
-        has_checkpoints=bool(Checkpoints(folder).numbers()),
+        has_checkpoints=bool(committed(folder)),
         checkpoint=None if checkpoint is None else checkpoint.name,
-        checkpoint_s=None if checkpoint is None else checkpoint.index.now / 1e9,
+        checkpoint_s=None if checkpoint is None else checkpoint.time_s,
         resume=_resume(folder, state, summary, checkpoint, status),
         summary=summary if state != "running" else None,
     )
@@ -136,14 +138,21 @@ def _is_stopped(held: str) -> bool:
     return found is not None and is_stopped(int(found[1]))
 
 
-def _newest(folder: Path) -> Checkpoint | None:
+class _Newest(NamedTuple):
+    """The newest checkpoint that can be read."""
+
+    name: str
+    time_s: float  # of the run
+
+
+def _newest(folder: Path) -> _Newest | None:
     """Return the newest checkpoint whose index can be read; its files are not looked at."""
-    checkpoints = Checkpoints(folder)
-    for number in reversed(checkpoints.numbers()):
+    for number in reversed(committed(folder)):
+        name = name_of(number)
         try:
-            return checkpoints.open(number)
-        except (ConfigError, Damaged, OSError):  # damaged, or removed meanwhile because it is old
-            continue
+            return _Newest(name, read_plain_index(folder / name)["now"] / 1e9)
+        except (ConfigError, Damaged, OSError, LookupError, TypeError):
+            continue  # damaged, or removed meanwhile because it is old
     return None
 
 
@@ -151,7 +160,7 @@ def _resume(
     folder: Path,
     state: State,
     summary: dict[str, Any],
-    checkpoint: Checkpoint | None,
+    checkpoint: _Newest | None,
     status: Status | None,
 ) -> str | None:
     if checkpoint is None or state in ("running", "complete"):

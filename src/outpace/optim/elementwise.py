@@ -6,7 +6,7 @@ form, so that a shard takes bitwise the steps of a plain PyTorch process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,8 @@ import torch
 
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
-from outpace.optim.step import OptimizerState, Step, Updater, copied, mean_of
+from outpace.optim.chunks import TorchStep
+from outpace.optim.step import OptimizerState, Step, Updater, copied
 from outpace.support.checks import positive, require
 
 
@@ -33,23 +34,27 @@ class _Elementwise(Updater):
         names = [entry.name for entry in fields(self) if entry.name not in own]
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         # With `foreach` given, torch does not choose a fused step either.
-        return _Steps(self.torch_class([variable], **settings, foreach=False), variable, self.rate)
+        made = self.torch_class([variable], **settings, foreach=False)
+        return _Steps(made, parameters, variable, self.rate)
 
 
 class _Steps:
     """Takes steps of a torch optimizer of one parameter: a `Step`.
 
     Args:
+        block: the memory of the parameter.
         rate: returns the learning rate after so many iterations.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
+        block: torch.Tensor,
         variable: torch.nn.Parameter,
         rate: Callable[[float], float],
     ) -> None:
         self._optimizer, self._variable, self._rate = optimizer, variable, rate
+        self._step = TorchStep(optimizer, block, {0: (variable, slice(0, block.numel()))})
         (self._group,) = optimizer.param_groups
 
     def __call__(
@@ -60,10 +65,20 @@ class _Steps:
         progress: float,
         factor: float,
     ) -> None:
-        self._variable.grad = mean_of(gradient, divisor)
+        for _ in self.each(gradient, divisor, settings, progress, factor):
+            pass
+
+    def each(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> Iterator[slice]:
+        """See `InChunks.each`."""
         self._group["lr"] = factor * self._rate(progress)
-        self._optimizer.step()
-        self._variable.grad = None
+        return self._step.each(gradient, divisor)
 
     def state(self) -> OptimizerState:
         return {0: copied(self._optimizer.state.get(self._variable, {}))}
@@ -83,6 +98,7 @@ class Sgd(_Elementwise):
     kind: Literal["sgd"] = "sgd"
     momentum: float = 0.0
     nesterov: bool = False
+    fused: bool = False  # torch's fused step: one pass, other last bits
 
     torch_class: ClassVar = torch.optim.SGD
 
@@ -103,6 +119,7 @@ class _AdamLike(_Elementwise):
     lr: float = 0.001
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
+    fused: bool = False  # torch's fused step: one pass, other last bits
 
     def __post_init__(self) -> None:
         Updater.__post_init__(self)

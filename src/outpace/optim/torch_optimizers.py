@@ -2,10 +2,11 @@
 
 `attach` sends its name, its parameter groups and their settings; a server makes the same
 optimizer for its part of the parameters. It must work element by element, as the listed ones
-do, because a server may own half of a tensor. The step is torch's, unfused and one tensor at
-a time. In float32 and float64 it is bitwise that of a single process, unless that process
-uses a fused step, which rounds differently. In bfloat16 and float16, torch's kernels round the
-last few elements of a tensor differently, too.
+do, because a server may own half of a tensor. The step is torch's default on a CPU: unfused and
+one tensor at a time, or in chunks (`optim.chunks`) with the same bits. In float32 and float64 it is
+bitwise that of a single process. With `fused=True` in the script the servers take torch's fused
+step on a CPU, which rounds differently, and rounds the last few elements of a tensor, or of a
+server's part of one, in another way. In bfloat16 and float16, all of torch's kernels do that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.step import OptimizerState, copied, mean_of
+from outpace.optim.chunks import TorchStep
+from outpace.optim.step import OptimizerState, copied
 
 KNOWN: Final = {
     kind.__name__: kind
@@ -40,7 +42,7 @@ KNOWN: Final = {
         torch.optim.Rprop,
     )
 }
-_FORCED: Final = {"foreach": False, "fused": False, "differentiable": False, "capturable": False}
+_FORCED: Final = {"foreach": False, "differentiable": False, "capturable": False}
 
 State: TypeAlias = dict[str, Any]  # of one parameter, by name
 Groups: TypeAlias = Sequence[Sequence[tuple[int, int, int]]]
@@ -121,6 +123,7 @@ class TorchOptimizer:
         self.groups, self.settings = groups, settings
         if factory is None and name not in KNOWN:
             raise ConfigError(_unknown(name))
+        self._is_known = factory is None
         self._make: Factory = factory or partial(_known, KNOWN[name], settings)
         # For each group, values of the types that new values must have.
         self._like: Sequence[dict[str, Any]] = [{}] * len(groups)
@@ -170,22 +173,29 @@ class TorchOptimizer:
                 pieces[number] = variable, slice(low, high)
                 members.append(variable)
             groups.append({"params": members} if members else _empty_group())
-        return TorchSteps(self._made(groups), pieces)
+        return TorchSteps(self._made(groups), parameters, pieces, in_chunks=self._is_known)
 
 
 class TorchSteps:
     """Takes the steps of a torch optimizer on the pieces of parameters in a block: a `Step`.
 
     Args:
+        block: 1-D.
         pieces: by number of the parameter, its piece and the place of that piece in the block.
+        in_chunks: see `TorchStep`.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
+        block: torch.Tensor,
         pieces: Mapping[int, tuple[torch.nn.Parameter, slice]],
+        *,
+        in_chunks: bool,
     ) -> None:
         self._optimizer, self._pieces = optimizer, pieces
+        in_order = sorted(pieces.items(), key=lambda piece: piece[1][1].start)
+        self._step = TorchStep(optimizer, block, dict(in_order), in_chunks=in_chunks)
 
     def __call__(
         self,
@@ -195,16 +205,23 @@ class TorchSteps:
         progress: float,
         factor: float,
     ) -> None:
-        gradient = mean_of(gradient, divisor)
+        for _ in self.each(gradient, divisor, settings, progress, factor):
+            pass
+
+    def each(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> Iterator[slice]:
+        """See `InChunks.each`."""
         if settings is not None:
             _set(self._optimizer, settings.groups)
-        for variable, part in self._pieces.values():
-            variable.grad = gradient[part]
-        for number in settings.unused if settings is not None else ():
-            if number in self._pieces:
-                self._pieces[number][0].grad = None
+        unused = settings.unused if settings is not None else ()
         with _scaled_rates(self._optimizer, factor):
-            self._optimizer.step()
+            yield from self._step.each(gradient, divisor, unused)
 
     def state(self) -> dict[int, State]:
         """Return a copy of the optimizer's state, by number of the parameter."""
@@ -258,7 +275,9 @@ def _set(optimizer: torch.optim.Optimizer, settings: Sequence[dict[str, Any]]) -
     """Set each group's settings, leaving out those that the optimizer does not have."""
     for group, wanted in zip(optimizer.param_groups, settings, strict=True):
         group.update({key: _as(v, group[key]) for key, v in wanted.items() if key in group})
-        group.update({key: value for key, value in _FORCED.items() if key in group})
+        is_fused = wanted.get("fused") is True
+        forced = {**_FORCED, "fused": is_fused}
+        group.update({key: value for key, value in forced.items() if key in group})
 
 
 def _as(value: Any, like: Any) -> Any:

@@ -34,17 +34,15 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from typing import TYPE_CHECKING, Any, Final
 
 from outpace.errors import ConfigError
 from outpace.support.replacing import replace_file, sync
 from outpace.support.yaml_files import read_yaml, write_yaml
+
+if TYPE_CHECKING:  # imported where they are used: `outpace status` needs none of them
+    import pyarrow as pa
+    import torch
 
 CONFIG: Final = "config.yaml"
 SUMMARY: Final = "summary.json"
@@ -174,14 +172,21 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_table(path: Path) -> pa.Table:
+    import pyarrow.parquet as pq
+
     return pq.read_table(path, partitioning=None)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
     replace_file(path, lambda partial: pq.write_table(table, partial))
 
 
 def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     try:
         replace_file(folder / MODEL, lambda partial: save_file(parameters, str(partial)))
     except SafetensorError as error:  # of a full disk, among others

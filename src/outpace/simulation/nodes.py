@@ -14,7 +14,7 @@ from outpace.simulation.virtual import VirtualRun
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import SCHEDULER, Leave, Message, Rejoin, size_bytes, worker_name
-from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.context import SendPart, Stopped
 from outpace.sync.shard import Shard
 
 
@@ -86,9 +86,13 @@ class Computing:
     def must_stop(self, iteration: int) -> bool:
         return iteration >= self._last
 
+    def _duration_s(self, iteration: int) -> float:
+        """Return how long the iteration takes that begins to compute now."""
+        return self._run_time(self.worker, iteration, self._kernel.now)
+
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         kernel = self._kernel
-        duration_s = self._run_time(self.worker, iteration, kernel.now)
+        duration_s = self._duration_s(iteration)
         due = kernel.now + nanoseconds(duration_s)
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
         await kernel.sleep(duration_s)
@@ -120,6 +124,22 @@ class WorkerNode(Computing, VirtualNode):
         super().send(to, *messages)
         # Leaving and rejoining cost nothing.
         self._network.messages -= isinstance(messages[0], Leave | Rejoin)
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
+        due = self._kernel.now + parts.first_after(duration)
+        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
+        await parts.send(gradient, duration, self._pass, send)
+        self._has_computed()
+
+    async def _pass(self, duration: Time) -> None:
+        """Let the time of a computation pass."""
+        await self._kernel.sleep(seconds(duration))
+
+    def prepare(self, iteration: int) -> None:
+        """See `AbortableContext`. A batch takes no virtual time."""
 
     def initial_parameters(self) -> list[Block]:
         return self._run.parameters()

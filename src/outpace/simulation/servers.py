@@ -33,6 +33,7 @@ from outpace.predict.recorded.table import Seconds
 from outpace.predict.rules.history import History
 from outpace.predict.rules.settings import CutOffSettings
 from outpace.simulation.checkpoints import Saving
+from outpace.simulation.collective.precision import bytes_on_the_wire
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.nodes import CutOffNode, ServerNode, WorkerNode
 from outpace.simulation.rule_time import RuleClock, TimedFitting
@@ -58,6 +59,8 @@ class Simulation(VirtualRun):
         self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
         self._sizes = [block.nbytes for block in initial]
+        wire = experiment.policies.strategy.wire
+        self._message_bytes = [bytes_on_the_wire(block, wire) for block in initial]
         self._shards = self._new_shards([followed.policy for followed in self._followed], initial)
         self._scheduler = scheduler_shard(experiment, self.recorder)
         if self.resume is not None:
@@ -181,7 +184,8 @@ class Simulation(VirtualRun):
         """Return the context of the program of a server."""
         shard = self._shards[server]
         if any(getattr(self.experiment, key) is not None for key in SERVICE_TIMES):
-            return TimedServerNode(self, name, shard, self._sizes[server])
+            sizes = self._sizes[server], self._message_bytes[server]
+            return TimedServerNode(self, name, shard, *sizes)
         return ServerNode(self, name, shard)
 
     def _spawn_servers(self, nodes: Sequence[ServerNode]) -> None:

@@ -30,9 +30,14 @@ class TimedServerNode(ServerNode):
     """The context of a server that needs time for each push, update and pull.
 
     The time of its n-th push, update or pull depends on seed, server, its size and n alone.
+
+    Args:
+        size_bytes: of its parameters. message_bytes: of its parameters as they are sent.
     """
 
-    def __init__(self, run: VirtualRun, name: str, shard: Shard, size_bytes: int) -> None:
+    def __init__(
+        self, run: VirtualRun, name: str, shard: Shard, size_bytes: int, message_bytes: int
+    ) -> None:
         super().__init__(run, name, shard)
         experiment, index = run.experiment, shard.index
 
@@ -41,7 +46,8 @@ class TimedServerNode(ServerNode):
         def times(law: ServiceLaw | None, purpose: str, *, has_update: bool) -> Iterator[Time]:
             factor = 1.0
             if law is not None and size is not None:
-                factor = size.factor(law, size_bytes, has_update=has_update)
+                counted = size_bytes if has_update else message_bytes
+                factor = size.factor(law, counted, has_update=has_update)
             return times_of(law, seed, purpose, index, factor)
 
         of_push = update_law is None

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from outpace.record.totals import Totals
 from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.executors.job import Job
+from outpace.simulation.in_parts import Parts
 from outpace.simulation.network import network_of
 from outpace.simulation.network.links import Log
 from outpace.simulation.periods import Periods
@@ -134,6 +136,11 @@ class VirtualRun(ABC):
     @abstractmethod
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         """Create the nodes of the run and spawn their programs; set `_control`."""
+
+    @cached_property
+    def parts(self) -> Parts:
+        """When the part of each server is complete, with `overlap`."""
+        return Parts(self.slices, self.experiment.forward_share)
 
     @abstractmethod
     def parameters(self) -> list[Block]:

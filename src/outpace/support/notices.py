@@ -5,9 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, Final, TextIO
 
 from outpace.errors import OutpaceWarning
+
+_USUAL: Final[list[tuple[list[Any], Any]]] = []  # before each `warnings_to`: filters, how they show
 
 
 def warn(text: str) -> None:
@@ -21,7 +23,8 @@ def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[No
 
     others: True to pass on other warnings as well, with their place; False to show them as usual.
     """
-    with warnings.catch_warnings():
+    _USUAL.append((list(warnings.filters), warnings.showwarning))
+    with _forgotten_at_end(), warnings.catch_warnings():
         warnings.simplefilter("always", OutpaceWarning)
         show = warnings.showwarning
 
@@ -42,3 +45,20 @@ def warnings_to(say: Callable[[str], None], others: bool = False) -> Iterator[No
 
         warnings.showwarning = shown
         yield
+
+
+def show_as_usual() -> None:
+    """Show warnings from now on as before the first `warnings_to` that is in effect."""
+    if _USUAL:
+        filters, warnings.showwarning = _USUAL[0]
+        warnings.resetwarnings()
+        warnings.filters[:] = filters  # type: ignore[index]  # a list, which typeshed does not say
+        _USUAL.clear()
+
+
+@contextmanager
+def _forgotten_at_end() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        _USUAL.pop()

@@ -59,6 +59,7 @@ class Place:
 
 
 CONNECT: Final = "OUTPACE_CONNECT"  # the file in which a worker finds its run
+ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
 HERE: Final = Place()
 
 # Environment variables with a worker's number and the number of workers: Outpace's, torchrun's,

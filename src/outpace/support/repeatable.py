@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,28 @@ def states() -> tuple[object, ...]:
     _, numbers, place, *_ = np.random.get_state(legacy=True)
     torch_state = torch.default_generator.get_state().numpy().tobytes()
     return torch_state, random.getstate(), np.asarray(numbers).tobytes(), place
+
+
+class Generators:
+    """The states of the generators at one time, torch's on every device."""
+
+    def __init__(self, states: tuple[Any, ...]) -> None:
+        self._states = states
+
+    @classmethod
+    def now(cls) -> Generators:
+        """Return their present states."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return cls((torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()))
+
+    def restore(self) -> None:
+        """Put the generators into these states."""
+        cpu, cuda, python, numpy = self._states
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 @contextlib.contextmanager

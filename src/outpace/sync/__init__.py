@@ -12,6 +12,7 @@ what it needs from here.
 from dataclasses import fields
 from typing import Final, TypeAlias, get_args
 
+from outpace.blocks.narrowing import Wire
 from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
@@ -23,7 +24,7 @@ from outpace.sync.peers.iterations import iterations
 from outpace.sync.peers.local_sgd import LocalSgd
 from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
-from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy, Wire
+from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff

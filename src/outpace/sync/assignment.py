@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias, get_args
 
+from outpace.blocks.narrowing import Wire
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import not_negative, require
 from outpace.support.paths import with_paths
@@ -21,6 +22,10 @@ from outpace.sync.python import PythonStrategy
 
 Sync: TypeAlias = ServerPolicy | PythonStrategy | Peers
 Syncs: TypeAlias = Sync | tuple[Sync, ...]  # for all servers, or one per server
+ONE_WIRE: Final = (
+    "workers send to all servers in one precision during the whole run: write the same wire in "
+    "every policy, also in sync_changes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ class Policies:
             reasons = [traits.everywhere for traits in self.traits(load)]
             for reason in dict.fromkeys(filter(None, reasons)):
                 yield f"sync: {reason}: all servers must follow it during the whole run"
+        yield from self._of_wires(load)
         before = -math.inf
         for place, change in enumerate(self.changes):
             key = f"sync_changes[{place}]"
@@ -135,6 +141,13 @@ class Policies:
                 yield f"{key}.keys: a list in sync has one for each server already"
         for place, each in enumerate(self.conditions):
             yield from self._unmatched(f"conditions[{place}]", each.keys)
+
+    def _of_wires(self, load: bool) -> Iterator[str]:
+        wires = {policy.wire for policy in self.traits(load)}
+        for unknown in sorted(map(repr, wires.difference(get_args(Wire)))):
+            yield f"sync.wire: it must be 'full' or 'bf16', not {unknown}"
+        if len(wires) > 1:
+            yield f"sync.wire: {ONE_WIRE}"
 
     def problems(self, key: str, syncs: Syncs, load: bool = True) -> Iterator[str]:
         """Yield why servers cannot follow these policies."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeGuard
 
 import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, StepSettings, Value, whole
+from outpace.blocks.narrowing import NARROW, is_narrowed, narrowed, widened
+from outpace.blocks.recutting import Walk
 from outpace.blocks.sums import ArrivalSum, Gradient, PartialSum, TreeSum, all_finite
 from outpace.optim import Optimizer, OptimizerState, Sgd
+from outpace.optim.chunks import LEAST, InChunks
 
 # Returns memory for so many elements in which others can read a block; None: there is none.
 NewMemory: TypeAlias = Callable[[int, torch.dtype], torch.Tensor | None]
@@ -25,7 +28,13 @@ class ParameterBlock(Protocol):
     """The parameters of one shard."""
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        """Return why the gradient or the settings do not fit; empty if they do."""
+        """Return why the gradient or the settings do not fit; empty if they do.
+
+        A gradient may have been narrowed (`blocks.narrowing`).
+        """
+
+    def widened(self, gradient: Value) -> Value:
+        """Return a gradient that fits in the precision of the parameters."""
 
     def update(
         self,
@@ -34,10 +43,12 @@ class ParameterBlock(Protocol):
         settings: StepSettings | None,
         progress: float,
         factor: float = 1.0,
+        count: int = 1,
     ) -> None:
         """Take one step along gradient / divisor; may overwrite the gradient.
 
-        progress: iterations since the start of training. factor: of the learning rate.
+        progress: iterations since the start of training. factor: of the learning rate. count: the
+        gradient is the sum of so many; their mean takes its place.
         """
 
     def new_sum(self, workers: int) -> PartialSum:
@@ -82,12 +93,16 @@ class _RealBlock:
         shape: tuple[int, ...] = (gradient.numel(),)
         if isinstance(gradient, torch.Tensor):
             shape = tuple(gradient.shape)
-        if shape != (self._elements,) or gradient.dtype != self._dtype:
+        is_narrow = gradient.dtype == NARROW and is_narrowed(self._dtype)
+        if shape != (self._elements,) or not (gradient.dtype == self._dtype or is_narrow):
             return (
                 f"the gradient has shape {shape} and {gradient.dtype}, "
                 f"the parameters have {(self._elements,)} and {self._dtype}"
             )
         return self._optimizer.refusal(settings)
+
+    def widened(self, gradient: Value) -> Value:
+        return widened(gradient, self._dtype)
 
     def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers) if self._deterministic else ArrivalSum()
@@ -110,7 +125,8 @@ class TensorBlock(_RealBlock):
         super().__init__(parameters, optimizer, deterministic, new_memory)
         self._parameters = parameters.detach().clone()
         self.take_step = optimizer.on(self._parameters, layers)
-        self._copy: torch.Tensor | None = None
+        self._copy: Gradient | None = None
+        self._finite: bool | None = None  # None: unknown
 
     def update(
         self,
@@ -119,15 +135,36 @@ class TensorBlock(_RealBlock):
         settings: StepSettings | None,
         progress: float,
         factor: float = 1.0,
+        count: int = 1,
     ) -> None:
         assert not isinstance(gradient, Phantom)
-        self.take_step(gradient, divisor, settings, progress, factor)
-        self._copy = None
+        if self._elements <= LEAST or not isinstance(self.take_step, InChunks):
+            self.take_step(_mean(gradient, count), divisor, settings, progress, factor)
+            self._copy = self._finite = None
+            return
+        if divisor == 1:  # then the step divides, one chunk at a time
+            divisor = count
+        else:
+            gradient = _mean(gradient, count)
+        # Check and copy each chunk while it is in a cache.
+        copy: Gradient | None = self._new_memory(self._elements, self._dtype)
+        if copy is None:
+            copy = _memory_of(gradient)
+        finite, walk = True, Walk(copy)
+        for place in self.take_step.each(gradient, divisor, settings, progress, factor):
+            chunk = self._parameters[place]
+            finite = finite and all_finite(chunk)
+            for part in walk.next(chunk.numel()):
+                part.copy_(chunk[: part.numel()])
+                chunk = chunk[part.numel() :]
+        self._copy, self._finite = copy, finite
 
     def is_finite(self) -> bool:
-        return all_finite(self._parameters)
+        if self._finite is None:
+            self._finite = all_finite(self._parameters)
+        return self._finite
 
-    def read(self) -> torch.Tensor:
+    def read(self) -> Gradient:
         if self._copy is None:
             memory = self._new_memory(self._elements, self._dtype)
             self._copy = (
@@ -145,7 +182,7 @@ class TensorBlock(_RealBlock):
         found = whole(parameters)
         assert isinstance(found, torch.Tensor)
         self._parameters.copy_(found)
-        self._copy = None
+        self._copy = self._finite = None
 
 
 class _Stateless:
@@ -188,28 +225,25 @@ class FreshBlock(_Stateless, _RealBlock):
         settings: StepSettings | None,
         progress: float,
         factor: float = 1.0,
+        count: int = 1,
     ) -> None:
         assert not isinstance(gradient, Phantom)
         alpha = -factor * self._rate(progress) / divisor
         if isinstance(gradient, torch.Tensor) and gradient.numel() <= _AT_ONCE:
-            self.replace(plus(self._parameters, alpha, gradient))
+            self.replace(plus(self._parameters, alpha, _mean(gradient, count)))
             return
         after: Gradient | None = self._new_memory(self._elements, self._dtype)
-        if isinstance(gradient, Pieces):
-            steps = gradient
-            if after is None:
-                # The process that sent the gradient must not be able to write to the parameters.
-                after = _like(gradient) if gradient.is_shared else gradient
-        else:  # the gradient may be a view that keeps a larger tensor in memory
-            steps = Pieces(torch.split(gradient, _AT_ONCE))
-            after = torch.empty_like(gradient) if after is None else after
+        if after is None:
+            after = _memory_of(gradient)
+        steps = gradient
+        if not isinstance(steps, Pieces):
+            steps = Pieces(torch.split(steps, _AT_ONCE))
         finite = True
         for old, step, new in zip(
             steps.split(self._parameters), steps.parts, steps.split(after), strict=True
         ):
-            torch.add(old, step, alpha=alpha, out=new)
+            torch.add(old, step if count == 1 else step.div_(count), alpha=alpha, out=new)
             finite = finite and all_finite(new)
-        steps.finite = None
         self._parameters, self._finite = after, finite
 
     def is_finite(self) -> bool:
@@ -230,9 +264,12 @@ class PhantomBlock(_Stateless):
         self._block = Phantom(nbytes)
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        if gradient.nbytes == self._block.nbytes:
+        if gradient.nbytes in (self._block.nbytes, narrowed(self._block).nbytes):
             return ""
         return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
+
+    def widened(self, gradient: Value) -> Value:
+        return self._block
 
     def update(
         self,
@@ -241,6 +278,7 @@ class PhantomBlock(_Stateless):
         settings: StepSettings | None,
         progress: float,
         factor: float = 1.0,
+        count: int = 1,
     ) -> None:
         pass
 
@@ -257,6 +295,15 @@ class PhantomBlock(_Stateless):
         pass
 
 
+def imports_dynamo(optimizer: Optimizer) -> bool:
+    """True if the block of this optimizer has one of torch, which imports torch._dynamo: 1.5 s."""
+    return not _is_plain(optimizer)
+
+
+def _is_plain(optimizer: Optimizer) -> TypeGuard[Sgd]:
+    return isinstance(optimizer, Sgd) and optimizer.is_plain
+
+
 def plus(one: Block, factor: float, other: Block) -> torch.Tensor | Phantom:
     """Return one + factor · other, in new memory."""
     first, second = whole(one), whole(other)
@@ -265,9 +312,23 @@ def plus(one: Block, factor: float, other: Block) -> torch.Tensor | Phantom:
     return torch.add(first, second, alpha=factor)
 
 
-def _like(block: Pieces) -> Pieces:
-    """Return new memory of this process, cut alike."""
-    return Pieces([torch.empty_like(part) for part in block.parts])
+def _mean(total: Gradient, count: int) -> Gradient:
+    """Return a sum divided by the number of its terms, in place."""
+    return total if count == 1 else total.div_(count)
+
+
+def _memory_of(gradient: Gradient) -> Gradient:
+    """Return memory for parameters: that of the gradient, if nothing else has it.
+
+    The process that sent a gradient must not be able to write to the parameters. A tensor may be a
+    view that keeps a larger one in memory.
+    """
+    if not isinstance(gradient, Pieces):
+        return torch.empty_like(gradient)
+    if gradient.is_shared:
+        return Pieces([torch.empty_like(part) for part in gradient.parts])
+    gradient.finite = None
+    return gradient
 
 
 def parameter_block(
@@ -288,6 +349,6 @@ def parameter_block(
     initial = whole(initial)
     if isinstance(initial, Phantom):
         return PhantomBlock(initial.nbytes)
-    if isinstance(optimizer, Sgd) and optimizer.is_plain:
+    if _is_plain(optimizer):
         return FreshBlock(initial, optimizer, deterministic, new_memory)
     return TensorBlock(initial, optimizer, deterministic, layers, new_memory)

@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
+from outpace.blocks.narrowing import Wire
 from outpace.support.units import Time
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
@@ -179,6 +181,11 @@ class Policy(ABC):
         return Scale.MEAN
 
     @property
+    def wire(self) -> Wire:
+        """Precision in which gradients and parameters travel; the same for all servers."""
+        return "full"
+
+    @property
     def buffer(self) -> Buffer | None:
         """When a pull that a user's condition refuses is answered; None: when it is true."""
         return None
@@ -261,6 +268,13 @@ class Policy(ABC):
     def warnings(self) -> Iterator[str]:
         """Yield settings that are allowed but probably not meant, as `key: why`."""
         return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class WirePolicy(Policy):
+    """The base of policies with the option `wire`."""
+
+    wire: Wire = field(default="full", kw_only=True)
 
 
 def bounded(

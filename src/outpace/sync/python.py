@@ -62,7 +62,8 @@ class PythonStrategy:
             return made
         pull, push = self._method(made, "may_answer"), self._method(made, "patience_s")
         apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
-        base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale)
+        wire: Any = getattr(made, "wire", "full")
+        base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
         return Conditioned(base, pull, push)
 
     def _method(self, made: object, name: str) -> Condition:

@@ -1,14 +1,15 @@
 """Models, data, losses and their evaluation."""
 
+from outpace.support.place import ELSEWHERE
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
 from outpace.tasks.data.digits import DigitsCnn, DigitsMlp, load_digits
 from outpace.tasks.data.fashion import FashionMnist, FashionMnistCnn
 from outpace.tasks.given import GivenTask, MakeTask
 from outpace.tasks.guarded import evaluation_of, gradient_of, require_accuracy
-from outpace.tasks.kinds import ELSEWHERE, PythonTask, Script, TaskKind
+from outpace.tasks.kinds import PythonTask, Script, TaskKind
 from outpace.tasks.models.char_gpt import CharGpt
 from outpace.tasks.quadratic import Quadratic
-from outpace.tasks.task import Evaluation, Task, Workload
+from outpace.tasks.task import Evaluation, HasData, Task, Workload
 from outpace.tasks.timing import Timing
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "FashionMnist",
     "FashionMnistCnn",
     "GivenTask",
+    "HasData",
     "MakeTask",
     "PythonTask",
     "Quadratic",

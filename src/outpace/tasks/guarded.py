@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from outpace.blocks.block import Block
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.support.user_code import brief
 from outpace.tasks.task import Evaluation, Workload
 
@@ -17,9 +18,25 @@ def gradient_of(
     try:
         return workload.gradient(parameters, worker, iteration)
     except (Exception, SystemExit) as error:
-        raise RunError(
-            f"the task raised in worker {worker}, iteration {iteration}: {brief(error)}"
-        ) from error
+        raise _named(error, worker, iteration) from error
+
+
+@contextmanager
+def errors_named(worker: int, iteration: int) -> Iterator[None]:
+    """Raise RunError with worker and iteration if a task raises in this block.
+
+    An error of Outpace, such as one that pushes a part of a gradient, is raised as it is.
+    """
+    try:
+        yield
+    except OutpaceError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _named(error, worker, iteration) from error
+
+
+def _named(error: BaseException, worker: int, iteration: int) -> RunError:
+    return RunError(f"the task raised in worker {worker}, iteration {iteration}: {brief(error)}")
 
 
 def evaluation_of(

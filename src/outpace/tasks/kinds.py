@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
+from outpace.support.place import ELSEWHERE
 from outpace.support.repeatable import left_as_they_were
 from outpace.support.user_code import absolute_target, brief, load_target, require_target
 from outpace.tasks.data.cifar import Cifar10, Cifar10Resnet
@@ -68,7 +69,6 @@ class PythonTask:
         return supervised(make, workers, batch_size, seed, ours=False)
 
 
-ELSEWHERE: Final = "-"  # in place of a script's path: workers started elsewhere run it
 _PROBED: set[tuple[object, ...]] = set()  # tasks tried already: `compare` makes a task many times
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -16,6 +17,8 @@ from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
 from outpace.support import repeatable
 from outpace.support.user_code import brief
+from outpace.tasks.ahead import BatchAhead
+from outpace.tasks.in_parts import BackwardInParts, SendPart
 from outpace.tasks.samples import (
     Sampler,
     accuracy_of,
@@ -25,7 +28,7 @@ from outpace.tasks.samples import (
     samples_at,
 )
 from outpace.tasks.stacked import Stacked
-from outpace.tasks.task import Data, Evaluation, Task, fraction_correct
+from outpace.tasks.task import Data, Evaluation, Pair, Task, fraction_correct
 
 _TRAIN_SAMPLES_EVALUATED: Final = 1000
 _EVALUATION: Final = (-1, 0)  # worker and iteration of an evaluation's random numbers
@@ -115,9 +118,12 @@ class SupervisedWorkload:
         self._slices = [slice(0, self.size)]
         self._loaded: list[Block | None] = [None]
         self.gradient_memory: BlockMemory = no_block_memory  # where gradients are made
+        self._in_parts: BackwardInParts | None = None
+        self._ahead = BatchAhead()
 
     def divide(self, first: int, workers: int) -> None:
         """Deal the data out to so many workers, from iteration `first` on; see `Sampler`."""
+        self._ahead.drop()
         self._sampler.divide(first, workers)
 
     @property
@@ -134,6 +140,7 @@ class SupervisedWorkload:
         return layout_of(named.items(), aliases, others)
 
     def cut(self, slices: Sequence[slice]) -> None:
+        assert self._in_parts is None, "its hooks stay on the parameters"
         self._slices = list(slices)
         self._loaded = [None] * len(slices)
 
@@ -143,12 +150,36 @@ class SupervisedWorkload:
     def gradient(
         self, parameters: Sequence[Block], worker: int, iteration: int
     ) -> tuple[float, Sequence[Block]]:
-        self._load(parameters)
-        self._seed_generators(worker, iteration)
-        inputs, targets = samples_at(self.task.train, self.samples_of(worker, iteration))
-        loss = self.task.loss(self.model(inputs), targets)
+        loss = self.forward(parameters, worker, iteration)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         return loss.item(), gathered(gradients, self._slices, self.gradient_memory)
+
+    def forward(self, parameters: Sequence[Block], worker: int, iteration: int) -> torch.Tensor:
+        """Return the loss of the worker's batch of this iteration, as the task computes it."""
+        self._load(parameters)
+        inputs, targets = self._batch(worker, iteration)
+        return self.task.loss(self.model(inputs), targets)
+
+    def backward(self, loss: torch.Tensor, send: SendPart) -> None:
+        """Compute the gradient of a loss, and send each block of it when it is complete.
+
+        It is bitwise the one that `gradient` returns. Raises what `send` raises.
+        """
+        if self._in_parts is None:
+            self._in_parts = BackwardInParts(self._parameters, self._slices)
+        self._in_parts.run(loss, send, self.gradient_memory)
+
+    def prepare(self, worker: int, iteration: int) -> None:
+        """Load the batch of this iteration ahead; nothing is raised if that fails."""
+        self._ahead.prepare((worker, iteration), partial(self._read_batch, worker, iteration))
+
+    def _batch(self, worker: int, iteration: int) -> Pair:
+        batch = self._ahead.take((worker, iteration))
+        return self._read_batch(worker, iteration) if batch is None else batch
+
+    def _read_batch(self, worker: int, iteration: int) -> Pair:
+        self._seed_generators(worker, iteration)
+        return samples_at(self.task.train, self.samples_of(worker, iteration))
 
     def samples_of(self, worker: int, iteration: int) -> torch.Tensor:
         """Return the indices of the batch's samples, int64 of shape (batch_size,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
@@ -67,6 +67,17 @@ class Evaluation:
     train_loss: float | None = None
     test_loss: float | None = None
     accuracy: float | None = None
+
+
+@runtime_checkable
+class HasData(Protocol):
+    """A kind of task with a data set."""
+
+    def load(self) -> None:
+        """Read the data set, which this process keeps for its workloads.
+
+        Processes that are forked from this one later have it, too. Raises ConfigError.
+        """
 
 
 class Workload(Protocol):

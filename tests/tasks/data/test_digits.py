@@ -6,7 +6,8 @@ import hashlib
 
 import torch
 
-from outpace.tasks import load_digits
+from outpace.tasks import DigitsMlp, HasData, load_digits
+from outpace.tasks.data import digits
 
 # Of scikit-learn's `load_digits()`, as bytes: images, then target.
 IMAGES = "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3"
@@ -19,3 +20,16 @@ def test_the_pictures_and_their_order_are_scikit_learns():
     assert (labels.shape, labels.dtype) == ((1797,), torch.int64)
     assert hashlib.sha256(images.numpy().tobytes()).hexdigest() == IMAGES
     assert hashlib.sha256(labels.byte().numpy().tobytes()).hexdigest() == LABELS
+
+
+def test_a_data_set_that_was_loaded_is_not_read_again_for_a_workload(monkeypatch):
+    task = DigitsMlp()
+    assert isinstance(task, HasData), "a command loads it before it forks processes"
+    task.load()
+
+    def read_again():
+        raise AssertionError("the digits are read again")
+
+    monkeypatch.setattr(digits, "load_digits", read_again)
+    workload = task.workload(2, 4, 0)
+    assert workload.samples == 1797 - 360  # the others are test data

@@ -66,6 +66,17 @@ def nowhere() -> DataSet:
     return DataSet("mine", CHECKSUMS, "http://127.0.0.1:9")  # nobody listens there
 
 
+def test_a_file_is_read_again_for_its_checksum_only_once_it_has_changed(tmp_path, monkeypatch):
+    here = put(tmp_path / "here")
+    found = nowhere().find(str(here))
+    with monkeypatch.context() as during:
+        during.setattr(hashlib, "file_digest", lambda *_: pytest.fail("it is read again"))
+        assert nowhere().find(str(here)) == found
+    put(here, a=b"another")
+    with pytest.raises(ConfigError, match=r"a\.bin is damaged or another file"):
+        nowhere().find(str(here))
+
+
 def test_a_named_folder_is_the_only_one(tmp_path, monkeypatch):
     here = put(tmp_path / "here")
     assert nowhere().find(str(here)) == {name: here / name for name in CONTENT}

@@ -100,8 +100,8 @@ def service_size_of(run: RunData) -> ServiceSize | None:
     an answer, it writes every byte once, as an update does.
     """
     measured = run.measured
-    if not run.push_bytes or measured is None:
-        return None
+    if not run.push_bytes or measured is None or _is_narrow(run):
+        return None  # a push that is narrowed has not the bytes that an update writes
     return ServiceSize(
         size_bytes=run.push_bytes,
         message_s_per_byte=measured.give_s_per_byte,
@@ -124,6 +124,13 @@ def _copied(run: RunData) -> dict[str, ServiceLaw]:
     experiment = experiment_from(run.config, str(run.folder))
     laws = {key: getattr(experiment, key) for key in SERVICE_TIMES}
     return {key: law for key, law in laws.items() if law is not None}
+
+
+def _is_narrow(run: RunData) -> bool:
+    """True if gradients and parameters travelled in bfloat16."""
+    sync = run.config.get("sync")
+    first = sync[0] if isinstance(sync, list) and sync else sync
+    return isinstance(first, dict) and first.get("wire") == "bf16"
 
 
 def _is_on_advance(run: RunData) -> bool:

@@ -48,6 +48,7 @@ _KEPT: Final = (
     "seed",
     *_SERVICE,
 )
+_OF_OVERLAP: Final = ("overlap", "forward_share", "non_finite")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +78,9 @@ class Model:
         tables, config = found.tables, found.tables.config
         if config.get("sync_changes"):
             raise ConfigError(f"{tables.folder}: its strategy was changed while it ran")
-        data = {key: config[key] for key in _KEPT if config.get(key) is not None}
+        overlaps = config.get("overlap", "none") != "none"
+        kept = _KEPT + _OF_OVERLAP * overlaps
+        data = {key: config[key] for key in kept if config.get(key) is not None}
         seconds = found.seconds
         notes: Sequence[str] = ()
         if tables.is_real and tables.strategy == "cutoff":

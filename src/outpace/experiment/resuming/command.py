@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from outpace.errors import ConfigError
 from outpace.record.folder import read_config
-from outpace.tasks import ELSEWHERE
+from outpace.support.place import ELSEWHERE
 
 Began: TypeAlias = Literal["run", "simulate"]
 

@@ -13,7 +13,7 @@ from outpace.blocks.naming import state_dict_of
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.record.checkpoints import Checkpoint, Checkpoints
-from outpace.record.checkpoints.index import INDEX, Damaged
+from outpace.record.checkpoints.committed import INDEX, Damaged
 from outpace.record.folder import CHECKPOINTS, CONFIG, read_config
 from outpace.tasks import Script
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.experiment.resuming.command import began_with, resume_command
 from outpace.record.checkpoints import Taken
-from outpace.record.checkpoints.reading import name_of
+from outpace.record.checkpoints.committed import name_of
 from outpace.record.metrics import Metrics
 from outpace.support.units import seconds
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from outpace.blocks.block import Block, Phantom, Pieces, whole
-from outpace.blocks.packing import DTYPES
+from outpace.blocks.narrowing import NARROW, is_narrowed
+from outpace.blocks.packing import DTYPES, dtype_name
 from outpace.real.net.messages import PHANTOM, BlockHead
 
 PIECE_BYTES: Final = 1 << 20
@@ -34,6 +35,14 @@ def block_elements(dtype: str, part: slice) -> int:
     """Return the elements on the wire of this slice of the parameters; a phantom counts bytes."""
     elements: int = part.stop - part.start
     return elements * (4 if dtype == PHANTOM else 1)
+
+
+def on_the_wire(block: tuple[str, int]) -> tuple[str, int]:
+    """Return dtype and elements of a block of these when it is narrowed (`blocks.narrowing`)."""
+    dtype, elements = block
+    if dtype == PHANTOM:
+        return PHANTOM, elements // 2
+    return (dtype_name(NARROW) if is_narrowed(DTYPES[dtype]) else dtype), elements
 
 
 def pieces_of(block: Block) -> Iterator[memoryview]:

@@ -28,7 +28,6 @@ _DELAYED: Final = [
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGUSR1")
     if hasattr(signal, name)
 ]
-_WAITED_NS: Final = 20_000  # a poll that need not wait takes 1 to 3 microseconds
 _MOST_MS: Final = 1000  # interrupts a wait now and then, for signals
 
 
@@ -126,11 +125,13 @@ class RealClock:
         else:  # rounded down, the rest is slept: a poll counts in whole milliseconds
             timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
         before = time.monotonic_ns()
-        ready = self._poller.poll(timeout_ms)
-        after = time.monotonic_ns()
+        ready = self._poller.poll(0)
         if not ready:
             self.idle_ns = before
-        elif after - before > _WAITED_NS:
+            if timeout_ms:
+                ready = self._poller.poll(timeout_ms)
+        after = time.monotonic_ns()
+        if ready and self.idle_ns == before:
             self.idle_ns = after
         late_s = (after - before) / 1e9 - timeout_ms / 1e3
         self.stood_still_s = max(self.stood_still_s, late_s)

@@ -31,7 +31,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.node.saving.files import NOT_SAVED, HeldFiles, PartFiles
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
-from outpace.record.checkpoints.index import Damaged
+from outpace.record.checkpoints.committed import Damaged
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts

@@ -15,6 +15,7 @@ from outpace.blocks.division import Division
 from outpace.blocks.slicing import layers_of, layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.servers import (
     most_unanswered,
@@ -30,7 +31,7 @@ from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
 from outpace.real.control import changed
 from outpace.real.net.addresses import LOOPBACK
-from outpace.real.net.block_frames import block_elements, head_of
+from outpace.real.net.block_frames import block_elements, head_of, on_the_wire
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.membership_messages import (
     ReplaceWorker,
@@ -141,7 +142,10 @@ class Server(Member):
         self._all_left_at: Time | None = None
         self._taken: Message | None = None  # the last message of the shard
         self._log = SparseLog(self.notice)
+        self._is_narrow = is_narrow(experiment)
         self._new_memory = no_memory if self.memory is None else self.memory.empty
+        if self._is_narrow:  # then its parameters are not sent as they are
+            self._new_memory = no_memory
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self.listener = self.transport.listen(
             address,
@@ -375,9 +379,12 @@ class Server(Member):
             return self._probes.expected(peer, message)
         if isinstance(message, HandOver):
             return None if self._moves is None else self._moves.expected(peer, message)
-        if isinstance(message, WirePush) and self._moves is not None:
-            return self._moves.block_of(peer, self._block)
-        return self._block if isinstance(message, WirePush | Initialize) else None
+        if isinstance(message, WirePush):
+            block = self._block
+            if self._moves is not None:
+                block = self._moves.block_of(peer, block)
+            return on_the_wire(block) if block and self._is_narrow else block
+        return self._block if isinstance(message, Initialize) else None
 
     def _lengths_in(self, division: int) -> dict[int, int]:
         """Return the elements of each tensor in this server's part of a division."""

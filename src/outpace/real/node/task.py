@@ -27,9 +27,10 @@ from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.peers.context import Parameters
 from outpace.sync.peers.parameters import Common, Own, Replica, SharedModel, replicas
-from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.abort_points import AbortPoints
+from outpace.tasks.guarded import errors_named
 from outpace.tasks.supervised import SupervisedWorkload
 
 
@@ -89,6 +90,38 @@ class TaskTrainer:
         with self._abort_points.stopping_at(must_end) as computation:
             gradient = self._gradient_at(parameters, iteration)
         return Stopped(computation.share) if computation.stopped else gradient
+
+    async def gradient_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> Sequence[Block | None]:
+        """See `Trainer`.
+
+        Raises:
+            DivergenceError: if a part is not finite.
+        """
+        workload, process = self._workload, self._process
+        if not isinstance(workload, SupervisedWorkload):  # there is no backward pass
+            return self._gradient_at(parameters, iteration)
+
+        def send_finite(server: int, part: torch.Tensor) -> None:
+            if not all_finite(part):
+                process.refuse_gradient("loss or gradient", iteration)
+            send(server, part)
+
+        with errors_named(process.worker, iteration):
+            loss = workload.forward(parameters, process.worker, iteration)
+            value = loss.item()
+        if not math.isfinite(value):
+            process.refuse_gradient("loss or gradient", iteration)
+        process.recorder.batch_loss(value)
+        with errors_named(process.worker, iteration):
+            workload.backward(loss, send_finite)
+        return []
+
+    def prepare(self, iteration: int) -> None:
+        """See `Trainer`."""
+        if isinstance(self._workload, SupervisedWorkload):
+            self._workload.prepare(self._process.worker, iteration)
 
     def _gradient_at(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         process = self._process

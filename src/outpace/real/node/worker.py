@@ -15,6 +15,7 @@ from outpace.blocks.block import Block, parameters_digest, value_of, whole
 from outpace.blocks.division import Division, Ranges, size_of
 from outpace.blocks.recutting import Recut
 from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
@@ -26,7 +27,7 @@ from outpace.engine.servers import (
 from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
-from outpace.real.net.block_frames import head_of
+from outpace.real.net.block_frames import head_of, on_the_wire
 from outpace.real.net.checkpoint_messages import ScriptState
 from outpace.real.net.membership_messages import (
     DataDivided,
@@ -55,12 +56,13 @@ from outpace.real.net.probes import SIZES
 from outpace.real.net.translation import reply_of
 from outpace.real.net.transport import FIRST, Caller, Handlers
 from outpace.real.net.wire import WireError
+from outpace.real.node.in_parts import send_parts
 from outpace.real.node.member import CoordinatorLink, Lost
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.probing import ProbeOfServers
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
-from outpace.record.timing import COMPUTE, PULL, PUSH, STOPPED
+from outpace.record.timing import PULL, PUSH, STOPPED
 from outpace.support.place import HERE
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds, seconds
@@ -84,7 +86,7 @@ from outpace.sync.messages import (
     size_bytes,
 )
 from outpace.sync.moving.worker import DividedServers
-from outpace.sync.programs.context import AbortableContext, Stopped
+from outpace.sync.programs.context import AbortableContext, SendPart, Stopped
 from outpace.sync.programs.restarted import RestartedServers
 
 _T = TypeVar("_T")
@@ -113,6 +115,7 @@ class ServedWorker(WorkerProcess):
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
         self._train = worker_program(experiment)
         self._has_scheduler = has_scheduler(experiment)
+        self._is_narrow = is_narrow(experiment)
         self.tells_pauses = tells_pauses(experiment)
         self._mailbox = Mailbox[Message](self.kernel, f"the mailbox of {self.name}")
         # What servers answer: their division and number, and the answer. None: ask them again.
@@ -136,6 +139,7 @@ class ServedWorker(WorkerProcess):
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
         self._blocks: list[Block] = []
         self._can_move = not why_servers_stay(experiment)
+        self._forward_share = experiment.forward_share
         self._division: Division  # of the servers that there are
         self._before: Division  # the one before it
         self._divided: DividedServers | None = None  # if servers may join and leave
@@ -216,7 +220,7 @@ class ServedWorker(WorkerProcess):
             endpoint,
             key,
             Handlers(
-                _expect(server, head, self._lengths, self._due),
+                _expect(server, head, self._lengths, self._due, self._is_narrow),
                 partial(self._take_of, generation),
                 partial(self._lost_of, generation),
             ),
@@ -490,10 +494,22 @@ class ServedWorker(WorkerProcess):
             elif await self._hears_within(rest_s, ends_it):
                 self._note_stopped(iteration, started)
                 return Stopped(share())
-        self.recorder.gradient_computed(self.worker)
-        if self.is_recorded(iteration):
-            self.note_computation(COMPUTE, iteration, started)
+        self.computed(iteration, started)
         return gradient
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        started, slices = self.now, self._plan.slices
+        share = self._forward_share
+        rest = await send_parts(self, parameters, iteration, slices, share, send)
+        self.computed(iteration, started)
+        for server, part in rest.items():
+            send(server, part)
+
+    def prepare(self, iteration: int) -> None:
+        if not self.must_stop(iteration):
+            self.trainer.prepare(iteration)
 
     async def _hears_within(self, limit_s: float, wanted: Callable[[Message], bool]) -> bool:
         """Take messages until one is wanted; False if none is within the limit."""
@@ -686,11 +702,13 @@ def _expect(
     head: BlockHead | None,
     lengths: Callable[[int, int], dict[int, int]],
     later: Callable[[int, int], tuple[str, int] | None],
+    is_narrow: bool,
 ) -> Callable[[str, WireMessage], tuple[str, int] | None]:
     """Return a check that accepts only blocks of this server.
 
     head: of its block at the start of the run; None: it has joined later. lengths: returns the
     elements of each tensor of a script in its part of a division; later: its block there.
+    is_narrow: answers to pulls carry bfloat16.
     """
     due = None if head is None else (head.dtype, head.elements)
 
@@ -703,7 +721,8 @@ def _expect(
             return ("uint8", size) if size in SIZES else None
         if not isinstance(message, WireReply | Snapshot) or message.shard != server:
             return None
-        found = later(server, message.division)
-        return due if found is None else found
+        found = later(server, message.division) or due
+        narrows = is_narrow and isinstance(message, WireReply)
+        return on_the_wire(found) if found and narrows else found
 
     return expected

@@ -37,7 +37,7 @@ from outpace.record.timing import COMPUTE, UNTIMED, Sampling
 from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
-from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.context import SendPart, Stopped
 
 MustEnd: TypeAlias = Callable[[], bool]  # asked at the abort points of a computation
 
@@ -71,6 +71,17 @@ class Trainer(Protocol):
         """
 
     # With servers.
+
+    async def gradient_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> Sequence[Block | None]:
+        """Compute the gradient, and call `send` with the parts that are complete before its end.
+
+        Return the other parts, by server; in place of those that were sent, anything.
+        """
+
+    def prepare(self, iteration: int) -> None:
+        """Load the batch of this iteration, which is probably the next one, if that is possible."""
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
         """Exchange one block per slice from now on; return the initial blocks."""
@@ -219,10 +230,14 @@ class WorkerProcess(Member, ABC):
             rest_s = duration_s - self.worked_s(started)
             if rest_s > 0:
                 await self.kernel.sleep(rest_s)
-            self.recorder.gradient_computed(self.worker)
-            if self.is_recorded(iteration):
-                self.note_computation(COMPUTE, iteration, started)
+            self.computed(iteration, started)
         return gradient
+
+    def computed(self, iteration: int, started: Time) -> None:
+        """Count a gradient that is there now, and note its time."""
+        self.recorder.gradient_computed(self.worker)
+        if self.is_recorded(iteration):
+            self.note_computation(COMPUTE, iteration, started)
 
     def not_computing(self, begun: Time, ended: Time) -> None:
         """Take a span, in which the script waited for others, out of the time of a gradient."""

@@ -14,7 +14,6 @@ So a folder without `.part` is whole. What a disk damages later is found by chec
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
-from outpace.record.checkpoints.index import Damaged, Index, write_index
+from outpace.record.checkpoints.committed import Damaged, committed
+from outpace.record.checkpoints.index import Index, write_index
 from outpace.record.checkpoints.reading import Checkpoint
 from outpace.record.checkpoints.tensors import written
 from outpace.record.folder import CHECKPOINTS, CONFIG, METRICS
@@ -121,10 +121,7 @@ class Checkpoints:
 
     def numbers(self) -> list[int]:
         """Return the numbers of the checkpoints that were committed, ascending."""
-        if not self._folder.is_dir():
-            return []
-        names = [path.name for path in self._folder.iterdir()]
-        return sorted(int(name) for name in names if re.fullmatch(r"\d{6,}", name))
+        return committed(self._run)
 
     def open(self, number: int) -> Checkpoint:
         """Return a checkpoint, of which only the index is read.

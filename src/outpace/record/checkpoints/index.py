@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from outpace.blocks.division import Division, Range, Ranges
-from outpace.errors import ConfigError
+from outpace.record.checkpoints.committed import (
+    INDEX,
+    VERSION,
+    Damaged,
+    index_text,
+    read_plain_index,
+)
 from outpace.record.checkpoints.shards import ShardRecord
 from outpace.record.checkpoints.tensors import Part, write_bytes
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.support.version import __version__
-
-INDEX: Final = "index.json"
-VERSION: Final = 1
 
 
 class Taken(msgspec.Struct, kw_only=True):
@@ -105,15 +106,10 @@ class Index(Taken, kw_only=True):
         return cls(**msgspec.structs.asdict(taken), segments=segments)
 
 
-class Damaged(Exception):
-    """A file of a checkpoint is missing, or not as it was written. The message names it."""
-
-
 def write_index(folder: Path, index: Index) -> None:
     """Write index.json and wait until it is on the disk. Raises OSError."""
     plain = msgspec.to_builtins(index, str_keys=True)
-    text = json.dumps({"crc32": _checksum(plain), "index": plain}, indent=1)
-    write_bytes(folder / INDEX, text.encode())
+    write_bytes(folder / INDEX, index_text(plain).encode())
 
 
 def read_index(folder: Path) -> Index:
@@ -123,25 +119,14 @@ def read_index(folder: Path) -> Index:
         Damaged: if it is missing or not as it was written.
         ConfigError: if a newer version of Outpace wrote it.
     """
-    path = folder / INDEX
+    plain = read_plain_index(folder)
     try:
-        found = json.loads(path.read_bytes())
-        plain, is_whole = found["index"], found["crc32"] == _checksum(found["index"])
-        if not is_whole:
-            raise ValueError("its CRC-32 is wrong")
-        if plain["version"] > VERSION:
-            raise ConfigError(
-                f"{path} was written by Outpace {plain['outpace']}, and this is {__version__}: use "
-                "that version, or a newer one"
-            )
         index = msgspec.convert(plain, Index, str_keys=True)
         if problem := _problem(index):
             raise ValueError(problem)
         return index
-    except KeyError as error:
-        raise Damaged(f"{path} is damaged: its entry {error} is missing") from error
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Damaged(f"{folder / INDEX} is damaged: {error}") from error
 
 
 def _problem(index: Index) -> str:
@@ -162,8 +147,3 @@ def _problem(index: Index) -> str:
     if any(len(shard.watermarks) != index.workers for shard in index.shards):
         return "its servers have not as many workers"
     return ""
-
-
-def _checksum(plain: Any) -> int:
-    """Return the CRC-32 of data as JSON without spaces."""
-    return zlib.crc32(json.dumps(plain, separators=(",", ":")).encode())

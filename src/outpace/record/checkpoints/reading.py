@@ -13,19 +13,15 @@ from outpace.blocks.block import Phantom, Value
 from outpace.blocks.division import Division, Range
 from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
+from outpace.record.checkpoints.committed import INDEX, Damaged
 from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slice
-from outpace.record.checkpoints.index import INDEX, Damaged, read_index
+from outpace.record.checkpoints.index import read_index
 from outpace.record.checkpoints.shards import SUFFIX, ShardRecord, read_parameters, read_shard
 from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import CHECKPOINTS, METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.checkpoint.workers import joined
 from outpace.sync.messages import worker_name
-
-
-def name_of(number: int) -> str:
-    """Return the folder of a checkpoint below the folder of the run, such as checkpoints/000012."""
-    return f"{CHECKPOINTS}/{number:06d}"
 
 
 class Checkpoint:
@@ -41,8 +37,6 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path, self.index = path, read_index(path)
-        if path.name.isdecimal() and int(path.name) != self.index.number:
-            raise Damaged(f"{path} is damaged: it has the files of checkpoint {self.index.number}")
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from outpace.simulation.nodes import VirtualNode, WorkerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Lost, Message, Rejoin, Restarted
-from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.context import SendPart, Stopped
 
 T = TypeVar("T")
 
@@ -206,6 +206,19 @@ class FailingWorker(FailingNode):
     ) -> Sequence[Block | None] | Stopped:
         return await self._compute(parameters, iteration, ends_it)
 
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        await self._process.awake()
+        self._process.computing = iteration, self._kernel.now
+        await super().execute_in_parts(parameters, iteration, send)
+
+    def _duration_s(self, iteration: int) -> float:
+        return self._process.stretched(super()._duration_s(iteration))
+
+    async def _pass(self, duration: Time) -> None:
+        await computed(self._kernel, self._process, duration)
+
     async def _compute(
         self,
         parameters: Sequence[Block],
@@ -220,7 +233,7 @@ class FailingWorker(FailingNode):
         await process.awake()
         started, stood = kernel.now, process.stood
         process.computing = iteration, started
-        duration = nanoseconds(process.stretched(self._run_time(self.worker, iteration, started)))
+        duration = nanoseconds(self._duration_s(iteration))
         gradient = self._run.gradients.submit(
             parameters, self.worker, iteration, started + duration
         )

@@ -18,7 +18,7 @@ from outpace.simulation.scripts.without_servers.blocks import Tail
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Push
 from outpace.sync.peers.context import Parameters
-from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.context import SendPart, Stopped
 
 
 class ScriptLeft(Exception):  # no error: the script has taken its last step
@@ -44,10 +44,6 @@ class ScriptComputing(Computing, ABC):
         await self._spend(self._duration_s(iteration))
         return await self._end()
 
-    def _duration_s(self, iteration: int) -> float:
-        """Return how long the iteration takes that begins to compute now."""
-        return self._run_time(self.worker, iteration, self._kernel.now)
-
     async def _spend(self, duration_s: float) -> None:
         """Let the time of a computation pass."""
         await self._kernel.sleep(duration_s)
@@ -68,11 +64,15 @@ class ScriptComputing(Computing, ABC):
         step = await self.process.finish_step()
         if step is None:
             raise ScriptLeft
+        self._note(step)
+        return self._blocks(step)
+
+    def _note(self, step: Step) -> None:
+        """Count a step, at its end."""
         self._has_computed()
         self.note(self.worker, step.what)
         if step.what.gradient is not Gradient.READY:
             self._recorder.gradient_unusable()
-        return self._blocks(step)
 
     @abstractmethod
     def _blocks(self, step: Step) -> Sequence[Block | None]:
@@ -113,6 +113,23 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
             if ends_it(message):  # the script goes on to its step, which is then discarded
                 return self._stopped(kernel.now - started, duration)
         return await self._end()
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        await self._begin(parameters, iteration)
+        duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
+        first = parts.first_after(duration)
+        await self._pass(first)
+        step = await self.process.finish_step()
+        if step is None:
+            await self._pass(duration - first)
+            raise ScriptLeft
+        await parts.send(self._blocks(step), duration, self._pass, send, first)
+        self._note(step)
+
+    async def _pass(self, duration: Time) -> None:
+        await self._spend(seconds(duration))
 
     def _stopped(self, computed: Time, duration: Time) -> Stopped:
         """Return how far a step had come that was cut off after so long."""

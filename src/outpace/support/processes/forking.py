@@ -1,7 +1,8 @@
 """Starts processes by forking a server that has imported torch already.
 
-Importing torch in eleven processes takes seven seconds; forking eleven times takes one second. The
-fork server has its own session, so Ctrl-C in the terminal reaches only this process, which then
+Importing torch in eleven processes takes seven seconds; forking eleven times takes one second. In a
+command the fork server is a copy of the command (`copied_server`), else a new Python. The fork
+server has its own session, so Ctrl-C in the terminal reaches only this process, which then
 ends the others in order. If this process dies, a thread in every other process ends that process.
 On Linux the kernel also kills the fork server when its parent dies, and every process when the
 fork server dies.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
@@ -26,10 +28,12 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from outpace.errors import ConfigError
+from outpace.support.processes.copied_server import can_copy, copies_this_process
 from outpace.support.processes.room import require_short_temporary_folder
 from outpace.support.processes.signals import uninterrupted
 from outpace.support.processes.stale_sockets import remove_stale_sockets
 
+_BEGIN: Final = "outpace.support.processes.begin_server"
 _PRELOAD: Final = "outpace.support.processes.preload"
 _PR_SET_PDEATHSIG: Final = 1
 _PF_EXITING: Final = 0x4  # a flag in /proc/PID/stat
@@ -60,7 +64,7 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
     process = context.Process(target=_begin, args=given, name=name, daemon=True)
     # A process whose arguments were sent in part only would end with a traceback.
     with _STARTING, uninterrupted(), _no_main_module():
-        _start_fork_server()
+        _start_fork_server(_preloaded)
         process.start()
     return process
 
@@ -76,7 +80,24 @@ def start_fork_server() -> None:
     On Linux it ends with the thread that calls this.
     """
     with _STARTING, uninterrupted(), _no_main_module():
-        _start_fork_server()
+        _start_fork_server(_preloaded)
+
+
+def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
+    """Start the fork server, if there is none, as a copy of this process: see `copied_server`.
+
+    It has the modules of this process, and imports these. To be called in a command, before it
+    opens files or connections, changes settings, or loads code of the user. Does nothing where a
+    copy cannot be made: the fork server is then started when it is needed.
+    """
+    if can_copy():
+        with (
+            copies_this_process(_STARTING.release),
+            _STARTING,
+            uninterrupted(),
+            _no_main_module(),
+        ):
+            _start_fork_server([_BEGIN, *modules])
 
 
 def preloaded() -> Sequence[str]:
@@ -167,6 +188,7 @@ def _begin(
     target: Callable[..., None], arguments: Sequence[Any], folder: str, environment: dict[str, str]
 ) -> None:
     """Set up a new process, whose fork server may have had another environment."""
+    gc.freeze()  # collections of garbage must not write to the memory that is shared
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -202,11 +224,14 @@ def _kill_children_at_end() -> None:
         os.register_at_fork(before=before, after_in_child=after)
 
 
-def _start_fork_server() -> None:
-    """Start the fork server if there is none; block Ctrl-C until it has its own session."""
+def _start_fork_server(modules: Sequence[str]) -> None:
+    """Start the fork server, which imports these modules, if there is none.
+
+    Ctrl-C is blocked until it has its own session.
+    """
     require_short_temporary_folder()
     remove_stale_sockets()
-    multiprocessing.get_context("forkserver").set_forkserver_preload(_preloaded)
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
     multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from outpace.blocks.narrowing import Wire
 from outpace.optim import Optimizer
 from outpace.support.units import Time
 from outpace.sync.decision import Decision, Reason
@@ -58,6 +59,10 @@ class GlobalBarrier(Policy):
     @property
     def scale(self) -> Scale:
         return self.policy.scale
+
+    @property
+    def wire(self) -> Wire:
+        return self.policy.wire
 
     @property
     def leaves_behind(self) -> bool:

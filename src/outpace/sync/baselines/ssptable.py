@@ -24,7 +24,7 @@ from outpace.sync.decision import Decision
 from outpace.sync.messages import Leave, Pull, Push, Rejoin, Reply
 from outpace.sync.parameter_block import plus
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 from outpace.sync.programs.context import WorkerContext, WorkerProgram
 
 _OwnStep: TypeAlias = Callable[[Block, Value], Block]  # parameters, gradient -> new parameters
@@ -32,7 +32,7 @@ _OWN: Final = "ssptable has workers of its own, which pull what is too old"
 
 
 @dataclass(frozen=True, slots=True)
-class SspTable(Policy):
+class SspTable(WirePolicy):
     """SSP with a cache of parameters in each worker.
 
     Servers use the condition of SSP with a soft buffer: i < V + s, otherwise a pull is released

@@ -105,7 +105,7 @@ class Gradients:
 
     def _add(self, push: Push, on_arrival: bool, now: Time) -> None:
         assert push.gradient is not None
-        gradient = value_of(push.gradient)
+        gradient = self._updates.block.widened(value_of(push.gradient))
         if self._uses_significance:
             self._view.weigh(push.worker, self._updates.significance(gradient))
         if on_arrival:

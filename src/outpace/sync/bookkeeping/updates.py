@@ -87,15 +87,14 @@ class Updates:
             staleness = self.version - push.version
             self._observer.push_settled(self._shard, push, arrived, now, Outcome.APPLIED, staleness)
         gradients = total.gradients
+        count, divisor, factor = gradients.count, 1, 1
         if total.scale is Scale.LINEAR:
-            gradient, divisor, factor = gradients.mean(), 1, gradients.count
+            factor = count
         elif total.scale is not Scale.MEAN:
-            gradient, divisor, factor = gradients.total(), 1, 1
+            count = 1
         elif iteration <= self.mixed:
-            gradient, divisor, factor = gradients.total(), self.workers, 1
-        else:
-            gradient, divisor, factor = gradients.mean(), 1, 1
-        self.block.update(gradient, divisor, total.settings(), progress, factor)
+            count, divisor = 1, self.workers
+        self.block.update(gradients.total(), divisor, total.settings(), progress, factor, count)
         self._count(cause, iteration)
 
     def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:

@@ -13,12 +13,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
+from outpace.blocks.narrowing import Wire
 from outpace.optim import Optimizer
 from outpace.support.checks import LARGEST, positive, require
 from outpace.sync.peers.context import PeerContext
 
 AllReduce: TypeAlias = Literal["ring", "tree"]  # route of the messages of an all-reduce
-Wire: TypeAlias = Literal["full", "bf16"]  # precision in which values travel
 Buffers: TypeAlias = Literal["average", "own"]  # what workers do with a script's model buffers
 MOST_ITERATIONS: Final = 2**31
 

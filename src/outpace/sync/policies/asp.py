@@ -7,11 +7,11 @@ from typing import Literal
 
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Scale, ShardView, WirePolicy
 
 
 @dataclass(frozen=True, slots=True)
-class Asp(Policy):
+class Asp(WirePolicy):
     """Answers every pull at once (FluentPS, table III)."""
 
     kind: Literal["asp"] = "asp"

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 
 
 @dataclass(frozen=True, slots=True)
-class Bsp(Policy):
+class Bsp(WirePolicy):
     """Answers iteration i when all gradients of i have arrived: i < V (FluentPS, table III).
 
     The earliest clock at which the bound holds is i+1, so both buffers behave alike.

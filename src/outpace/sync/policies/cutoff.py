@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
+from outpace.blocks.narrowing import Wire
 from outpace.predict.rules.settings import WARM_UP, CutOffSettings
 from outpace.support.checks import require
 from outpace.sync.decision import Decision
@@ -28,6 +29,7 @@ class CutOff(CutOffSettings, Policy):
 
     kind: Literal["cutoff"] = "cutoff"
     scale: Scale = Scale.MEAN
+    wire: Wire = field(default="full", kw_only=True)  # not of a base: only one may have slots
 
     lockstep: ClassVar[bool] = True
 

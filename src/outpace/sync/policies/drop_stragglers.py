@@ -11,11 +11,11 @@ from outpace.support.checks import require
 from outpace.support.shares import share_of
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Policy, Scale, ShardView, bounded, quorum_arrived
+from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy, bounded, quorum_arrived
 
 
 @dataclass(frozen=True, slots=True)
-class Quorum(Policy):
+class Quorum(WirePolicy):
     """The base of policies that finish an iteration when a quorum of workers has pushed it.
 
     Exactly one of the arguments must be given. The configuration of a run has the number.

@@ -10,11 +10,11 @@ from outpace.support.checks import require
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 
 
 @dataclass(frozen=True, slots=True)
-class Dsps(Policy):
+class Dsps(WirePolicy):
     """SSP whose bound s(t) moves between `staleness` and `staleness + extra`.
 
     FluentPS, table III, leaves the rule open; this is the rule of Zhao et al. (Dynamic Stale

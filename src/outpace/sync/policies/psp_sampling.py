@@ -11,11 +11,11 @@ from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import sample_of
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Policy, Scale, ShardView
+from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy
 
 
 @dataclass(frozen=True, slots=True)
-class PspSampling(Policy):
+class PspSampling(WirePolicy):
     """Answers iteration i while i < V' + s, where V' is the clock of β random other workers.
 
     Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their

@@ -12,7 +12,7 @@ from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policies.coins import coin_of
 from outpace.sync.policies.ssp import require_staleness
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 
 
 class Coin(StrEnum):
@@ -27,7 +27,7 @@ class Coin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pssp(Policy):
+class Pssp(WirePolicy):
     """SSP that holds a worker beyond the bound only with probability P.
 
     FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound is
@@ -62,7 +62,7 @@ class Pssp(Policy):
 
 
 @dataclass(frozen=True, slots=True)
-class DynamicPssp(Policy):
+class DynamicPssp(WirePolicy):
     """PSSP whose probability grows with the lead k = i − V: P = α / (1 + e^(s−k)).
 
     FluentPS, table III. α: a constant in [0, 1], or the significance |g| / |w| of the

@@ -8,13 +8,13 @@ from typing import Final, Literal
 from outpace.support.checks import require
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, bounded
+from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bounded
 
 _MOST: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Ssp(Policy):
+class Ssp(WirePolicy):
     """Answers iteration i while i < V + s (FluentPS, table III).
 
     A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound

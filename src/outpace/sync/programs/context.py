@@ -94,8 +94,15 @@ class WorkerContext(Context, Protocol):
         """
 
 
+# Called with the number of a server and its part of a gradient; None: abstain.
+SendPart: TypeAlias = Callable[[int, Block | None], None]
+
+
 class AbortableContext(WorkerContext, Protocol):
-    """The context of a worker whose computation can be stopped; every runtime has it."""
+    """The context of a worker as every runtime has it.
+
+    A computation can be stopped, and its gradient can come in parts.
+    """
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
@@ -104,6 +111,17 @@ class AbortableContext(WorkerContext, Protocol):
 
         `ends_it` is called with every message that arrives during the computation.
         """
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        """Compute as `execute` does; call `send` once for each server, when its part is complete.
+
+        Parts may be complete before the computation has ended, in any order.
+        """
+
+    def prepare(self, iteration: int) -> None:
+        """Load the batch of this iteration, which is probably the next one, if that is possible."""
 
 
 WorkerProgram: TypeAlias = Callable[[WorkerContext], Coroutine[Any, Any, None]]

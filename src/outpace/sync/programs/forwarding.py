@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 
+from outpace.blocks.block import Block
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message
-from outpace.sync.programs.context import AbortableContext
+from outpace.sync.programs.context import AbortableContext, SendPart
 
 
 class ForwardingContext(ABC):
@@ -50,3 +52,11 @@ class ForwardingContext(ABC):
         while not self._read and (message := self._me.recv_nowait()):
             self._take(message)
         return self._read.popleft() if self._read else None
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        await self._me.execute_in_parts(parameters, iteration, send)
+
+    def prepare(self, iteration: int) -> None:
+        self._me.prepare(iteration)

@@ -8,9 +8,10 @@ shards have finished without it. A worker may also choose not to pull (see `skip
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from outpace.blocks.block import Block, Value
 from outpace.errors import ProtocolError
 from outpace.support.units import Time, seconds
 from outpace.sync.checkpoint.cuts import Cuts
@@ -83,17 +84,24 @@ class ServerContext(Context, Protocol):
         """Ignore the sender of an illegal message from now on, or raise the error."""
 
 
+def as_they_are(parameters: Value) -> Block:
+    """Return the parameters."""
+    return parameters
+
+
 async def parameter_server(
     me: ServerContext,
     *,
     acknowledge: bool = False,
     cuts: Cuts | None = None,
     moves: Moves | None = None,
+    on_the_wire: Callable[[Value], Block] = as_they_are,
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
     acknowledge: True to confirm each push, and each Rejoin. cuts: the requests for the state of
     the shard. moves: the part of the server in new divisions, with its shard; None: there are none.
+    on_the_wire: returns parameters as they are sent.
     """
     shard: Shard | None = me.shard if moves is None else moves.shard
     while True:
@@ -120,7 +128,7 @@ async def parameter_server(
             me.send(worker_name(message.worker), ack)
         for reply in _one_each(replies):
             assert shard is not None
-            reply.parameters = shard.read()
+            reply.parameters = on_the_wire(shard.read())
             reply.division = 0 if moves is None else moves.division.number
             me.send(worker_name(reply.worker), reply)
         if moves is not None:

@@ -58,6 +58,10 @@ class Cifar10:
     def absolute(self, folder: Path) -> Cifar10:
         return replace(self, folder=seen_from(folder, self.folder))
 
+    def load(self) -> None:
+        """See `HasData`."""
+        _pairs(tuple(find_cifar10(self.folder)))
+
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if a file is missing or damaged."""
         return supervised(lambda: cifar10(self.model, self.folder), workers, batch_size, seed)
@@ -77,6 +81,10 @@ class Cifar10Resnet:
 
     def absolute(self, folder: Path) -> Cifar10Resnet:
         return replace(self, folder=seen_from(folder, self.folder))
+
+    def load(self) -> None:
+        """See `HasData`."""
+        _pairs(tuple(find_cifar10(self.folder)))
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if a file is missing or damaged."""

@@ -24,6 +24,10 @@ class DigitsMlp:
 
     kind: Literal["digits-mlp"] = "digits-mlp"
 
+    def load(self) -> None:
+        """See `HasData`."""
+        _split()
+
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         return supervised(digits_mlp, workers, batch_size, seed)
 
@@ -33,6 +37,10 @@ class DigitsCnn:
     """A small convolutional network on the digits."""
 
     kind: Literal["digits-cnn"] = "digits-cnn"
+
+    def load(self) -> None:
+        """See `HasData`."""
+        _split()
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         return supervised(digits_cnn, workers, batch_size, seed)

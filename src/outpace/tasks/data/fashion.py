@@ -46,6 +46,10 @@ class FashionMnistCnn:
     def absolute(self, folder: Path) -> FashionMnistCnn:
         return replace(self, folder=seen_from(folder, self.folder))
 
+    def load(self) -> None:
+        """See `HasData`."""
+        _pairs(self.folder)
+
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if a file is missing or damaged."""
         return supervised(lambda: fashion_mnist_cnn(self.folder), workers, batch_size, seed)
@@ -64,6 +68,10 @@ class FashionMnist:
 
     def absolute(self, folder: Path) -> FashionMnist:
         return replace(self, folder=seen_from(folder, self.folder))
+
+    def load(self) -> None:
+        """See `HasData`."""
+        _pairs(self.folder)
 
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if a file is missing or damaged."""
@@ -98,12 +106,17 @@ def fashion_mnist(model: str, folder: str | None = None) -> Task:
 
 
 def _task(model: nn.Module, folder: str | None) -> Task:
+    train, test = _pairs(folder)
+    return Task(model, nn.functional.cross_entropy, train, test)
+
+
+def _pairs(folder: str | None) -> list[Pair]:
+    """Return (train, test)."""
     found = FASHION_MNIST.find(folder)
-    train, test = (
+    return [
         _pair(found[f"{part}-images-idx3-ubyte.gz"], found[f"{part}-labels-idx1-ubyte.gz"])
         for part in ("train", "t10k")
-    )
-    return Task(model, nn.functional.cross_entropy, train, test)
+    ]
 
 
 @cache

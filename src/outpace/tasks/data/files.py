@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,12 +46,12 @@ class DataSet:
             import pooch  # type: ignore[import-untyped]
         except ModuleNotFoundError:
             return self._all_in(places, "; with pip install 'outpace[data]' they are downloaded")
-        cache = Path(pooch.os_cache("outpace")) / self.name
+        kept = Path(pooch.os_cache("outpace")) / self.name
         found = {name: path for name in self.checksums if (path := _first(places, name))}
         pooch.get_logger().setLevel("WARNING")  # there is a progress bar
         for name in self.checksums:
             if name not in found:
-                found[name] = self._fetched(name, cache, pooch)
+                found[name] = self._fetched(name, kept, pooch)
         return self._verified(found)
 
     def places(self, folder: str | None = None) -> list[Path]:
@@ -59,8 +60,8 @@ class DataSet:
             return [Path(folder).expanduser()]
         return [Path(os.environ[DATA]).expanduser() / self.name] if os.environ.get(DATA) else []
 
-    def _fetched(self, name: str, cache: Path, pooch: Any) -> Path:
-        path = cache / name
+    def _fetched(self, name: str, kept: Path, pooch: Any) -> Path:
+        path = kept / name
         if path.is_file():
             return path
         try:
@@ -68,13 +69,13 @@ class DataSet:
                 f"{self.url}/{name}",
                 f"sha256:{self.checksums[name]}",
                 fname=name,
-                path=cache,
+                path=kept,
                 downloader=pooch.HTTPDownloader(progressbar=_ProgressBar(name), timeout=30),
             )
         except Exception as error:  # from requests, urllib3 or pooch
             raise ConfigError(
                 f"{self.name}: cannot download {self.url}/{name} ({type(error).__name__}). "
-                f"Put {', '.join(self.checksums)} into {cache}, or into "
+                f"Put {', '.join(self.checksums)} into {kept}, or into "
                 f"{self.name}/ of a folder that {DATA} names"
             ) from error
         return path
@@ -93,8 +94,8 @@ class DataSet:
     def _verified(self, found: dict[str, Path]) -> dict[str, Path]:
         for name, path in found.items():
             try:
-                with path.open("rb") as file:
-                    checksum = hashlib.file_digest(file, "sha256").hexdigest()
+                status = path.stat()
+                checksum = _checksum(path, status.st_size, status.st_mtime_ns)
             except OSError as error:
                 raise ConfigError(f"{self.name}: cannot read {path}: {error.strerror}") from error
             if checksum != self.checksums[name]:
@@ -103,6 +104,13 @@ class DataSet:
                     f"{checksum}, not {self.checksums[name]}. Remove it to download it again"
                 )
         return found
+
+
+@cache
+def _checksum(path: Path, size: int, changed_ns: int) -> str:
+    """Return the SHA-256 of a file, which is read again only if its size or time has changed."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _first(places: Sequence[Path], name: str) -> Path | None:

@@ -57,10 +57,19 @@ def read_characters(path: str | None, context: int) -> Characters:
             f"task.path: {source} is too short: with a context of {context} the text needs "
             f"{needed} characters or more, and has {len(text)}"
         )
+    return _of_standard_library() if path is None else _numbered(text)
+
+
+def _numbered(text: str) -> Characters:
     codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
     distinct, places = np.unique(codes, return_inverse=True)
     numbers, border = torch.from_numpy(places), len(text) - len(text) // _TEST_SHARE
     return Characters("".join(map(chr, distinct)), numbers[:border], numbers[border:])
+
+
+@cache
+def _of_standard_library() -> Characters:
+    return _numbered(standard_library())
 
 
 @cache

@@ -47,6 +47,11 @@ class CharGpt:
     def absolute(self, folder: Path) -> CharGpt:
         return replace(self, path=seen_from(folder, self.path))
 
+    def load(self) -> None:
+        """See `HasData`. The text of a file is read for each workload, since it may change."""
+        if self.path is None:
+            read_characters(None, self.context)
+
     def workload(self, workers: int, batch_size: int, seed: int) -> Workload:
         """Raises ConfigError if the text cannot be read or is too short."""
         return supervised(

@@ -38,6 +38,7 @@ _OF_SERVERS: Final = (
     "servers",
     "colocate",
     "slicing",
+    "overlap",
     "service_size",
     "checkpoint",
     *SERVICE_TIMES,

@@ -27,7 +27,7 @@ from outpace.real.net.fetch import Pieces
 from outpace.real.net.transport import Listener
 from outpace.real.node.saving.thread import Beside
 from outpace.record.checkpoints import Checkpoint
-from outpace.record.checkpoints.index import Damaged
+from outpace.record.checkpoints.committed import Damaged
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 

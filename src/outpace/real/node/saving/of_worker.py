@@ -35,7 +35,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.node.saving.files import NOT_SAVED, HeldFiles, PartFiles
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord
-from outpace.record.checkpoints.index import Damaged
+from outpace.record.checkpoints.committed import Damaged
 from outpace.record.checkpoints.shards import mean_parameters
 from outpace.record.totals import Totals
 from outpace.support.units import Time

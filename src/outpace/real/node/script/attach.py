@@ -28,6 +28,7 @@ from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.script.dividing import DividedData
 from outpace.real.node.script.keeping import Keeping
+from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.repeating import Repeating
 from outpace.real.node.script.saving import ScriptSaver
@@ -67,6 +68,7 @@ class Attached:
             assert isinstance(process, ServedWorker)
             self.keeping = Keeping(process, kept, self.is_elsewhere, reports=is_replaced)
         self.saver: ScriptSaver | None = None  # in a run without servers
+        self.overlapped: OverlappedGradient | None = None  # with `overlap`
         holder = WorkerState(
             process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
         )
@@ -112,6 +114,11 @@ class Attached:
     def is_elsewhere(self) -> bool:
         """True if a forward pass of this process is not one of the training."""
         return self._is_untimed or self._left or self._is_copy
+
+    def is_passive(self) -> bool:
+        """True if a backward pass of this process makes no gradient that is to be pushed."""
+        repeats_left = 0 if self.keeping is None else self.keeping.repeats_left
+        return self.is_elsewhere() or repeats_left > 0
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pass on the model's gradients; return when the model has the next parameters."""
@@ -235,6 +242,8 @@ class Attached:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
         if self._left or self._is_copy:
             return
+        if self.overlapped is not None:
+            self.overlapped.leave()
         self._left = self._trainer.is_over = True
         process = self.process
         leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")

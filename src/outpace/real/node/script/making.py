@@ -15,6 +15,7 @@ from outpace.real.collective.store import SharedStore
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.attach import Attached
+from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
 from outpace.real.node.script.reporting import Reporting
 from outpace.real.node.script.saving import ScriptSaver
@@ -52,6 +53,8 @@ def attached(
         work = served.work(trainer)
         found = Attached(served, trainer, work, kept=kept, is_replaced=is_replaced)
         served.divide_data = found.divide_data
+        if experiment.overlap != "none":
+            trainer.overlapped = found.overlapped = OverlappedGradient(trainer, found.is_passive)
     else:
         require_workers_can_step(script, experiment.optimizer, experiment.peers)
         peer = PeerWorker(link, number, experiment, store)

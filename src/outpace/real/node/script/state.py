@@ -50,6 +50,7 @@ class WorkerState:
             return self._models.read_state()
         process = self._process
         assert isinstance(process, ServedWorker)
+        self._trainer.require_between_steps()
         if process.closed or self._is_copy():
             raise RunError(
                 f"the servers' optimizer state can be fetched only by {process.name} itself, not "
@@ -67,6 +68,7 @@ class WorkerState:
         process.kernel.stop()
 
     def require_loadable(self) -> None:
+        self._trainer.require_between_steps()
         if self._models is not None and not self._has_left():
             self._models.require_loadable()
 

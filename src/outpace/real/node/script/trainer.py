@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 
@@ -27,8 +28,16 @@ from outpace.real.net.messages import FirstDigest, Initialize
 from outpace.real.node.script_parts import lengths_within
 from outpace.real.node.worker_process import MustEnd, WorkerProcess
 from outpace.sync.moving.states import optimizer_of
-from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
+
+
+class Overlapped(Protocol):
+    """Pushes the parts of a gradient during backward; `OverlappedGradient`."""
+
+    def begin(self, slices: Sequence[slice], send: SendPart | None) -> None: ...
+
+    def require_between_steps(self) -> None: ...
 
 
 class ScriptTrainer:
@@ -47,9 +56,11 @@ class ScriptTrainer:
             lambda iteration, digest: process.coordinator.send(FirstDigest(iteration, digest)),
             wanted=experiment.workers > 1,
         )
+        self.gradient_memory = process.gradient_memory
         self.take_gradient: Callable[[], Sequence[Block | None]] = self._take_in_slices
         self._slices = [slice(0, sum(self.layers))]
-        self._settings: StepSettings | None = None
+        self.step_settings: StepSettings | None = None  # for the next push
+        self.overlapped: Overlapped | None = None  # with `overlap`
         self._abort_points = AbortPoints(script.model)
         self._must_end: MustEnd | None = None
         self._stopped: Stopped | None = None  # if this iteration's computation was stopped
@@ -99,20 +110,46 @@ class ScriptTrainer:
         places = [self.script.places(slice(*piece)) for piece, _ in pieces]
         return joined([state for _, state in pieces], places, self.script.parameters)
 
+    def require_between_steps(self) -> None:
+        """Raise ConfigError if parts of a gradient have left before the script's step."""
+        if self.overlapped is not None:
+            self.overlapped.require_between_steps()
+
     def settings(self) -> StepSettings | None:
-        return self._settings
+        return self.step_settings
 
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
     ) -> Sequence[Block | None] | Stopped:
+        self._begin(parameters, iteration, None)
+        self._must_end = must_end
+        gradient = await self._step()
+        return self._stopped or gradient
+
+    async def gradient_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> Sequence[Block | None]:
+        self._begin(parameters, iteration, send)
+        return await self._step()
+
+    def prepare(self, iteration: int) -> None:
+        """See `Trainer`; a script reads its data itself."""
+
+    def _begin(self, parameters: Sequence[Block], iteration: int, send: SendPart | None) -> None:
+        """Let the script compute the gradient of an iteration. send: see `OverlappedGradient`."""
         if parameters:
             self.script.load(parameters)
-        self.iteration, self._must_end, self._stopped = iteration, must_end, None
+        self.iteration, self._must_end, self._stopped = iteration, None, None
         self.stops = False
+        if self.overlapped is not None:
+            self.overlapped.begin(self._slices, send)
+
+    async def _step(self) -> Sequence[Block | None]:
+        """Run the script until it takes its step; return what it has taken then."""
         kernel = self._process.kernel
         kernel.stop()  # returns to the script once this walker waits
         gradient: Sequence[Block | None] = await kernel.wait()
-        return self._stopped or gradient
+        return gradient
 
     @contextmanager
     def stopping(self) -> Iterator[Computation]:
@@ -132,10 +169,15 @@ class ScriptTrainer:
         if self._stopped is not None:
             self._first.look(self.iteration, None)
             return refused
-        self._settings = StepSettings(self.script.settings(), self.script.unused)
+        self.step_settings = StepSettings(self.script.settings(), self.script.unused)
         blocks = self._blocks()
         self._first.look(self.iteration, None if blocks is None else Pieces(blocks))
         return refused if blocks is None else blocks
+
+    def look_at_first(self) -> None:
+        """Take the gradient in the model as the first one of this worker, if it still may be."""
+        if self._first.is_wanted:
+            self._first.look(self.iteration, gradient_in_pieces(self.script))
 
     # -- the script's gradient ----------------------------------------------------------
 
@@ -143,7 +185,7 @@ class ScriptTrainer:
         """Return the gradient in the model, in blocks; None if it is skipped or refused."""
         if self._is_skipped():
             return None
-        blocks = gradient_in_blocks(self.script, self._slices, self._process.gradient_memory)
+        blocks = gradient_in_blocks(self.script, self._slices, self.gradient_memory)
         return blocks if self._may_be_used(Pieces(blocks)) else None
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:

@@ -30,7 +30,7 @@ from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import lacking
 from outpace.sync.membership import Removed, Start
 from outpace.sync.messages import Message, worker_name
-from outpace.sync.programs.context import AbortableContext, Stopped
+from outpace.sync.programs.context import AbortableContext, SendPart, Stopped
 from outpace.tasks import Workload
 
 
@@ -198,6 +198,12 @@ class FailingScript(NotedComputing, FailingNode, ScriptWorkerNode):
     """The context of a script's worker, whose process may stand still, be slow, or be a new one."""
 
     _run: FailingScriptSimulation
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        await self._process.awake()
+        await super().execute_in_parts(parameters, iteration, send)
 
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]

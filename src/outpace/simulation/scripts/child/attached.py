@@ -35,6 +35,7 @@ from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.engine.scripts.optimizers import numeric_settings, require_workers_can_step
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
+from outpace.engine.scripts.watched import WatchedGradients
 from outpace.errors import DivergenceError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
@@ -104,6 +105,9 @@ class SimulatedScript:
         self._told: tuple[int, str] | None = None
         self._first = FirstGradient(self._tell_first, wanted=experiment.workers > 1)
         self._kept = KeptState(script, HERE.kept, experiment.checkpoint is not None)
+        self._watched: WatchedGradients | None = None
+        if experiment.overlap != "none":
+            self._watched = WatchedGradients(script, self._is_passive)
         self._save_to: Path | None = None
         self._note_to: Path | None = None
         pipe.on_over = self._exit
@@ -179,6 +183,8 @@ class SimulatedScript:
         self._unhook()
         script = self._script
         self._state.before_step()
+        if self._watched is not None:
+            self._watched.check()
         flat = self._gradient()
         self._told = None
         self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
@@ -187,6 +193,10 @@ class SimulatedScript:
         self._send(Stepped(kind, settings, unused, computed_s, self._told, HERE.batch_size))
         self._continue()
         return loss
+
+    def _is_passive(self) -> bool:
+        """True if a backward pass of this process is not one of the training."""
+        return self._left or self._notes.is_copy or self._notes.is_untimed
 
     def _settings(self) -> list[dict[str, Any]]:
         """Return the settings that the simulation needs to take a step."""
@@ -239,6 +249,8 @@ class SimulatedScript:
         self._iteration = message.iteration
         self._save_to, self._note_to = message.save, message.note
         HERE.data.steps()
+        if self._watched is not None:
+            self._watched.begin()
         self._hook = register_module_forward_pre_hook(self._forward)
         self._clock.start()
 
@@ -325,6 +337,8 @@ class SimulatedScript:
 
     def _require_loadable(self) -> None:
         """Raise ConfigError if a state that is loaded now would make the workers differ."""
+        if self._watched is not None:
+            self._watched.require_between_steps()
         if self._experiment.peers is not None:
             require_loadable(self._experiment.peers, self._iteration)
 

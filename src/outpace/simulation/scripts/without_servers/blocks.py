@@ -114,6 +114,9 @@ class ScriptBlock:
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         return ""
 
+    def widened(self, gradient: Value) -> Value:
+        return gradient
+
     def update(
         self,
         gradient: Value,
@@ -121,21 +124,24 @@ class ScriptBlock:
         settings: StepSettings | None,
         progress: float,
         factor: float = 1.0,
+        count: int = 1,
     ) -> None:
         found = whole(gradient)
         assert isinstance(found, torch.Tensor)
         flat, how, self._buffers = self._tail.cut_off(found, self._settings())
-        self._parameters.update(flat, divisor, how, progress, factor)
+        self._parameters.update(flat, divisor, how, progress, factor, count)
         self._value = None
 
     def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers)
 
     def read(self) -> torch.Tensor:
+        found = self._parameters.read()
+        assert isinstance(found, torch.Tensor)  # as the gradients are
         if not len(self._buffers):
-            return self._parameters.read()
+            return found
         if self._value is None:
-            self._value = torch.cat([self._parameters.read(), self._buffers])
+            self._value = torch.cat([found, self._buffers])
         return self._value
 
     def replace(self, parameters: Value) -> None:

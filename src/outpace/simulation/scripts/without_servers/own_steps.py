@@ -31,11 +31,12 @@ class OwnStepsBlock:
         settings: StepSettings | None,
         progress: float,
         factor: float = 1.0,
+        count: int = 1,
     ) -> None:
         assert isinstance(gradient, torch.Tensor)
         assert settings is not None
         assert factor == 1, "strategies with replicas refuse such an optimizer"
-        mean = mean_of(gradient, divisor)
+        mean = mean_of(gradient, divisor * count)
         self._parameters = self._process.take_step(self._parameters, mean, settings.unused)
 
     def is_finite(self) -> bool:

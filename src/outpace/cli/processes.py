@@ -1,0 +1,92 @@
+"""Starts the fork server of a command as a copy of the command, which has imported torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from outpace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from outpace.config.experiment import Experiment
+
+_DYNAMO: Final = "torch._dynamo"  # 1.5 s; torch imports it for the first optimizer
+_is_the_command: Final = [False]
+
+
+def this_process_is_the_command() -> None:
+    """Say that this process is the command, and no program that calls its functions.
+
+    Only then is it known what the process has done before, and a copy of it made.
+    """
+    _is_the_command[0] = True
+
+
+def fork_server_of_run(experiment: Experiment | None) -> None:
+    """Start the fork server of a real run; None: of one that is resumed.
+
+    Called before anything of the run is made, see `forking.start_fork_server_as_copy`.
+    """
+    from outpace.config.launchers import Local
+
+    if experiment is None or isinstance(experiment.launcher, Local):
+        _start(None if experiment is None else [experiment])
+
+
+def fork_server_of_simulation(experiment: Experiment | None) -> None:
+    """Start the fork server of a simulation that has processes; None: of one that is resumed."""
+    from outpace.config.executors import Processes
+    from outpace.tasks import Script
+
+    if experiment is None:
+        return
+    if isinstance(experiment.task, Script) or isinstance(experiment.executor, Processes):
+        _start([experiment])
+
+
+def fork_server_of_trials(experiments: Sequence[Experiment] | None, on: object) -> None:
+    """Start the fork server of a command that carries out many simulated runs.
+
+    Args:
+        experiments: of the runs; None: they are not known yet.
+        on: where the runs are carried out; None: on this machine.
+    """
+    if on is None:
+        _start(experiments)
+
+
+def _start(experiments: Sequence[Experiment] | None) -> None:
+    """Start the fork server of these experiments; None: they are not known yet."""
+    from outpace.support.processes.forking import start_fork_server_as_copy
+
+    if not _is_the_command[0]:
+        return
+    for experiment in experiments or ():
+        _load_data(experiment)
+    needs_dynamo = experiments is None or any(map(_has_torch_optimizer, experiments))
+    start_fork_server_as_copy([_DYNAMO] if needs_dynamo else [])
+
+
+def _load_data(experiment: Experiment) -> None:
+    """Read the data set of the task once, for this process and those that are forked.
+
+    If it cannot be read, that is said when the task is made.
+    """
+    from outpace.support.repeatable import one_thread
+    from outpace.tasks import HasData
+
+    if isinstance(experiment.task, HasData):
+        # One thread: a copy would wait for torch's other threads, which it does not have.
+        with one_thread(), suppress(ConfigError):
+            experiment.task.load()
+
+
+def _has_torch_optimizer(experiment: Experiment) -> bool:
+    """True if a process of the run makes an optimizer of torch."""
+    from outpace.sync.parameter_block import imports_dynamo
+    from outpace.tasks import Script
+
+    optimizer, peers = experiment.optimizer, experiment.peers
+    used = [optimizer] if peers is None else [optimizer, peers.common_optimizer(optimizer)]
+    return isinstance(experiment.task, Script) or any(map(imports_dynamo, used))

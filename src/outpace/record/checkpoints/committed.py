@@ -1,0 +1,75 @@
+"""The checkpoints that a run has committed, and their indexes as plain data.
+
+`outpace status` needs no more of them, and importing torch for it would take two seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+from outpace.errors import ConfigError
+from outpace.record.folder import CHECKPOINTS
+from outpace.support.version import __version__
+
+INDEX: Final = "index.json"
+VERSION: Final = 1
+
+
+class Damaged(Exception):
+    """A file of a checkpoint is missing, or not as it was written. The message names it."""
+
+
+def committed(run: Path) -> list[int]:
+    """Return the numbers of the checkpoints in the folder of a run, ascending."""
+    folder = run / CHECKPOINTS
+    if not folder.is_dir():
+        return []
+    names = [path.name for path in folder.iterdir()]
+    return sorted(int(name) for name in names if re.fullmatch(r"\d{6,}", name))
+
+
+def name_of(number: int) -> str:
+    """Return the folder of a checkpoint below the folder of the run, such as checkpoints/000012."""
+    return f"{CHECKPOINTS}/{number:06d}"
+
+
+def index_text(plain: dict[str, Any]) -> str:
+    """Return the content of index.json."""
+    return json.dumps({"crc32": _checksum(plain), "index": plain}, indent=1)
+
+
+def read_plain_index(folder: Path) -> dict[str, Any]:
+    """Return what index.json in the folder of a checkpoint says, as plain data.
+
+    Raises:
+        Damaged: if it is missing, not as it was written, or of another checkpoint.
+        ConfigError: if a newer version of Outpace wrote it.
+    """
+    path = folder / INDEX
+    try:
+        found = json.loads(path.read_bytes())
+        plain: dict[str, Any] = found["index"]
+        if found["crc32"] != _checksum(plain):
+            raise ValueError("its CRC-32 is wrong")
+        if plain["version"] > VERSION:
+            raise ConfigError(
+                f"{path} was written by Outpace {plain['outpace']}, and this is {__version__}: use "
+                "that version, or a newer one"
+            )
+        number = plain["number"]
+    except KeyError as error:
+        raise Damaged(f"{path} is damaged: its entry {error} is missing") from error
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise Damaged(f"{path} is damaged: {error}") from error
+    if folder.name.isdecimal() and int(folder.name) != number:
+        raise Damaged(f"{folder} is damaged: it has the files of checkpoint {number}")
+    return plain
+
+
+def _checksum(plain: Any) -> int:
+    """Return the CRC-32 of data as JSON without spaces."""
+    return zlib.crc32(json.dumps(plain, separators=(",", ":")).encode())

@@ -1,0 +1,182 @@
+"""Steps on a large block in chunks are bitwise those of torch's optimizers on whole tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from outpace.blocks.block import Pieces, StepSettings, whole
+from outpace.optim import Adam, AdamW, Sgd, Updater, arithmetic
+from outpace.optim.arithmetic import TAKES, is_torchs
+from outpace.optim.chunks import CHUNK, LEAST
+from outpace.optim.torch_optimizers import KNOWN, TorchOptimizer, plain_settings
+from outpace.sync.parameter_block import TensorBlock, parameter_block
+
+# Three tensors, of which one is longer than four chunks, and one ends in the middle of a chunk.
+SIZES = [1001, 4 * CHUNK + 77, CHUNK // 2 + 5]
+SIZE = sum(SIZES)
+assert SIZE > LEAST
+
+
+def random(seed: int, size: int = SIZE) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+def pieces(tensor: torch.Tensor) -> Pieces:
+    return Pieces([part.clone() for part in torch.split(tensor, 2**16 + 8)])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind", "settings"),
+    [
+        (Sgd(lr=0.1, momentum=0.9), "SGD", {"momentum": 0.9}),
+        (Sgd(lr=0.1, weight_decay=0.01), "SGD", {"weight_decay": 0.01}),
+        (Sgd(lr=0.1, momentum=0.9, fused=True), "SGD", {"momentum": 0.9, "fused": True}),
+        (Adam(lr=0.1), "Adam", {}),
+        (Adam(lr=0.1, fused=True), "Adam", {"fused": True}),
+        (AdamW(lr=0.1), "AdamW", {}),
+        (AdamW(lr=0.1, fused=True), "AdamW", {"fused": True}),
+    ],
+)
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_large_block_takes_bitwise_the_steps_of_torch(
+    optimizer: Updater, kind: str, settings: dict[str, Any], is_cut: bool
+) -> None:
+    variable = torch.nn.Parameter(random(0))
+    plain = KNOWN[kind]([variable], lr=0.1, **settings)
+    block = parameter_block(random(0), optimizer)
+    for seed in (1, 2, 3):
+        gradient = random(seed)
+        variable.grad = gradient / 3
+        plain.step()
+        block.update(pieces(gradient) if is_cut else gradient, 3, None, 0.0)
+        assert torch.equal(whole(block.read()), variable.detach())
+    ours, theirs = block.optimizer_state().get(0, {}), plain.state.get(variable, {})
+    assert list(ours) == list(theirs)
+    for name, value in theirs.items():
+        assert torch.equal(ours[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("SGD", {"momentum": 0.9, "nesterov": True, "maximize": True}),
+        ("Adam", {"amsgrad": True, "weight_decay": 0.1}),
+        ("AdamW", {"fused": True}),
+    ],
+)
+def test_a_script_with_groups_and_unused_tensors_takes_the_steps_of_torch(kind, settings):
+    parameters = [torch.nn.Parameter(part.clone()) for part in random(0).split(SIZES)]
+    plain = KNOWN[kind](
+        [{"params": parameters[::2]}, {"params": [parameters[1]], "lr": 0.01}], lr=0.1, **settings
+    )
+    starts = [0, SIZES[0], SIZES[0] + SIZES[1]]
+    places = [(n, low, low + size) for n, (low, size) in enumerate(zip(starts, SIZES, strict=True))]
+
+    def current() -> list[dict[str, Any]]:
+        return [plain_settings(group, plain.defaults) for group in plain.param_groups]
+
+    def new(parameters: torch.Tensor) -> TensorBlock:
+        made = TorchOptimizer(kind, [places[::2], [places[1]]], current())
+        return TensorBlock(parameters, made)
+
+    block = new(random(0))
+    for seed, unused in enumerate([[2], [], [1], [], []]):
+        plain.param_groups[0]["lr"] = 0.1 / (seed + 1)
+        for number, part in enumerate(random(seed + 1).split(SIZES)):
+            parameters[number].grad = None if number in unused else part.clone()
+        plain.step()
+        if seed == 3:  # go on from a copy, as after a checkpoint
+            old, block = block, new(torch.zeros(SIZE))
+            block.replace(old.read())
+            block.load_optimizer_state(old.optimizer_state())
+        block.update(pieces(random(seed + 1)), 1, StepSettings(current(), unused), 0.0)
+    assert torch.equal(whole(block.read()), torch.cat([each.detach() for each in parameters]))
+    state = block.optimizer_state()
+    for number, variable in enumerate(parameters):
+        for name, value in plain.state[variable].items():
+            assert torch.equal(state[number][name], value), (number, name)
+
+
+@pytest.mark.parametrize("place", [0, CHUNK - 1, CHUNK, SIZE - 1])
+def test_a_number_that_is_not_finite_is_found_in_every_chunk(place):
+    block = parameter_block(torch.zeros(SIZE), Adam(lr=0.1))
+    block.update(torch.ones(SIZE), 1, None, 0.0)
+    gradient = torch.ones(SIZE)
+    block.update(gradient.clone(), 1, None, 0.0)
+    assert block.is_finite()
+    gradient[place] = float("nan")
+    block.update(gradient, 1, None, 0.0)
+    assert not block.is_finite()
+    block.replace(torch.zeros(SIZE))
+    assert block.is_finite()
+
+
+def test_readers_keep_what_they_have_read_and_can_have_memory_of_their_own():
+    given = []
+
+    def memory(elements: int, dtype: torch.dtype) -> torch.Tensor:
+        given.append(torch.empty(elements, dtype=dtype))
+        return given[-1]
+
+    for new_memory in (memory, lambda *_: None):
+        block = TensorBlock(random(0), Adam(lr=0.1), new_memory=new_memory)
+        read = []
+        for seed in (1, 2, 3):
+            block.update(pieces(random(seed)), 1, None, 0.0)
+            assert block.read() is block.read()
+            read.append((block.read(), whole(block.read()).clone()))
+        for value, copy in read:
+            assert torch.equal(whole(value), copy)
+    assert len(given) == 3
+
+
+def test_hooks_of_a_users_own_optimizer_are_called():
+    calls = []
+
+    def make(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        made = torch.optim.SGD(groups, lr=0.1, weight_decay=0.1)
+        made.register_step_post_hook(lambda *_: calls.append(1))
+        return made
+
+    block = TensorBlock(random(0), TorchOptimizer("mine", [[(0, 0, SIZE)]], [{}], make))
+    block.update(random(1), 1, None, 0.0)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("kind", TAKES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_arithmetic_of_chunks_is_that_of_the_torch_that_is_installed(kind, dtype):
+    assert is_torchs(kind, dtype)
+
+
+def test_another_arithmetic_than_torchs_is_noticed(monkeypatch):
+    def take(group, step, parameter, gradient, state, scratch):
+        parameter.add_(gradient, alpha=-group["lr"] * (1 + 1e-6))
+
+    monkeypatch.setattr(arithmetic, "TAKES", {torch.optim.SGD: take})
+    assert not is_torchs.__wrapped__(torch.optim.SGD, torch.float32)
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(momentum=0.9), Adam()], ids=lambda each: each.kind)
+def test_a_process_that_sent_gradients_in_shared_memory_cannot_change_the_parameters(optimizer):
+    block, plain = (TensorBlock(random(0), optimizer) for _ in range(2))
+    for seed in (1, 2, 3):
+        shared = random(seed)
+        block.update(Pieces(torch.split(shared, 2**16), is_shared=True), 1, None, 0.0)
+        plain.update(random(seed), 1, None, 0.0)
+        shared.fill_(5.0)
+        assert torch.equal(whole(block.read()), whole(plain.read()))
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(), Sgd(momentum=0.9), Adam()])
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_step_along_the_mean_of_a_sum_is_that_along_the_quotient(optimizer, is_cut):
+    one, other = (parameter_block(random(0), optimizer) for _ in range(2))
+    for seed in (1, 2):
+        total, mean = random(seed), random(seed) / 3
+        one.update(pieces(total) if is_cut else total, 1, None, 0.0, 1.0, 3)
+        other.update(pieces(mean) if is_cut else mean, 1, None, 0.0)
+        assert torch.equal(whole(one.read()), whole(other.read()))

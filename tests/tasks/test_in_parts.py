@@ -1,0 +1,132 @@
+"""Gradients in parts and batches that are read ahead: bitwise those of `gradient`."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from outpace.tasks import Task
+from outpace.tasks.supervised import SupervisedWorkload
+
+
+class Noisy(torch.utils.data.Dataset):
+    """Samples that each reading draws anew, with all three generators."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+        self.fails = False
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.fails:
+            raise OSError("the disk is gone")
+        self.read.append(index)
+        noise = torch.rand(4) + random.random() + np.random.random()
+        return index * 0.01 + noise.float(), torch.tensor(float(index))
+
+
+class Net(torch.nn.Module):
+    """Three layers of 20, 30 and 6 parameters, and one that the loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = torch.nn.Parameter(torch.ones(3))
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(4, 4), torch.nn.Linear(4, 6)])
+        self.last = torch.nn.Linear(6, 1, bias=False)
+        self.order: list[str] = []
+        self.layers[0].weight.register_hook(lambda _: self.order.append("first layer"))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.dropout(torch.tanh(layer(x)), 0.3, training=True)
+        return self.last(x)[:, 0]
+
+
+def workload(parts: int = 3) -> SupervisedWorkload:
+    torch.manual_seed(1)
+    task = Task(model=Net(), loss=torch.nn.functional.mse_loss, train=Noisy())
+    made = SupervisedWorkload(task, workers=2, batch_size=4, seed=3)
+    bounds = [made.size * n // parts for n in range(parts + 1)]
+    made.cut([slice(a, b) for a, b in pairwise(bounds)])
+    return made
+
+
+@pytest.mark.parametrize("parts", [1, 3, 5])
+def test_the_parts_are_bitwise_the_gradient_and_the_last_ones_come_first(parts):
+    expected_loss, expected = workload(parts).gradient(workload(parts).initial_parameters(), 1, 7)
+    made = workload(parts)
+    order = made.model.order
+    for _ in range(2):
+        order.clear()
+        found: dict[int, torch.Tensor] = {}
+
+        def send(place: int, part: torch.Tensor, found=found) -> None:
+            found[place] = part
+            order.append(f"part {place}")
+
+        loss = made.forward(made.initial_parameters(), 1, 7)
+        made.backward(loss, send)
+        assert loss.item() == expected_loss
+        assert all(torch.equal(found[place], block) for place, block in enumerate(expected))
+        sent = [each for each in order if each.startswith("part")]
+        assert sent == [f"part {place}" for place in reversed(range(parts))]
+        if parts == 5:  # the last layer and a bias: they are sent before the first layer is done
+            assert order.index("part 4") < order.index("first layer")
+    assert all(parameter.grad is None for parameter in made.model.parameters())
+
+
+def test_what_send_raises_ends_the_backward_pass():
+    made = workload()
+
+    def send(place: int, part: torch.Tensor) -> None:
+        raise ConnectionError("no server")
+
+    loss = made.forward(made.initial_parameters(), 0, 0)
+    with pytest.raises(ConnectionError, match="no server"):
+        made.backward(loss, send)
+    made.gradient(made.initial_parameters(), 0, 0)  # and the next one can be computed
+
+
+def test_a_batch_that_was_read_ahead_gives_bitwise_the_same_gradient():
+    def gradients(ahead: bool) -> list[torch.Tensor]:
+        made, found = workload(), []
+        for iteration in range(4):
+            if ahead:
+                made.prepare(0, iteration)
+                torch.rand(3), random.random()  # what happens in between does not matter
+            loss, blocks = made.gradient(made.initial_parameters(), 0, iteration)
+            found += [torch.tensor(loss), *blocks]
+        return found
+
+    pairs = zip(gradients(False), gradients(True), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_a_batch_is_read_once_and_only_for_its_worker_and_iteration():
+    made = workload()
+    data, start = made.task.train, made.initial_parameters()
+    made.prepare(0, 2)
+    assert len(data.read) == 4
+    made.gradient(start, 0, 2)
+    assert len(data.read) == 4
+    made.prepare(0, 3)
+    made.gradient(start, 0, 4)  # the worker was left behind
+    assert len(data.read) == 12
+    made.prepare(0, 5)
+    made.divide(5, 3)  # the batch is another one
+    made.gradient(start, 0, 5)
+    assert len(data.read) == 20
+
+
+def test_an_error_of_the_data_is_raised_when_the_batch_is_needed():
+    made = workload()
+    made.task.train.fails = True
+    made.prepare(0, 0)
+    with pytest.raises(OSError, match="the disk is gone"):
+        made.gradient(made.initial_parameters(), 0, 0)
