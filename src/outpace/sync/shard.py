@@ -38,9 +38,9 @@ from outpace.sync.bookkeeping.pull_queue import Held, PullQueue
 from outpace.sync.bookkeeping.refusals import (
     is_repeated,
     require_fits,
+    require_may_pull,
     require_may_rejoin,
     require_member,
-    require_not_paused,
 )
 from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
@@ -240,12 +240,10 @@ class Shard:
         return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
-        require_member(self._view, pull.worker, "pulled")
-        if pull.iteration < 0:
-            raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
-        if pull in self._queue:
+        is_held = pull in self._queue
+        if is_held or pull.iteration < 0 or not self._view.takes_part(pull.worker):
+            require_may_pull(pull, self._view, is_held=is_held)
             return []  # a repetition gets no second answer
-        require_not_paused(self._view, pull.worker, "pulled")
         decision = self._judged(pull)
         if decision.release_clock is not None:
             self._queue.add(pull, now, decision)
@@ -345,6 +343,7 @@ class Shard:
         for pull, arrived, before in pulls:
             decision = self._judged(pull)
             if decision.release_clock is None:
+                self._queue.forget(pull)
                 replies.append(self._answer(pull, arrived, now, before, mover))
             else:
                 self._queue.add(pull, arrived, decision)
@@ -370,18 +369,23 @@ class Shard:
             released.append((cause, self._queue.take_clock(view.clock)))
         for by, held in released:
             for pull, arrived, decision in held:
+                self._queue.forget(pull)
                 replies.append(self._answer(pull, arrived, now, decision, by))
-        for moved in movers if self._queue.watched else ():
-            replies += self._judge_again(self._queue.take_watching(moved), mover, now)
+        if self._queue.watched:
+            for moved in movers:
+                replies += self._judge_again(self._queue.take_watching(moved), mover, now)
         return replies
 
     def _is_time(self, cause: int, now: Time, at_end: bool) -> bool:
         """True if the shard may finish iteration V now; else `_deadline` says when, if known."""
         # When all workers have left or paused, no iteration needs to be finished.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
-        if patience_s == 0.0 or patience_s == math.inf:
+        if patience_s == math.inf:
             self._wait = self._deadline = None
-            return patience_s == 0.0
+            return False
+        if patience_s == 0.0:
+            self._wait = self._deadline = None
+            return True
         if self._wait is None:
             self._wait = now, cause
         self._deadline = self._wait[0] + nanoseconds(patience_s)
@@ -392,7 +396,6 @@ class Shard:
     ) -> Reply:
         view = self._view
         view.answer(pull.worker, now)
-        self._queue.forget(pull)
         if decision.release_clock is not None and released_by == NO_WORKER:
             released_by = pull.worker  # released by a change of policy or by a time-out
         version, held = self._updates.version, now - arrived

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message
@@ -36,6 +37,9 @@ class ForwardingContext(ABC):
         while not self._read:
             self._take(await self._me.recv())
         return self._read.popleft()
+
+    async def recv_several(self, count: int) -> Sequence[Message]:
+        return [await self.recv()]
 
     async def recv_within(self, timeout_s: float) -> Message | None:
         until = self._me.now + nanoseconds(timeout_s)
