@@ -65,7 +65,8 @@ class Recorder:
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
-        self._row, self._append, self._on_update = rows.row, rows.append, on_update
+        self._row, self._append = rows.row, rows.append
+        self.updated = on_update  # the rest of `ShardObserver` are methods
 
     # -- workers ---------------------------------------------------------------
 
@@ -249,6 +250,3 @@ class Recorder:
     def _delay(self, shard: int) -> None:
         delayed = self.totals.delayed
         delayed[shard] = delayed.get(shard, 0) + 1
-
-    def updated(self, shard: int, version: int) -> None:
-        self._on_update(shard, version)

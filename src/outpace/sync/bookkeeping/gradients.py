@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outpace.blocks.block import value_of
+from outpace.blocks.block import Deferred
 from outpace.support.units import Time
 from outpace.sync.bookkeeping.held_back import HeldBack
 from outpace.sync.bookkeeping.updates import Updates
@@ -107,7 +107,9 @@ class Gradients:
 
     def _add(self, push: Push, on_arrival: bool, now: Time) -> None:
         assert push.gradient is not None
-        gradient = value_of(push.gradient)
+        gradient = push.gradient
+        if isinstance(gradient, Deferred):
+            gradient = gradient.value()
         if self._uses_significance:
             self._view.weigh(push.worker, self._updates.significance(gradient))
         if on_arrival:
