@@ -79,7 +79,7 @@ class Nic:
     receiving_until: Time = 0
     send_wake: bool = False  # an event is due when it becomes free to send
     receive_wake: bool = False
-    # Messages to send, in order, without those that are parked. fair: not used.
+    # Serialised contention: messages to send, in order, without those that are parked.
     outbox: deque[Transfer] = field(default_factory=deque)
     queued: int = 0  # number of messages to send, with those that are parked
     waiting: deque[NodePath] = field(default_factory=deque)  # links to resume when free to receive
