@@ -1,4 +1,8 @@
-"""Host time per simulated message, its growth with the workers, and memory."""
+"""Host time per simulated message, its growth with the workers, and memory.
+
+The time per message is also given in timeouts of SimPy, taken in turn: how long SimPy needs for one
+of 64 processes to sleep and wake up. That ratio depends less on the machine.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from benchmarks.micro.harness import Measurement, in_turn, value
+from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio, value
+from benchmarks.micro.kernel import simpy_timeouts
 
 from outpace.experiment.running import simulate
 
@@ -27,13 +33,22 @@ def measure(quick: bool) -> list[Measurement]:
         iterations = max(1, messages // (3 * SERVERS * workers))
         return lambda: microseconds_per_message(workers, iterations)
 
-    columns = in_turn([per_message(size) for size in sizes], repetitions)
+    timeout = partial(_microseconds_per_timeout, 200 if quick else 2000)
+    timeouts, *columns = in_turn([timeout, *map(per_message, sizes)], repetitions)
     times = dict(zip(sizes, columns, strict=True))
     medians = {size: statistics.median(values) for size, values in times.items()}
     flatness = [max(row) / min(row) for row in zip(*times.values(), strict=True)]
     listed = ", ".join(f"{size}: {median:.1f}" for size, median in medians.items())
     return [
         value("timing, 512 workers, 8 servers, per message", times[512], unit="µs", goal=25),
+        ratio(
+            "timing, 512 workers, 8 servers: a message / a SimPy timeout",
+            times[512],
+            timeouts,
+            goal=4.2,
+            at_least=False,
+            note=lambda message, timeout: f"{message:.1f} µs, SimPy {timeout:.2f} µs",
+        ),
         value(
             "timing, 8 servers, per message: slowest / fastest number of workers",
             flatness,
@@ -41,8 +56,30 @@ def measure(quick: bool) -> list[Measurement]:
             goal=1.5,
             note=f"µs by workers: {listed}",
         ),
+        _fair(quick),
         *memory(quick),
     ]
+
+
+def _fair(quick: bool) -> Measurement:
+    """Measure a message with fair contention, while all connections of the servers are full."""
+    iterations, repetitions = (1, 1) if quick else (4, 3)
+    workers = 512
+    return value(
+        f"fair, {workers} workers, {SERVERS} servers, saturated, per message",
+        [
+            microseconds_per_message(workers, iterations, contention="fair")
+            for _ in range(repetitions)
+        ],
+        unit="µs",
+        goal=30,
+        note=f"{iterations} iteration(s)",
+    )
+
+
+def _microseconds_per_timeout(steps: int) -> float:
+    """Return the time of one of SimPy's timeouts, with 64 processes."""
+    return host_seconds(partial(simpy_timeouts, steps)) / (64 * steps) * 1e6
 
 
 def memory(quick: bool) -> list[Measurement]:
@@ -66,7 +103,11 @@ def memory(quick: bool) -> list[Measurement]:
 
 
 def microseconds_per_message(
-    workers: int, iterations: int, progress: Callable[[float], None] | None = None
+    workers: int,
+    iterations: int,
+    progress: Callable[[float], None] | None = None,
+    *,
+    contention: str = "serialised",
 ) -> float:
     gc.collect()
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +118,11 @@ def microseconds_per_message(
                 "servers": SERVERS,
                 "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.2},
                 "sync": {"kind": "ssp", "staleness": 3},
-                "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1.25e8},
+                "network": {
+                    "latency_s": 0.001,
+                    "bandwidth_bytes_per_s": 1.25e8,
+                    "contention": contention,
+                },
                 "stop": {"iterations": iterations},
             },
             Path(folder) / "run",

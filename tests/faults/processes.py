@@ -265,6 +265,9 @@ class WorkerProcess(Process):
     async def recv_within(self, timeout_s: float) -> Any:
         return self._connect(await super().recv_within(timeout_s))
 
+    async def recv_several(self, count: int) -> Any:
+        return [await self.recv()]
+
     def recv_nowait(self) -> Any:
         return self._connect(super().recv_nowait())
 

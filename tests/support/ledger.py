@@ -108,6 +108,9 @@ class Worker(Node):
     async def recv_within(self, timeout_s):
         return self._noted(await self.mailbox.get_within(timeout_s))
 
+    async def recv_several(self, count):
+        return [await self.recv()]
+
     def recv_nowait(self):
         return self._noted(self.mailbox.get_nowait())
 

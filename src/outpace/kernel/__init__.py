@@ -1,14 +1,15 @@
 """One kernel for any clock: it resumes coroutines one at a time, in a fixed order.
 
 A *walker* is a coroutine that the kernel drives. It runs until it blocks (`sleep`, `wait`,
-`Mailbox.get`, awaiting a `Future` or a `Walker`), and nothing else runs meanwhile. It is resumed
-when it is made *ready* or when the *event* that ends its sleep falls due. Every runtime relies
-on these rules:
+`Mailbox.get` and `get_several`, awaiting a `Future` or a `Walker`), and nothing else runs
+meanwhile. It is resumed when it is made *ready* or when the *event* that ends its sleep falls due.
+Every runtime relies on these rules:
 
 1. All ready walkers run before time advances, in the order in which they were made ready.
 2. Events fall due by (time, order of creation); those marked late, such as the end of
    `Mailbox.get_within`, come after all others of their time. `tie_seed` shuffles both orders
-   among equals, so that tests find code that depends on them.
+   among equals, so that tests find code that depends on them. How an event was made
+   (`call_at`, `call_after`, `set_alarm`, a sleep) does not matter for its place.
 3. A walker that was given a value receives it, whatever else happens in the same instant:
    timeouts interrupt only blocked walkers, when no walker is ready any more. So no message
    is lost.

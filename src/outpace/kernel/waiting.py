@@ -90,13 +90,15 @@ class Walker(Future[None]):
 class Mailbox(Generic[T]):
     """A first-in, first-out queue of messages, each for one receiver."""
 
-    __slots__ = ("_kernel", "_messages", "_ready", "_waiters", "name")
+    __slots__ = ("_collector", "_kernel", "_messages", "_ready", "_waiters", "_wanted", "name")
 
     def __init__(self, kernel: Kernel, name: str = "a mailbox") -> None:
         self.name = name
         self._kernel, self._ready = kernel, kernel._ready
         self._messages: deque[T] = deque()
         self._waiters: deque[Walker] = deque()
+        self._collector: Walker | None = None  # waits for several messages: so many
+        self._wanted = 0
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -109,6 +111,13 @@ class Mailbox(Generic[T]):
             self._ready.append(walker)
         else:
             self._messages.append(message)
+            collector = self._collector
+            if collector is not None:
+                if len(self._messages) < self._wanted:
+                    collector.waiting_since = self._kernel.now
+                else:
+                    self._collector = None
+                    self._kernel._make_ready(collector, None)
 
     @coroutine
     def get(self) -> Generator[None, Any, T]:
@@ -118,6 +127,18 @@ class Mailbox(Generic[T]):
         self._waiters.append(self._kernel._block_on(self))
         message: T = yield
         return message
+
+    @coroutine
+    def get_several(self, count: int) -> Generator[None, Any, list[T]]:
+        """Return the next `count` messages; block until there are so many.
+
+        For a mailbox with one receiver, which is resumed once instead of for each message.
+        """
+        messages = self._messages
+        while len(messages) < count:
+            self._collector, self._wanted = self._kernel._block_on(self), count
+            yield
+        return [messages.popleft() for _ in range(count)]
 
     def clear(self) -> None:
         """Drop the messages that have not been received."""
@@ -142,7 +163,10 @@ class Mailbox(Generic[T]):
             return None
 
     def _forget(self, walker: Walker) -> None:
-        self._waiters.remove(walker)
+        if walker is self._collector:
+            self._collector = None
+        else:
+            self._waiters.remove(walker)
 
     def __str__(self) -> str:
         return f"a message in {self.name}"

@@ -20,6 +20,7 @@ from outpace.record.trace import (
     PULL,
     PUSH,
     TraceRows,
+    pack_row,
 )
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.decision import Decision
@@ -64,7 +65,8 @@ class Recorder:
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
-        self._row, self._on_update = rows.row, on_update
+        self._row, self._append = rows.row, rows.append
+        self.updated = on_update  # the rest of `ShardObserver` are methods
 
     # -- workers ---------------------------------------------------------------
 
@@ -167,19 +169,43 @@ class Recorder:
     def push_settled(
         self, shard: int, push: Push, arrived: Time, settled: Time, outcome: Outcome, staleness: int
     ) -> None:
-        totals = self.totals
         if outcome is Outcome.APPLIED:
             self._applied(shard, staleness)
-            totals.applied += shard == 0
-        elif outcome is Outcome.DROPPED:
-            totals.dropped += shard == 0
-        elif outcome is Outcome.ABSTAINED:
-            totals.abstained += shard == 0
-        elif outcome is Outcome.SKIPPED:
-            totals.skipped_pushes += shard == 0
+        if shard == 0:
+            self._count(outcome)
         stale = staleness if staleness >= 0 else NONE
-        span = push.iteration, arrived, settled, NONE
-        self._row(PUSH, push.worker, shard, *span, NONE, push.version, stale, outcome)
+        self._append(
+            pack_row(
+                PUSH,
+                push.worker,
+                shard,
+                push.iteration,
+                arrived,
+                settled,
+                NONE,
+                NONE,
+                push.version,
+                stale,
+                outcome,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+                NONE,
+            )
+        )
+
+    def _count(self, outcome: Outcome) -> None:
+        """Count a push to shard 0, which stands for its whole gradient."""
+        totals = self.totals
+        if outcome is Outcome.APPLIED:
+            totals.applied += 1
+        elif outcome is Outcome.DROPPED:
+            totals.dropped += 1
+        elif outcome is Outcome.ABSTAINED:
+            totals.abstained += 1
+        elif outcome is Outcome.SKIPPED:
+            totals.skipped_pushes += 1
 
     def _applied(self, shard: int, staleness: int) -> None:
         histogram = self.totals.staleness.get(shard)
@@ -194,10 +220,26 @@ class Recorder:
         if released_by != NO_WORKER:
             self._delay(shard)
         by = NONE if released_by == NO_WORKER else released_by
-        judged = decision.reason, decision.lead, decision.bound
-        span = reply.iteration, arrived, arrived + reply.held, NONE
-        version, clock = reply.version, reply.clock
-        self._row(PULL, reply.worker, shard, *span, NONE, version, NONE, NONE, clock, *judged, by)
+        self._append(
+            pack_row(
+                PULL,
+                reply.worker,
+                shard,
+                reply.iteration,
+                arrived,
+                arrived + reply.held,
+                NONE,
+                NONE,
+                reply.version,
+                NONE,
+                NONE,
+                reply.clock,
+                decision.reason,
+                decision.lead,
+                decision.bound,
+                by,
+            )
+        )
 
     def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:
         self._delay(shard)
@@ -208,6 +250,3 @@ class Recorder:
     def _delay(self, shard: int) -> None:
         delayed = self.totals.delayed
         delayed[shard] = delayed.get(shard, 0) + 1
-
-    def updated(self, shard: int, version: int) -> None:
-        self._on_update(shard, version)

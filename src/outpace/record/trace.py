@@ -44,7 +44,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +100,8 @@ _WORDS: Final = {
 
 _WIDTH: Final = len(SCHEMA)
 ROW_BYTES: Final = 8 * _WIDTH
+# Returns a row of all its columns as bytes: half the time of extending an array.
+pack_row: Final = Struct(f"{_WIDTH}q").pack
 _PACK: Final = [Struct(f"{length}q").pack for length in range(_WIDTH + 1)]
 # The nulls that complete a row, by the number of values that it has.
 _NULL_BYTES: Final = [Struct("q").pack(NONE) * (_WIDTH - length) for length in range(_WIDTH + 1)]
@@ -116,7 +118,7 @@ Sink: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
 def packed(values: tuple[int, ...]) -> bytes:
-    """Return a row as bytes, which takes half the time of extending an array."""
+    """Return a row as bytes; columns left out at the end are null."""
     return _PACK[len(values)](*values) + _NULL_BYTES[len(values)]
 
 
@@ -129,7 +131,11 @@ class TraceRows:
 
     def row(self, *values: int) -> None:
         """Append a row, the event first; columns left out at the end are null."""
-        self._rows += packed(values)
+        self.append(packed(values))
+
+    def append(self, row: bytes) -> None:
+        """Append a row that was made by `pack_row`."""
+        self._rows += row
         if len(self._rows) >= _CHUNK_BYTES:
             self.flush()
 
@@ -152,12 +158,14 @@ class Trace(TraceRows):
         """Take rows that another process recorded. Raises ValueError if they cannot be rows."""
         if table.ndim != 2 or table.shape[1] != _WIDTH:
             raise ValueError(f"rows must have {_WIDTH} numbers, not the shape {table.shape}")
+        columns = table.T.copy()  # each column in one piece of memory
+        nulls = columns == NONE
+        columns[nulls] = 0
         for place, most in _LIMITS:
-            numbers = table[:, place]
-            if not ((numbers == NONE) | ((numbers >= 0) & (numbers < most))).all():
+            if columns[place].min(initial=0) < 0 or columns[place].max(initial=0) >= most:
                 raise ValueError(f"{SCHEMA.names[place]} is out of range")
-        self._hash.update(table.tobytes())
-        self._sink(_batch(table))
+        self._hash.update(np.ascontiguousarray(table).data)
+        self._sink(_batch(columns, nulls))
 
     def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Begin the digest anew, with the rows that an earlier session of the run has stored."""
@@ -170,17 +178,16 @@ class Trace(TraceRows):
         return self._hash.hexdigest()
 
 
-def _batch(table: Table) -> pa.RecordBatch:
-    columns = []
-    for place, entry in enumerate(SCHEMA):
-        numbers = table[:, place]
-        null = numbers == NONE
+def _batch(columns: Table, nulls: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.RecordBatch:
+    """Return a batch of columns with numbers, one a row, and which of them are null."""
+    found = []
+    for entry, numbers, null in zip(SCHEMA, columns, nulls, strict=True):
         kind = pa.int8() if entry.type == _NAMES else entry.type
-        column = pa.array(np.where(null, 0, numbers), mask=null).cast(kind)
+        column = pa.array(numbers, mask=null).cast(kind)
         if entry.name in _WORDS:
             column = pa.DictionaryArray.from_arrays(column, pa.array(_WORDS[entry.name]))
-        columns.append(column)
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        found.append(column)
+    return pa.RecordBatch.from_arrays(found, schema=SCHEMA)
 
 
 def _table(batch: pa.RecordBatch) -> Table:

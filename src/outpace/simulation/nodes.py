@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
@@ -17,6 +17,8 @@ from outpace.sync.messages import SCHEDULER, Leave, Message, Rejoin, size_bytes,
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.sync.shard import Shard
 
+_FREE: Final = (Leave, Rejoin)  # messages that cost nothing
+
 
 class VirtualNode:
     """The common part of the contexts of servers, workers and the scheduler."""
@@ -24,6 +26,7 @@ class VirtualNode:
     def __init__(self, run: VirtualRun, name: str) -> None:
         self._kernel, self._network, self.name = run.kernel, run.network, name
         self.mailbox = mailbox = run.network.join(name)
+        self._paths = run.network.paths_of(name)
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = mailbox.get
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = mailbox.get_within
@@ -33,8 +36,12 @@ class VirtualNode:
         return self._kernel.now
 
     def send(self, to: str, *messages: Message) -> None:
+        network = self._network
+        path = self._paths.get(to) or network.path(self.name, to)
         for message in messages:
-            self._network.send(self.name, to, message, size_bytes(message))
+            network.carry(path, message, size_bytes(message))
+        if isinstance(messages[0], _FREE):
+            network.messages -= 1
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
         raise error
@@ -117,13 +124,10 @@ class WorkerNode(Computing, VirtualNode):
         Computing.__init__(self, run, worker)
         self.servers, self.first_iteration = servers, first
         self.recv_nowait = self.mailbox.get_nowait
+        self.recv_several: Callable[[int], Coroutine[Any, Any, Sequence[Message]]]
+        self.recv_several = self.mailbox.get_several
         seed = run.experiment.seed
         self._coins = RandomStream(seed, "coin", worker, lambda source, n: source.random(n))
-
-    def send(self, to: str, *messages: Message) -> None:
-        super().send(to, *messages)
-        # Leaving and rejoining cost nothing.
-        self._network.messages -= isinstance(messages[0], Leave | Rejoin)
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart

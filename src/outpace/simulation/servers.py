@@ -128,9 +128,10 @@ class Simulation(VirtualRun):
             self._saving.soon()
 
     def _on_update(self, shard: int, version: int) -> None:
-        super()._on_update(shard, version)
-        if shard == 0 and self._saving is not None:
-            self._saving.updated(version)
+        if shard == 0:
+            super()._on_update(shard, version)
+            if self._saving is not None:
+                self._saving.updated(version)
 
     def save_scripts(self, folder: Path) -> set[int]:
         """Have the scripts save what they keep; return the workers whose scripts do so."""

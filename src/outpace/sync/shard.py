@@ -38,9 +38,9 @@ from outpace.sync.bookkeeping.pull_queue import Held, PullQueue
 from outpace.sync.bookkeeping.refusals import (
     is_repeated,
     require_fits,
+    require_may_pull,
     require_may_rejoin,
     require_member,
-    require_not_paused,
 )
 from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
@@ -66,7 +66,11 @@ from outpace.sync.policy import Policy
 
 
 class Shard:
-    """The state machine of one server; see the docstring of this module."""
+    """The state machine of one server; see the docstring of this module.
+
+    Attributes:
+        next_deadline: Time at which to call `on_time` unless a message arrives first; None: never.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class Shard:
         self._gradients = Gradients(self._view, self._updates, policy)
         self._queue = PullQueue()
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
-        self._deadline: Time | None = None
+        self.next_deadline: Time | None = None
 
     @property
     def clock(self) -> int:
@@ -110,11 +114,6 @@ class Shard:
     def policy(self) -> Policy:
         """The policy that the shard follows now."""
         return self._policy
-
-    @property
-    def next_deadline(self) -> Time | None:
-        """Time at which to call `on_time` unless a message arrives first; None: never."""
-        return self._deadline
 
     def read(self) -> Value:
         """Return the parameters: one copy per version, shared by all readers and never changed."""
@@ -210,7 +209,7 @@ class Shard:
         for worker in state.gone if everyone else ():
             view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
-            self._wait, self._deadline = (now, NO_WORKER), now
+            self._wait, self.next_deadline = (now, NO_WORKER), now
 
     def describe_waiting(self) -> str:
         """Return which pulls the shard holds and until when, in words; empty if none."""
@@ -240,17 +239,15 @@ class Shard:
         return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
-        require_member(self._view, pull.worker, "pulled")
-        if pull.iteration < 0:
-            raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
-        if pull in self._queue:
+        is_held = pull in self._queue
+        if is_held or pull.iteration < 0 or not self._view.takes_part(pull.worker):
+            require_may_pull(pull, self._view, is_held=is_held)
             return []  # a repetition gets no second answer
-        require_not_paused(self._view, pull.worker, "pulled")
         decision = self._judged(pull)
         if decision.release_clock is not None:
             self._queue.add(pull, now, decision)
             return []
-        if self._deadline is None or now < self._deadline:
+        if self.next_deadline is None or now < self.next_deadline:
             return [self._answer(pull, now, now, decision, NO_WORKER)]
         # The deadline has passed but `on_time` has not been called: call it first. (With a global
         # barrier, the scheduler's deadline at the same time may have caused this pull.)
@@ -301,7 +298,7 @@ class Shard:
         held = self._queue.take_all()
         self._policy = policy
         self._gradients.follow(policy, now)
-        self._wait = self._deadline = None
+        self._wait = self.next_deadline = None
         self._advance(NO_WORKER, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NO_WORKER, now)
 
@@ -345,6 +342,7 @@ class Shard:
         for pull, arrived, before in pulls:
             decision = self._judged(pull)
             if decision.release_clock is None:
+                self._queue.forget(pull)
                 replies.append(self._answer(pull, arrived, now, before, mover))
             else:
                 self._queue.add(pull, arrived, decision)
@@ -364,35 +362,39 @@ class Shard:
         while view.clock <= view.fastest and self._is_time(cause, now, at_end):
             if self._wait is not None:  # the wait was begun by an earlier message
                 cause = self._wait[1]
-                self._wait = self._deadline = None
+                self._wait = self.next_deadline = None
             self._gradients.finish(view.clock, cause, now)
             movers += view.advance()
             released.append((cause, self._queue.take_clock(view.clock)))
         for by, held in released:
             for pull, arrived, decision in held:
+                self._queue.forget(pull)
                 replies.append(self._answer(pull, arrived, now, decision, by))
-        for moved in movers if self._queue.watched else ():
-            replies += self._judge_again(self._queue.take_watching(moved), mover, now)
+        if self._queue.watched:
+            for moved in movers:
+                replies += self._judge_again(self._queue.take_watching(moved), mover, now)
         return replies
 
     def _is_time(self, cause: int, now: Time, at_end: bool) -> bool:
-        """True if the shard may finish iteration V now; else `_deadline` says when, if known."""
+        """True if the shard may finish iteration V now; else `next_deadline` is set, if known."""
         # When all workers have left or paused, no iteration needs to be finished.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
-        if patience_s == 0.0 or patience_s == math.inf:
-            self._wait = self._deadline = None
-            return patience_s == 0.0
+        if patience_s == math.inf:
+            self._wait = self.next_deadline = None
+            return False
+        if patience_s == 0.0:
+            self._wait = self.next_deadline = None
+            return True
         if self._wait is None:
             self._wait = now, cause
-        self._deadline = self._wait[0] + nanoseconds(patience_s)
-        return now >= self._deadline + (not at_end)
+        self.next_deadline = self._wait[0] + nanoseconds(patience_s)
+        return now >= self.next_deadline + (not at_end)
 
     def _answer(
         self, pull: Pull, arrived: Time, now: Time, decision: Decision, released_by: int
     ) -> Reply:
         view = self._view
         view.answer(pull.worker, now)
-        self._queue.forget(pull)
         if decision.release_clock is not None and released_by == NO_WORKER:
             released_by = pull.worker  # released by a change of policy or by a time-out
         version, held = self._updates.version, now - arrived

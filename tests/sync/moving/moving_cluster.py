@@ -103,6 +103,9 @@ class WorkerNode(Node):
     def _slices(self) -> list[tuple[int, int]]:
         return [self.division.parts[server][0] for server in self.division.servers]
 
+    async def recv_several(self, count: int) -> list[Any]:
+        return [await self.recv()]
+
     def coin(self, iteration: int) -> float:
         return 0.5
 

@@ -382,6 +382,9 @@ class ServedWorker(WorkerProcess):
     def coin(self, iteration: int) -> float:
         return self._coins[iteration]
 
+    async def recv_several(self, count: int) -> Sequence[Message]:
+        return [await self.recv()]  # each is processed while others arrive
+
     def recv_nowait(self) -> Message | None:
         if not len(self._mailbox):
             self.kernel.catch_up()  # handles messages that arrived during the computation

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from outpace.record.trace import ITERATION, ROW_BYTES, SCHEMA, Table, Trace, TraceRows, packed
+from outpace.record.trace import ITERATION, ROW_BYTES, SCHEMA, Table, Trace, TraceRows
 from outpace.support.units import Time
 
 _WIDTH: Final = len(SCHEMA)
@@ -31,8 +31,8 @@ class HeldRows(TraceRows):
         super().__init__(trace.add)
         self._trace = trace
 
-    def row(self, *values: int) -> None:
-        self._rows += packed(values)
+    def append(self, row: bytes) -> None:
+        self._rows += row
 
     @property
     def held(self) -> int:

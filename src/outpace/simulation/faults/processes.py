@@ -167,6 +167,7 @@ class FailingNode(WorkerNode):
         self.recv = partial(self._awake_after, mailbox.get)
         self.recv_within = partial(self._awake_after, mailbox.get_within)
         self.recv_nowait = self._take_next
+        self.recv_several = self._next_alone
 
     async def _awake_after(
         self, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
@@ -177,6 +178,9 @@ class FailingNode(WorkerNode):
         await self._process.awake()
         self._look_at(message, began)
         return message
+
+    async def _next_alone(self, count: int) -> Sequence[Message]:
+        return [await self.recv()]
 
     def _take_next(self) -> Message | None:
         message: Message | None = self.mailbox.get_nowait()

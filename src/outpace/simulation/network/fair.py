@@ -33,7 +33,6 @@ from outpace.simulation.network.flow_table import FlowTable
 from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.max_min import Flow, Resource
 from outpace.simulation.network.network import Network
-from outpace.support.units import Time
 
 
 @dataclass(slots=True, eq=False)
@@ -53,12 +52,12 @@ class FairNetwork(Network):
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
         self._channels: dict[NodePath, _Channel] = {}
         self._flows = FlowTable()
-        self._numbers = count()
+        self._flow_numbers = count()
         self._groups = count(1)  # of flows whose rates were computed together
         self._alarms: dict[int, Alarm] = {}  # by group, for the first flow that ends
         self._changed: dict[Resource, None] = {}  # since rates were computed
 
-    def _queue(self, transfer: Transfer, duration: Time | None) -> None:
+    def _queue(self, transfer: Transfer) -> None:
         link = transfer.link
         channel = self._channels.get(link)
         if channel is None:
@@ -91,7 +90,7 @@ class FairNetwork(Network):
             transfer = queue[0]
             transfer.started = now
             if transfer.size_bytes and channel.resources:
-                flow = channel.flow = Flow(channel.resources, transfer, next(self._numbers))
+                flow = channel.flow = Flow(channel.resources, transfer, next(self._flow_numbers))
                 self._flows.begin(flow, transfer.size_bytes, now)
                 self._note_change(flow)
                 return
@@ -107,7 +106,7 @@ class FairNetwork(Network):
 
     def _depart(self, transfer: Transfer) -> None:
         """The last byte has left: the message arrives a latency later."""
-        self._arrive_at(self._kernel.now + transfer.link.latency, transfer)
+        self._arrive_after(transfer.link.latency, transfer)
 
     # -- rates -----------------------------------------------------------------
 

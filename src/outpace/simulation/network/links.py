@@ -8,24 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from outpace.kernel import Mailbox
 from outpace.support.units import SECOND, Time
 
 
-@dataclass(slots=True, eq=False)
-class Transfer:
+class Transfer(msgspec.Struct, eq=False):
     """One message on its way, with its times in nanoseconds."""
 
     link: NodePath
     message: object
     size_bytes: int
     requested: Time
-    duration: Time = field(init=False)  # for which it occupies both ends, in a serialised network
-    started: Time = field(init=False)
-    delivered: Time = field(init=False)
-    after: Transfer | None = field(default=None, init=False)  # same link, same arrival time
+    # For which it occupies both ends, in a serialised network; None: as its size says.
+    duration: Time | None = None
+    number: int = 0  # in the order of the calls of `send`, in a serialised network
+    started: Time = -1
+    delivered: Time = -1
+    after: Transfer | None = None  # same link, same arrival time
 
     @property
     def sender(self) -> Node:
@@ -77,7 +79,9 @@ class Nic:
     receiving_until: Time = 0
     send_wake: bool = False  # an event is due when it becomes free to send
     receive_wake: bool = False
+    # Serialised contention: messages to send, in order, without those that are parked.
     outbox: deque[Transfer] = field(default_factory=deque)
+    queued: int = 0  # number of messages to send, with those that are parked
     waiting: deque[NodePath] = field(default_factory=deque)  # links to resume when free to receive
 
 
@@ -107,6 +111,7 @@ class NodePath:
     put: Callable[[Any], None] = field(init=False)
     bandwidth: float = field(init=False)
     asked: bool = False  # it is in the receiver's `waiting`
+    parked: list[Transfer] = field(default_factory=list)  # messages that wait for that; few
     is_cut: bool = False  # the process at one end has ended: nothing arrives any more
     last: Transfer | None = None  # the last one sent, until it has arrived
     arrival: Time = 0  # when `last` arrives

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from outpace.cluster.delays import Lateness
@@ -52,6 +53,7 @@ class Network(ABC):
         self._machine_of: Mapping[str, int | str] = {} if law is None else law.places
         if machines is not None:
             self._machine_of = machines.of_nodes()
+        self._numbers = count()
         self._nics: dict[int | str, Nic] = {}
         self._loopbacks: dict[int | str, Nic] = {}
         self._delays: Delays | None = None
@@ -81,6 +83,17 @@ class Network(ABC):
         self._nodes[name] = Node(name, mailbox, self._nics[machine])
         return mailbox
 
+    def paths_of(self, name: str) -> Mapping[str, NodePath]:
+        """Return the paths on which a node has sent, by the name of the receiver; kept up to date.
+
+        Raises KeyError for an unknown node.
+        """
+        return self._nodes[name].links
+
+    def path(self, sender: str, receiver: str) -> NodePath:
+        """Return the path from one node to another. Raises KeyError for an unknown node."""
+        return self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
+
     def send(
         self,
         sender: str,
@@ -94,17 +107,22 @@ class Network(ABC):
         `duration`: nanoseconds for which it occupies both ends, in a serialised network; by default
         they follow from its size. Raises KeyError for an unknown node.
         """
+        self.carry(self.path(sender, receiver), message, size_bytes, duration)
+
+    def carry(
+        self, link: NodePath, message: object, size_bytes: int, duration: Time | None = None
+    ) -> None:
+        """Send a message on a path; see `send`."""
         self.messages += 1
-        link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
-        transfer = Transfer(link, message, size_bytes, self._kernel.now)
+        transfer = Transfer(link, message, size_bytes, self._kernel.now, duration)
         if not link.local:
             self.bytes_sent += size_bytes
-        if link.at_once:
-            transfer.started = transfer.requested
-            if self._obstacles is None or not self._obstacles.take(transfer):
-                self._put(transfer)
-        else:
-            self._queue(transfer, duration)
+        if not link.at_once:
+            self._queue(transfer)
+            return
+        transfer.started = transfer.requested
+        if self._obstacles is None or not self._obstacles.take(transfer):
+            self._put(transfer)
 
     # -- failures ----------------------------------------------------------------
 
@@ -144,7 +162,7 @@ class Network(ABC):
     # ----------------------------------------------------------------------------
 
     @abstractmethod
-    def _queue(self, transfer: Transfer, duration: Time | None) -> None:
+    def _queue(self, transfer: Transfer) -> None:
         """Start a transfer as soon as its turn has come."""
 
     @property
@@ -157,8 +175,7 @@ class Network(ABC):
         """Log a message that arrives now although it was not sent: a formula gave its times."""
         if self._log is None:
             return
-        link = self._nodes[sender].links.get(receiver) or self._connect(sender, receiver)
-        transfer = Transfer(link, message, size_bytes, started)
+        transfer = Transfer(self.path(sender, receiver), message, size_bytes, started)
         transfer.started, transfer.delivered = started, self._kernel.now
         self._log(transfer)
 
@@ -181,22 +198,26 @@ class Network(ABC):
         source.links[receiver] = link
         return link
 
-    def _arrive_at(self, arrival: Time, transfer: Transfer) -> None:
-        link = transfer.link
+    def _arrive_after(self, delay: Time, transfer: Transfer) -> None:
+        link, kernel = transfer.link, self._kernel
+        arrival = kernel.now + delay
         if link.last is not None and link.arrival == arrival:
             link.last.after = link.last = transfer
-        elif arrival > self._kernel.now:
+        elif delay:
             link.last, link.arrival = transfer, arrival
-            self._kernel.call_at(arrival, self._arrive, transfer)
+            kernel.call_after(delay, self._arrive, transfer)
         else:
             self._deliver(transfer)
 
     def _arrive(self, first: Transfer) -> None:
-        each: Transfer | None = first
-        while each is not None:
-            self._deliver(each)
-            last, each = each, each.after
-        link = first.link
+        link, last = first.link, first
+        if self._plain and first.after is None:  # as most
+            link.put(first.message)
+        else:
+            each: Transfer | None = first
+            while each is not None:
+                self._deliver(each)
+                last, each = each, each.after
         if link.last is last:
             link.last = None
 

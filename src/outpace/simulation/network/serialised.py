@@ -11,6 +11,10 @@ receiver that becomes free serves the first request whose sender is free. So a r
 O(1) work, and messages of one sender to one receiver stay in order. A message without bytes
 waits its turn like any other but takes no time.
 
+The messages of a path whose request a receiver has are *parked* there, so that the sender does not
+look at them again. When the receiver comes to the request, they go back to their places in the
+sender's queue, which has the order of the calls of `send`.
+
 A transfer is one event, its arrival. That its ends are free again is only a time; an event
 (a *wake*) is made of it where a message waits for it. While a wake is due the end counts as
 busy, so a message sent at that very moment cannot overtake those that wait.
@@ -20,50 +24,75 @@ from __future__ import annotations
 
 from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.network import Network
-from outpace.support.units import Time
 
 
 class SerialisedNetwork(Network):
     """A network in which each node sends one message and receives one message at a time."""
 
-    def _queue(self, transfer: Transfer, duration: Time | None) -> None:
-        link, now = transfer.link, transfer.requested
-        if duration is None:
-            if transfer.size_bytes == link.size:  # most are of one size
-                duration = link.duration
-            else:
-                duration = link.duration_of(transfer.size_bytes) if transfer.size_bytes else 0
-        transfer.duration = duration
+    def _queue(self, transfer: Transfer) -> None:
+        link = transfer.link
         source = link.source
-        if source.send_wake:
-            source.outbox.append(transfer)
-        elif now < source.sending_until:
-            source.outbox.append(transfer)
-            self._wake_sender_later(source)
-        elif now < link.target.receiving_until or link.target.receive_wake:
-            source.outbox.append(transfer)
-            if not link.asked:
-                self._ask(link)
+        source.queued += 1
+        transfer.number = next(self._numbers)
+        if link.asked:
+            link.parked.append(transfer)
         else:
-            self._start(transfer)
+            source.outbox.append(transfer)
+        if not source.send_wake:
+            if source.sending_until > transfer.requested:
+                self._wake_sender_later(source)
+            elif not link.asked:
+                self._send_next(source)
 
     def _abandon(self, link: NodePath) -> None:
-        outbox = link.source.outbox
-        for transfer in [each for each in outbox if each.link is link]:
-            outbox.remove(transfer)
+        source = link.source
+        kept = [each for each in source.outbox if each.link is not link]
+        source.queued -= len(source.outbox) - len(kept) + len(link.parked)
+        source.outbox.clear()
+        source.outbox.extend(kept)
+        link.parked.clear()
+
+    def _send_next(self, sender: Nic) -> None:
+        """Start what the free sender can send, until it is busy again."""
+        now, outbox = self._kernel.now, sender.outbox
+        while outbox and sender.sending_until <= now:
+            transfer = outbox.popleft()
+            link = transfer.link
+            receiver = link.target
+            if link.asked:
+                link.parked.append(transfer)
+            elif receiver.receiving_until <= now and not receiver.receive_wake:
+                sender.queued -= 1
+                self._start(transfer)
+            else:
+                link.parked.append(transfer)
+                link.asked = True
+                receiver.waiting.append(link)
+                if not receiver.receive_wake:
+                    self._wake_receiver_later(receiver)
 
     def _start(self, transfer: Transfer) -> None:
         """Occupy both ends, which are free, for the transfer's duration."""
-        link, now, duration = transfer.link, self._kernel.now, transfer.duration
-        transfer.started = now
+        link, kernel, size_bytes = transfer.link, self._kernel, transfer.size_bytes
+        duration = transfer.duration
+        if duration is None:
+            if size_bytes == link.size:  # most are of one size
+                duration = link.duration
+            else:
+                duration = link.duration_of(size_bytes) if size_bytes else 0
+        transfer.started = kernel.now
         if duration:
             sender, receiver = link.source, link.target
-            sender.sending_until = receiver.receiving_until = now + duration
+            sender.sending_until = receiver.receiving_until = kernel.now + duration
             if receiver.waiting and not receiver.receive_wake:
-                self._wake_receiver_later(receiver)
-            if sender.outbox and not sender.send_wake:
-                self._wake_sender_later(sender)
-        self._arrive_at(now + duration + link.latency, transfer)
+                receiver.receive_wake = True
+                kernel.call_after(duration, self._wake_receiver, receiver)
+            if sender.queued and not sender.send_wake:
+                sender.send_wake = True
+                kernel.call_after(duration, self._wake_sender, sender, late=True)
+        self._arrive_after(duration + link.latency, transfer)
+
+    # -- ends that become free -----------------------------------------------------
 
     def _wake_sender_later(self, sender: Nic) -> None:
         sender.send_wake = True
@@ -76,7 +105,8 @@ class SerialisedNetwork(Network):
 
     def _wake_sender(self, sender: Nic) -> None:
         sender.send_wake = False
-        self._send_next(sender)
+        if sender.outbox:
+            self._send_next(sender)
 
     def _wake_receiver(self, receiver: Nic) -> None:
         """Serve requests, oldest first, until the receiver is busy again."""
@@ -85,31 +115,25 @@ class SerialisedNetwork(Network):
         while receiver.waiting and receiver.receiving_until <= now:
             link = receiver.waiting.popleft()
             link.asked = False
-            sender = link.source
-            if sender.sending_until <= now and not sender.send_wake:
-                self._send_next(sender)
+            sender, parked = link.source, link.parked
+            if sender.sending_until > now or sender.send_wake:
+                _unpark(link)
+            elif parked:  # all other messages of this sender are parked, too
+                sender.queued -= 1
+                self._start(parked.pop(0))
+                if parked:
+                    sender.outbox.extend(parked)
+                    parked.clear()
+                    self._send_next(sender)
 
-    def _send_next(self, sender: Nic) -> None:
-        """Start what the free sender can send, until it is busy again."""
-        now, outbox = self._kernel.now, sender.outbox
-        while sender.sending_until <= now:
-            for place, transfer in enumerate(outbox):
-                link = transfer.link
-                if link.asked:
-                    continue
-                receiver = link.target
-                if receiver.receiving_until <= now and not receiver.receive_wake:
-                    del outbox[place]
-                    self._start(transfer)
-                    break
-                self._ask(link)
-            else:
-                return
 
-    def _ask(self, link: NodePath) -> None:
-        """Leave a request with the link's receiver, which is busy."""
-        link.asked = True
-        receiver = link.target
-        receiver.waiting.append(link)
-        if not receiver.receive_wake:
-            self._wake_receiver_later(receiver)
+def _unpark(link: NodePath) -> None:
+    """Put the messages of a path back to their places in the sender's queue."""
+    outbox, parked = link.source.outbox, link.parked
+    before: list[Transfer] = []  # the part of the queue up to the last of them
+    for transfer in parked:
+        while outbox and outbox[0].number < transfer.number:
+            before.append(outbox.popleft())
+        before.append(transfer)
+    outbox.extendleft(reversed(before))
+    parked.clear()

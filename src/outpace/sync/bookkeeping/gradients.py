@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outpace.blocks.block import value_of
+from outpace.blocks.block import Deferred
 from outpace.support.units import Time
 from outpace.sync.bookkeeping.held_back import HeldBack
 from outpace.sync.bookkeeping.updates import Updates
@@ -24,6 +24,7 @@ class Gradients:
     __slots__ = (
         "_apply",
         "_held_back",
+        "_on_arrival",
         "_scale",
         "_updates",
         "_uses_significance",
@@ -41,6 +42,7 @@ class Gradients:
 
     def _set(self, policy: Policy) -> None:
         self._apply, self._scale = policy.apply, policy.scale
+        self._on_arrival = self._apply is Apply.ON_ARRIVAL
         self._uses_significance = policy.uses_significance
         self.is_cut_off = policy.cut_off is not None
 
@@ -62,7 +64,7 @@ class Gradients:
 
     def take(self, push: Push, late: bool, now: Time) -> None:
         """Take a push that is not repeated. late: True if its iteration is finished."""
-        on_arrival = self._apply is Apply.ON_ARRIVAL
+        on_arrival = self._on_arrival
         if push.gradient is None:
             outcome = Outcome.SKIPPED if push.skipped else Outcome.ABSTAINED
             self._updates.dismiss(push, now, now, outcome)
@@ -105,7 +107,10 @@ class Gradients:
 
     def _add(self, push: Push, on_arrival: bool, now: Time) -> None:
         assert push.gradient is not None
-        gradient = self._updates.block.widened(value_of(push.gradient))
+        gradient = push.gradient
+        if isinstance(gradient, Deferred):
+            gradient = gradient.value()
+        gradient = self._updates.block.widened(gradient)
         if self._uses_significance:
             self._view.weigh(push.worker, self._updates.significance(gradient))
         if on_arrival:
@@ -115,7 +120,12 @@ class Gradients:
 
     def _progress(self) -> float:
         """Return the progress of training in iterations; on arrival, N pushes count as one."""
-        applied = self.pushes / self._updates.workers if self._apply is Apply.ON_ARRIVAL else 0.0
+        furthest, clock = self.furthest, self._view.clock
+        applied = self.pushes / self._updates.workers if self._on_arrival else 0.0
         # Policies count differently, so after a change of policy the maximum is kept.
-        self.furthest = max(self.furthest, self._view.clock, applied)
-        return self.furthest
+        if clock > furthest:
+            furthest = clock
+        if applied > furthest:
+            furthest = applied
+        self.furthest = furthest
+        return furthest

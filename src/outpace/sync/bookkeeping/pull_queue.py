@@ -23,7 +23,7 @@ class PullQueue:
         self._known: set[tuple[int, int]] = set()  # worker and iteration of each pull
 
     def __contains__(self, pull: Pull) -> bool:
-        return (pull.worker, pull.iteration) in self._known
+        return bool(self._known) and (pull.worker, pull.iteration) in self._known
 
     def __iter__(self) -> Iterator[Held]:
         """Iterate over all pulls, ordered by worker and iteration."""

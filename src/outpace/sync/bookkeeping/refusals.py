@@ -8,13 +8,26 @@ from outpace.errors import ProtocolError
 from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.messages import Push, Rejoin
+from outpace.sync.messages import Pull, Push, Rejoin
 
 _LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
 
 
 def is_repeated(push: Push, view: View, updates: Updates) -> bool:
     """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal."""
+    worker, iteration = push.worker, push.iteration
+    if (
+        view.takes_part(worker)
+        and view.progress(worker) < iteration <= view.fastest + _LARGEST_SKIP
+        and 0 <= push.version <= updates.version
+        and (push.gradient is None or not updates.block.refusal(push.gradient, push.settings))
+    ):
+        return False
+    return _is_repeated(push, view, updates)
+
+
+def _is_repeated(push: Push, view: View, updates: Updates) -> bool:
+    """Return True; or raise ProtocolError if that is why the push is not one like most."""
     require_member(view, push.worker, "pushed")
     seen = view.progress(push.worker)
     if push.iteration < 0 or push.iteration < seen:
@@ -58,6 +71,15 @@ def require_not_paused(view: View, worker: int, did: str) -> None:
     """Raise ProtocolError if the worker has paused. did: what it did, in words."""
     if view.is_paused(worker):
         raise ProtocolError(f"worker {worker} {did} after it had paused")
+
+
+def require_may_pull(pull: Pull, view: View, *, is_held: bool) -> None:
+    """Raise ProtocolError if the pull is illegal. is_held: True if it repeats one that is held."""
+    require_member(view, pull.worker, "pulled")
+    if pull.iteration < 0:
+        raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
+    if not is_held:
+        require_not_paused(view, pull.worker, "pulled")
 
 
 def require_may_rejoin(rejoin: Rejoin, view: View) -> None:

@@ -45,13 +45,11 @@ class Updates:
     def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
         """Take a step along one gradient."""
         staleness = self.version - push.version
-        match scale:
-            case Scale.MEAN:
-                divisor = self.workers
-            case Scale.STALENESS:
-                divisor = max(1, staleness)
-            case Scale.SUM | Scale.LINEAR:  # one gradient: its mean at once the rate
-                divisor = 1
+        divisor = 1  # SUM, and LINEAR of one gradient: its mean at once the rate
+        if scale is Scale.MEAN:
+            divisor = self.workers
+        elif scale is Scale.STALENESS:
+            divisor = max(1, staleness)
         self._observer.push_settled(self._shard, push, now, now, Outcome.APPLIED, staleness)
         self.block.update(gradient, divisor, push.settings, progress)
         self._count(push.worker, push.iteration)

@@ -99,6 +99,12 @@ class View:
         """True if there is this worker and it has not left."""
         return 0 <= worker < self.workers and worker not in self._gone
 
+    def takes_part(self, worker: int) -> bool:
+        """True if there is this worker, and it has neither left nor paused."""
+        return (
+            0 <= worker < self.workers and worker not in self._gone and worker not in self._paused
+        )
+
     def is_paused(self, worker: int) -> bool:
         return worker in self._paused
 
@@ -148,17 +154,23 @@ class View:
         self._steps[worker] = 0
 
     def push(self, worker: int, iteration: int, now: Time) -> None:
-        before = self._progress[worker]
+        at, before = self._at, self._progress[worker]
         self._progress[worker] = iteration
         self._pushed[worker] = now
         self._steps[worker] = now - self._answered[worker]
-        self.reached += before < self.clock <= iteration
-        self.fastest = max(self.fastest, iteration)
-        self._at[iteration] = self._at.get(iteration, 0) + 1
-        self._uncount(before)
-        for closed, missing in self._closed.items():
-            if closed <= iteration:
-                missing.discard(worker)
+        if before < self.clock <= iteration:
+            self.reached += 1
+        if iteration > self.fastest:
+            self.fastest = iteration
+        at[iteration] = at.get(iteration, 0) + 1
+        if at[before] > 1:
+            at[before] -= 1
+        else:
+            self._uncount(before)
+        if self._closed:
+            for closed, missing in self._closed.items():
+                if closed <= iteration:
+                    missing.discard(worker)
 
     def close(self, iteration: int, workers: Iterable[int]) -> None:
         self._closed[iteration] = {

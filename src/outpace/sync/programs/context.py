@@ -63,6 +63,12 @@ class WorkerContext(Context, Protocol):
     def first_iteration(self) -> int | None:
         """The iteration to begin with in the middle of a run; None: the run has just begun."""
 
+    async def recv_several(self, count: int) -> Sequence[Message]:
+        """Return the next messages for this node: at least one, and at most `count`.
+
+        For a worker that goes on only when it has that many. A runtime may wait for all of them.
+        """
+
     def recv_nowait(self) -> Message | None:
         """Return the next message if one has arrived, else None."""
 

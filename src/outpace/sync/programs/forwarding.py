@@ -39,6 +39,9 @@ class ForwardingContext(ABC):
             self._take(await self._me.recv())
         return self._read.popleft()
 
+    async def recv_several(self, count: int) -> Sequence[Message]:
+        return [await self.recv()]
+
     async def recv_within(self, timeout_s: float) -> Message | None:
         until = self._me.now + nanoseconds(timeout_s)
         while not self._read:

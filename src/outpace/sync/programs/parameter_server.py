@@ -58,10 +58,10 @@ async def parameter_server_worker(
             continue
         unpulled = -1
         puller.asked(iteration)
+        request = Pull(worker, iteration, coin)
         # Push and pull server by server, so that one can answer while others are written to.
-        for server, name in enumerate(servers):
-            push = Push(worker, iteration, versions[server], gradient[server])
-            me.send(name, push, Pull(worker, iteration, coin))
+        for name, version, block in zip(servers, versions, gradient, strict=True):
+            me.send(name, Push(worker, iteration, version, block), request)
         await puller.enough()
         me.iteration_finished(iteration, started, computed, me.now, puller.held, puller.last)
         iteration = max(iteration + 1, puller.clock)
@@ -114,7 +114,11 @@ async def parameter_server(
         else:
             message = await me.recv_within(seconds(max(0, deadline - me.now)))
         try:
-            replies = _replies_to(message, shard, moves, me.now)
+            if message is None or moves is not None:
+                replies = _replies_to(message, shard, moves, me.now)
+            else:
+                assert shard is not None
+                replies = shard.receive(message, me.now)
         except ProtocolError as error:  # nothing has changed
             assert message is not None
             me.refuse(message, error)
@@ -126,7 +130,7 @@ async def parameter_server(
             iteration = message.iteration if isinstance(message, Push) else message.first
             ack = Ack(shard.index, message.worker, iteration)
             me.send(worker_name(message.worker), ack)
-        for reply in _one_each(replies):
+        for reply in replies if len(replies) < 2 else _one_each(replies):
             assert shard is not None
             reply.parameters = on_the_wire(shard.read())
             reply.division = 0 if moves is None else moves.division.number
@@ -152,8 +156,6 @@ def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:
     A worker that does not wait for all servers may have several pulls answered at once, all
     with the same parameters.
     """
-    if len(replies) < 2:
-        return replies
     latest: dict[int, Reply] = {}
     for reply in replies:
         known = latest.get(reply.worker)

@@ -57,26 +57,19 @@ class PartialPull:
         return share_of(servers, self.quorum_percent)
 
 
-class Unanswered:
-    """The pulls of one worker that one server has not answered.
+class Unanswered(deque[int]):
+    """The iterations of one worker's pulls that one server has not answered.
 
     A reply answers its own pull and all earlier ones.
     """
 
-    __slots__ = ("_iterations",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._iterations: deque[int] = deque()
-
-    def __len__(self) -> int:
-        return len(self._iterations)
-
-    def asked(self, iteration: int) -> None:
-        self._iterations.append(iteration)
+    asked = deque.append
 
     def answered(self, iteration: int) -> None:
-        while self._iterations and self._iterations[0] <= iteration:
-            self._iterations.popleft()
+        while self and self[0] <= iteration:
+            self.popleft()
 
 
 class Puller:
@@ -122,8 +115,9 @@ class Puller:
     async def enough(self) -> None:
         """Wait until enough servers have answered, and process all replies that have arrived."""
         me = self._me
-        while self._answers < self._quorum:
-            self._take(await me.recv())
+        while (missing := self._quorum - self._answers) > 0:
+            for reply in await me.recv_several(missing):
+                self._take(reply)
         if self._all:
             return  # no reply is on its way
         until = me.now + nanoseconds(self._pull.timeout_s)
@@ -150,11 +144,13 @@ class Puller:
     def _take(self, reply: Message) -> None:
         assert isinstance(reply, Reply)
         assert reply.parameters is not None
-        server, iteration = reply.shard, reply.iteration
-        in_time = iteration == self._iteration or reply.clock > self._iteration
-        if reply.version > self.versions[server] and (in_time or self._pull.late == "use"):
-            self.parameters[server], self.versions[server] = reply.parameters, reply.version
-        self.clock = max(self.clock, reply.clock)
+        server, iteration, clock = reply.shard, reply.iteration, reply.clock
+        if reply.version > self.versions[server]:
+            in_time = iteration == self._iteration or clock > self._iteration
+            if in_time or self._pull.late == "use":
+                self.parameters[server], self.versions[server] = reply.parameters, reply.version
+        if clock > self.clock:
+            self.clock = clock
         self._unanswered[server].answered(iteration)
         if iteration == self._iteration:
             self._answers += 1

@@ -221,6 +221,7 @@ class SkippingWorker:
         self.initial_parameters, self.coin = me.initial_parameters, me.coin
         self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
         self.recv, self.recv_within, self.recv_nowait = me.recv, me.recv_within, me.recv_nowait
+        self.recv_several = me.recv_several
 
     @property
     def now(self) -> Time:
