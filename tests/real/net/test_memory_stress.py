@@ -76,6 +76,7 @@ def message(number: int, place: torch.Tensor | None = None) -> tuple[WirePush, t
 
 
 def work(endpoint: str, rounds: int, said: Connection) -> None:
+    torch.set_num_threads(1)  # more would spin
     end = End("worker-0", 1)
     caller = end.transport.call("server-0", endpoint, "", end.handlers)
     for number in range(rounds):
