@@ -72,6 +72,10 @@ class RealClock:
         """Call this whenever the clock is about to wait."""
         self._before.append(call)
 
+    def not_before_waits(self, call: Callable[[], object]) -> None:
+        """Call this no more when the clock is about to wait."""
+        self._before.remove(call)
+
     def forget(self, socket: Readable) -> None:
         """Stop watching this socket or file descriptor."""
         self._poller.unregister(socket)

@@ -121,6 +121,7 @@ class Giver:
         if not self._again_ns:
             self._clock.forget(self._socket.fileno())
         self._again_ns = 0
+        self._clock.not_before_waits(self._go_on)
         self._socket.close()
 
 

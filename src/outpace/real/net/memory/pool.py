@@ -80,7 +80,7 @@ class Pool:
         self._giver: Giver | None = None
         self._next = 0
         self._looked_ns = 0  # for slots that are not used any more
-        self._is_off = False
+        self._is_off = self._is_closed = False
         self._asking: deque[tuple[int, Asking]] = deque()  # with the time until when they may
         # Appended to in any thread.
         self._unlent: deque[_Held] = deque()
@@ -288,6 +288,9 @@ class Pool:
         for held in self._held.values():
             held.slot.close()
         self._held.clear()
+        if not self._is_closed:
+            self._is_closed = True
+            self.clock.not_before_waits(self._settle)
         self._is_off = True
 
 

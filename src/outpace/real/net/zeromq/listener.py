@@ -149,6 +149,7 @@ class ZeroMQListener(MonitoredSocket):
                 self._tell(peer.outgoing, peer.identity, Fenced(generation))
             peer.refused = True
             _close_lane(peer)
+            self._drop_if_over(peer)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         identity = bytes(frames[0].buffer)
@@ -266,9 +267,16 @@ class ZeroMQListener(MonitoredSocket):
             for _ in self._ended:
                 self._note_end()
             self._ended.clear()
-            for peer in self._lost:
+            lost, self._lost = self._lost, []
+            for peer in lost:
                 _close_lane(peer)
-            self._lost.clear()
+                self._drop_if_over(peer)
+
+    def _drop_if_over(self, peer: _Peer) -> None:
+        """Forget a peer whose name is not its own any more, once nothing can come from it."""
+        is_over = peer.connection == _CLOSED and peer not in self._lost
+        if is_over and self._named.get(peer.name) is not peer:
+            del self._peers[peer.identity]
 
     def _accepted(self, connection: int) -> None:
         self._ended.discard(connection)  # the number is used again
