@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 import torch
 
@@ -242,6 +243,17 @@ class Asked:
 def part(worker: int, version: int, value: float, request: int):
     head = BlockHead("float32", 1)
     return Snapshot(worker, version, request, 0, 10 * version, head), torch.tensor([value])
+
+
+def test_the_result_is_no_earlier_than_what_was_evaluated_before():
+    # Worker 0 leaves at 8. Worker 1 is asked for the same parameters, and leaves at 9.
+    asked = Asked(own=False)
+    for worker, now in ((0, 8), (1, 9)):
+        head, block = part(worker, 4, 1.0, 0)
+        asked.snapshots.add(msgspec.structs.replace(head, now=now), block)
+    asked.snapshots.ask_for_last()
+    _, at = asked.snapshots.final
+    assert (at.shard, at.now) == (0, 9)
 
 
 def test_what_is_in_common_is_asked_of_the_first_who_is_there():

@@ -215,7 +215,10 @@ class PeerSnapshots(Snapshots):
         if not self._own:
             known = parts or self._left
             at, block = max(known.values(), key=lambda part: (part[0].version, -part[0].shard))
-            return [block], at
+            # Another worker may have been asked for these parameters later.
+            return [block], msgspec.structs.replace(
+                at, now=max(head.now for head, _ in known.values())
+            )
         everything = dict(sorted({**self._left, **parts}.items()))
         heads = [head for head, _ in everything.values()]
         blocks = [whole(block) for _, block in everything.values()]
