@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.blocks.gathering import gathered
+from outpace.blocks.gathering import Gathering
 
 
 def test_each_block_has_its_slice_of_all_tensors_where_its_memory_is():
@@ -19,7 +19,7 @@ def test_each_block_has_its_slice_of_all_tensors_where_its_memory_is():
         assert (elements, dtype) == ([4, 3][block], torch.float32)
         return place if block == 1 else None
 
-    first, second = gathered(tensors, [slice(0, 4), slice(4, 7)], memory)
+    first, second = Gathering([4, 1, 2], [slice(0, 4), slice(4, 7)]).blocks(tensors, memory)
     assert first.tolist() == [1.0, 2.0, 3.0, 4.0]
     assert second.tolist() == [5.0, 6.0, 7.0]
     assert second.data_ptr() == place.data_ptr()
@@ -27,17 +27,17 @@ def test_each_block_has_its_slice_of_all_tensors_where_its_memory_is():
 
 @given(st.data())
 def test_the_blocks_make_up_the_vector_wherever_they_are_made(data):
-    sizes = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+    sizes = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any))
     tensors = [torch.randn(size) for size in sizes]
     vector = torch.cat(tensors)
     cuts = data.draw(st.sets(st.integers(0, len(vector)), max_size=3))
-    slices = [slice(*ends) for ends in pairwise(sorted({0, len(vector)} | cuts))] or [slice(0, 0)]
+    slices = [slice(*ends) for ends in pairwise(sorted({0, len(vector)} | cuts))]
     has = data.draw(st.lists(st.booleans(), min_size=len(slices), max_size=len(slices)))
 
     def memory(block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
         return torch.full((elements,), torch.nan, dtype=dtype) if has[block] else None
 
-    blocks = gathered(tensors, slices, memory)
+    blocks = Gathering(sizes, slices).blocks(tensors, memory)
     assert torch.equal(torch.cat(blocks), vector)
     ends = list(accumulate(len(block) for block in blocks))
     assert ends == [part.stop for part in slices]
@@ -45,6 +45,6 @@ def test_the_blocks_make_up_the_vector_wherever_they_are_made(data):
 
 def test_a_block_is_a_copy():
     tensor = torch.ones(3)
-    (block,) = gathered([tensor], [slice(0, 3)])
+    (block,) = Gathering([3], [slice(0, 3)]).blocks([tensor])
     block.add_(1)
     assert tensor.tolist() == [1.0, 1.0, 1.0]

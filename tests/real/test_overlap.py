@@ -59,15 +59,19 @@ def sent_before_the_end(folder: Path, server: int) -> list[bool]:
     return [row["sent_end_ns"] < ends[row["worker"], row["iteration"]] for row in pushes]
 
 
-def test_a_task_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
-    made = task(tmp_path)
-    plain = run(made, tmp_path / "plain")
-    overlapped = run({**made, **OVERLAP}, tmp_path / "overlapped")
+def require_same_with_overlap(made, folder):
+    """Run without and with overlap, in folders `plain` and `overlapped`, and in virtual time."""
+    plain = run(made, folder / "plain")
+    overlapped = run({**made, **OVERLAP}, folder / "overlapped")
     law = {"compute": {"kind": "constant", "mean_s": 1.0}}
     simulated = simulate({**made, **OVERLAP, **law})
     for key in ("parameters_digest", "gradients_applied", "iterations", "messages", "bytes_sent"):
         assert overlapped.summary[key] == plain.summary[key]
     assert simulated.summary["parameters_digest"] == plain.summary["parameters_digest"]
+
+
+def test_a_task_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
+    require_same_with_overlap(task(tmp_path), tmp_path)
     assert sent_before_the_end(tmp_path / "overlapped", server=1) == [True] * 24
     assert sent_before_the_end(tmp_path / "plain", server=1) == [False] * 24
 
@@ -89,13 +93,7 @@ def test_with_a_law_of_run_times_parts_leave_as_in_virtual_time(tmp_path):
 def test_a_script_under_bsp_ends_with_bitwise_the_same_parameters(tmp_path):
     made = script_run("overlapped.py", mean_s=0.0)
     made.pop("compute")
-    plain = run(made, tmp_path / "plain")
-    overlapped = run({**made, **OVERLAP}, tmp_path / "overlapped")
-    law = {"compute": {"kind": "constant", "mean_s": 1.0}}
-    simulated = simulate({**made, **OVERLAP, **law})
-    for key in ("parameters_digest", "gradients_applied", "iterations", "messages", "bytes_sent"):
-        assert overlapped.summary[key] == plain.summary[key]
-    assert simulated.summary["parameters_digest"] == plain.summary["parameters_digest"]
+    require_same_with_overlap(made, tmp_path)
     assert sent_before_the_end(tmp_path / "overlapped", server=1) == [True] * 12
     # Server 0 has a parameter without gradient in every other iteration.
     early = sent_before_the_end(tmp_path / "overlapped", server=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 
@@ -16,28 +16,70 @@ def no_block_memory(block: int, elements: int, dtype: torch.dtype) -> None:
     """A `BlockMemory` that has none."""
 
 
-def gathered(
-    tensors: Sequence[torch.Tensor], slices: Sequence[slice], memory: BlockMemory = no_block_memory
-) -> list[torch.Tensor]:
-    """Return a copy of the parts of the vector that consists of all elements of these tensors.
+class Piece(NamedTuple):
+    """The elements of one tensor that belong to one block."""
+
+    tensor: int  # its number
+    low: int
+    high: int
+
+
+class Gathering:
+    """Joins tensors, one for each parameter, into blocks: slices of the vector of all elements.
 
     Args:
-        tensors: of one dtype; at least one.
-        slices: of the vector; shape of the block of slice s: (s.stop - s.start,).
-        memory: where blocks are made; others are views of one vector, or have memory of their own.
+        layers: number of elements of each tensor, in order.
+        slices: one for each block; none is empty.
+
+    Attributes:
+        pieces: of each block, in order.
     """
-    flat = [tensor.reshape(-1) for tensor in tensors]
-    given = [memory(n, part.stop - part.start, flat[0].dtype) for n, part in enumerate(slices)]
-    if all(place is None for place in given):
-        vector = torch.cat(flat)
-        return [vector[part] for part in slices]
-    bounds = list(pairwise(accumulate((tensor.numel() for tensor in flat), initial=0)))
-    blocks = []
-    for part, place in zip(slices, given, strict=True):
-        pieces = [
-            tensor[max(low, part.start) - low : min(high, part.stop) - low]
-            for tensor, (low, high) in zip(flat, bounds, strict=True)
-            if max(low, part.start) < min(high, part.stop)
+
+    def __init__(self, layers: Sequence[int], slices: Sequence[slice]) -> None:
+        self.slices = list(slices)
+        bounds = list(pairwise(accumulate(layers, initial=0)))
+        self.pieces = [
+            [
+                Piece(number, max(low, part.start) - low, min(high, part.stop) - low)
+                for number, (low, high) in enumerate(bounds)
+                if max(low, part.start) < min(high, part.stop)
+            ]
+            for part in slices
         ]
-        blocks.append(torch.cat(pieces or [flat[0][:0]], out=place))
-    return blocks
+
+    def block(
+        self,
+        number: int,
+        tensor: Callable[[int], torch.Tensor],
+        memory: BlockMemory = no_block_memory,
+    ) -> torch.Tensor:
+        """Return a copy of one block.
+
+        Args:
+            tensor: returns the tensor of a number.
+            memory: where the copy is made.
+        """
+        pieces = [
+            tensor(each.tensor).reshape(-1)[each.low : each.high] for each in self.pieces[number]
+        ]
+        return torch.cat(pieces, out=memory(number, sum(map(len, pieces)), pieces[0].dtype))
+
+    def blocks(
+        self, tensors: Sequence[torch.Tensor], memory: BlockMemory = no_block_memory
+    ) -> list[torch.Tensor]:
+        """Return a copy of all blocks.
+
+        Args:
+            memory: where they are made. Without any, they are views of one vector.
+        """
+        dtype = tensors[0].dtype
+        sizes = [part.stop - part.start for part in self.slices]
+        places = [memory(number, size, dtype) for number, size in enumerate(sizes)]
+        if all(place is None for place in places):
+            vector = torch.cat([tensor.reshape(-1) for tensor in tensors])
+            return [vector[part] for part in self.slices]
+
+        def place(block: int, _: int, __: torch.dtype) -> torch.Tensor | None:
+            return places[block]
+
+        return [self.block(n, tensors.__getitem__, place) for n in range(len(places))]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from itertools import accumulate
+from collections.abc import Collection, Sequence
 
-import torch
-
-from outpace.blocks.gathering import BlockMemory, no_block_memory
+from outpace.blocks.gathering import Gathering
 
 
 class Readiness:
@@ -16,20 +13,19 @@ class Readiness:
     Args:
         layers: number of elements of each tensor, in order.
         slices: the parts, in order and without gaps.
+
+    Attributes:
+        part: returns a copy of a part: see `Gathering.block`.
     """
 
     def __init__(self, layers: Sequence[int], slices: Sequence[slice]) -> None:
-        starts = list(accumulate(layers, initial=0))
-        # For each part, its pieces of tensors: (tensor, low, high) within the tensor.
-        self._pieces: list[list[tuple[int, int, int]]] = [[] for _ in slices]
+        gathering = Gathering(layers, slices)
+        self.part = gathering.block
+        self._pieces = gathering.pieces
         self._parts: list[list[int]] = [[] for _ in layers]  # for each tensor
-        for number, size in enumerate(layers):
-            for place, part in enumerate(slices):
-                low = max(0, part.start - starts[number])
-                high = min(size, part.stop - starts[number])
-                if low < high:
-                    self._pieces[place].append((number, low, high))
-                    self._parts[number].append(place)
+        for place, pieces in enumerate(self._pieces):
+            for piece in pieces:
+                self._parts[piece.tensor].append(place)
         self._missing: list[int] = []
 
     def begin(self, absent: Collection[int] = ()) -> None:
@@ -50,22 +46,7 @@ class Readiness:
 
     def tensors(self, place: int) -> list[int]:
         """Return the numbers of the tensors that have a piece in a part."""
-        return [number for number, _, _ in self._pieces[place]]
-
-    def part(
-        self,
-        place: int,
-        tensor: Callable[[int], torch.Tensor],
-        memory: BlockMemory = no_block_memory,
-    ) -> torch.Tensor:
-        """Return a copy of a part.
-
-        Args:
-            tensor: returns the tensor of a number.
-            memory: where the copy is made.
-        """
-        pieces = [tensor(number).reshape(-1)[low:high] for number, low, high in self._pieces[place]]
-        return torch.cat(pieces, out=memory(place, sum(map(len, pieces)), pieces[0].dtype))
+        return [piece.tensor for piece in self._pieces[place]]
 
 
 def shares_until_ready(slices: Sequence[slice], forward_share: float) -> list[float]:

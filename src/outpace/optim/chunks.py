@@ -9,10 +9,11 @@ block.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch.optim.adam import adam
@@ -37,10 +38,21 @@ _T = TypeVar("_T")
 _OfEach: TypeAlias = Mapping[int, _T]  # of each parameter, by its number
 
 
-@runtime_checkable
-class InChunks(Protocol):
+class InChunks(ABC):
     """A `Step` that can be taken in chunks."""
 
+    def __call__(
+        self,
+        gradient: Gradient,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float,
+    ) -> None:
+        for _ in self.each(gradient, divisor, settings, progress, factor):
+            pass
+
+    @abstractmethod
     def each(
         self,
         gradient: Gradient,
@@ -57,7 +69,7 @@ class InChunks(Protocol):
 
 
 class _Cut(NamedTuple):
-    """What one chunk has of one parameter."""
+    """The elements of one parameter that lie in one chunk."""
 
     number: int
     own: slice  # in the parameter

@@ -14,7 +14,7 @@ import torch
 
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
-from outpace.optim.chunks import TorchStep
+from outpace.optim.chunks import InChunks, TorchStep
 from outpace.optim.step import OptimizerState, Step, Updater, copied
 from outpace.support.checks import positive, require
 
@@ -38,7 +38,7 @@ class _Elementwise(Updater):
         return _Steps(made, parameters, variable, self.rate)
 
 
-class _Steps:
+class _Steps(InChunks):
     """Takes steps of a torch optimizer of one parameter: a `Step`.
 
     Args:
@@ -56,17 +56,6 @@ class _Steps:
         self._optimizer, self._variable, self._rate = optimizer, variable, rate
         self._step = TorchStep(optimizer, block, {0: (variable, slice(0, block.numel()))})
         (self._group,) = optimizer.param_groups
-
-    def __call__(
-        self,
-        gradient: Gradient,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float,
-    ) -> None:
-        for _ in self.each(gradient, divisor, settings, progress, factor):
-            pass
 
     def each(
         self,

@@ -23,7 +23,7 @@ import torch
 from outpace.blocks.block import StepSettings
 from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
-from outpace.optim.chunks import TorchStep
+from outpace.optim.chunks import InChunks, TorchStep
 from outpace.optim.step import OptimizerState, copied
 
 KNOWN: Final = {
@@ -176,7 +176,7 @@ class TorchOptimizer:
         return TorchSteps(self._made(groups), parameters, pieces, in_chunks=self._is_known)
 
 
-class TorchSteps:
+class TorchSteps(InChunks):
     """Takes the steps of a torch optimizer on the pieces of parameters in a block: a `Step`.
 
     Args:
@@ -196,17 +196,6 @@ class TorchSteps:
         self._optimizer, self._pieces = optimizer, pieces
         in_order = sorted(pieces.items(), key=lambda piece: piece[1][1].start)
         self._step = TorchStep(optimizer, block, dict(in_order), in_chunks=in_chunks)
-
-    def __call__(
-        self,
-        gradient: Gradient,
-        divisor: float,
-        settings: StepSettings | None,
-        progress: float,
-        factor: float,
-    ) -> None:
-        for _ in self.each(gradient, divisor, settings, progress, factor):
-            pass
 
     def each(
         self,

@@ -19,7 +19,10 @@ class BatchAhead:
         self._kept: tuple[tuple[int, int], Pair, repeatable.Generators] | None = None
 
     def prepare(self, key: tuple[int, int], read: Callable[[], Pair]) -> None:
-        """Read the batch of a worker and iteration. An error is left to whoever reads it again."""
+        """Read the batch of a worker and iteration; no effect if reading raises.
+
+        The batch is then read again when it is needed, and raises there.
+        """
         self._kept = None
         try:
             batch = read()

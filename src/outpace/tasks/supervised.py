@@ -11,7 +11,7 @@ import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from outpace.blocks.block import Block, Pieces
-from outpace.blocks.gathering import BlockMemory, gathered, no_block_memory
+from outpace.blocks.gathering import BlockMemory, Gathering, no_block_memory
 from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name
 from outpace.errors import ConfigError
@@ -115,11 +115,10 @@ class SupervisedWorkload:
         self._seed, self._ours = seed, ours
         self.samples = length_of(task.train)
         self._sampler = Sampler(self.samples, workers, batch_size, seed)
-        self._slices = [slice(0, self.size)]
-        self._loaded: list[Block | None] = [None]
         self.gradient_memory: BlockMemory = no_block_memory  # where gradients are made
         self._in_parts: BackwardInParts | None = None
         self._ahead = BatchAhead()
+        self.cut([slice(0, self.size)])
 
     def divide(self, first: int, workers: int) -> None:
         """Deal the data out to so many workers, from iteration `first` on; see `Sampler`."""
@@ -142,7 +141,8 @@ class SupervisedWorkload:
     def cut(self, slices: Sequence[slice]) -> None:
         assert self._in_parts is None, "its hooks stay on the parameters"
         self._slices = list(slices)
-        self._loaded = [None] * len(slices)
+        self._gathering = Gathering([p.numel() for p in self._parameters], slices)
+        self._loaded: list[Block | None] = [None] * len(slices)
 
     def initial_parameters(self) -> list[Block]:
         return [self._flat[part].clone() for part in self._slices]
@@ -152,7 +152,7 @@ class SupervisedWorkload:
     ) -> tuple[float, Sequence[Block]]:
         loss = self.forward(parameters, worker, iteration)
         gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
-        return loss.item(), gathered(gradients, self._slices, self.gradient_memory)
+        return loss.item(), self._gathering.blocks(gradients, self.gradient_memory)
 
     def forward(self, parameters: Sequence[Block], worker: int, iteration: int) -> torch.Tensor:
         """Return the loss of the worker's batch of this iteration, as the task computes it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import torch
 
 from outpace.blocks.block import Pieces, parameters_digest, parts
-from outpace.blocks.gathering import BlockMemory, gathered
+from outpace.blocks.gathering import BlockMemory, Gathering
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.engine.scripts.layout import gradient_of
 from outpace.engine.scripts.model import ScriptModel
@@ -30,14 +30,15 @@ def scale_of(optimizer: torch.optim.Optimizer) -> float:
 
 
 def gradient_in_blocks(
-    script: ScriptModel, slices: Sequence[slice], memory: BlockMemory
+    script: ScriptModel, gathering: Gathering, memory: BlockMemory
 ) -> list[torch.Tensor]:
-    """Return a copy of the gradient in the blocks of these slices. See `gathered`."""
+    """Return a copy of the gradient in blocks. See `Gathering.blocks`."""
     tensors = [gradient_of(p) for p in script.parameters]
     if script.device is None or script.device.type == "cpu":
-        blocks = gathered([tensor.cpu() for tensor in tensors], slices, memory)
-    else:
-        blocks = gathered([script.as_one(tensors)], slices, memory)
+        blocks = gathering.blocks([tensor.cpu() for tensor in tensors], memory)
+    else:  # one large copy from the device
+        vector = script.as_one(tensors)
+        blocks = [vector[part] for part in gathering.slices]
     scale = scale_of(script.optimizer)
     if scale != 1:
         torch._foreach_mul_(blocks, scale)

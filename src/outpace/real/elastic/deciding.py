@@ -79,7 +79,9 @@ Order: TypeAlias = Scale | GoWithout
 
 
 class _Seen(NamedTuple):
-    """What is seen of nodes and run. A change is asked for once this is equal for `settle_s`.
+    """The nodes and the processes of the run at one look.
+
+    A change is requested once all looks of `settle_s` seconds are equal.
 
     Attributes:
         nodes: the id of each node, and whether it is drained.

@@ -11,6 +11,7 @@ import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings
 from outpace.blocks.division import Range, Ranges
+from outpace.blocks.gathering import Gathering
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.gradient import (
@@ -69,7 +70,7 @@ class ScriptTrainer:
         return self.is_over or (self._limit is not None and iteration >= self._limit)
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
-        self._slices = list(slices)
+        self._slices, self._gathering = list(slices), Gathering(self.layers, slices)
         flat = self.script.flat()
         return [flat[part].clone() for part in slices]
 
@@ -185,7 +186,7 @@ class ScriptTrainer:
         """Return the gradient in the model, in blocks; None if it is skipped or refused."""
         if self._is_skipped():
             return None
-        blocks = gradient_in_blocks(self.script, self._slices, self.gradient_memory)
+        blocks = gradient_in_blocks(self.script, self._gathering, self.gradient_memory)
         return blocks if self._may_be_used(Pieces(blocks)) else None
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:
