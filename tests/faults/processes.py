@@ -324,6 +324,9 @@ class WorkerProcess(Process):
     def prepare(self, iteration: int) -> None:
         pass
 
+    def iteration_resynced(self, *_: Any) -> None:
+        pass
+
     def iteration_finished(self, *_: Any) -> None:
         pass
 
