@@ -68,18 +68,20 @@ class Epoch:
         self._pushes_per_worker = pushes_per_worker
         self._since = now
         self._begins: list[tuple[int, Time]] = []
-        self._pushes: list[tuple[int, Time]] = []
+        self._pushes: list[tuple[int, Time]] = []  # with a gradient
+        self._count = 0  # of all pushes
 
     def began(self, worker: int, now: Time) -> None:
         self._begins.append((worker, now))
 
-    def pushed(self, worker: int, now: Time) -> None:
-        self._pushes.append((worker, now))
+    def pushed(self, worker: int, now: Time, *, gradient: bool = True) -> None:
+        self._count += 1
+        if gradient:
+            self._pushes.append((worker, now))
 
     def is_over(self, workers: int) -> bool:
-        """True if there are as many pushes, or steps, as an epoch of so many workers has."""
-        most = max(len(self._pushes), len(self._begins))
-        return most >= self._pushes_per_worker * workers
+        """True if there are as many pushes as an epoch of so many workers has."""
+        return self._count >= self._pushes_per_worker * workers
 
     def window(self, workers: int, now: Time) -> Window | None:
         """Return the best window for the next epoch; None: no step should be begun again."""

@@ -235,8 +235,7 @@ class _Scheduler:
         epoch = self._epoch
         if epoch is None:
             return
-        if done.finished:
-            epoch.pushed(worker, now)
+        epoch.pushed(worker, now, gradient=done.finished)
         if epoch.is_over(len(self._live)):
             self._window = epoch.window(len(self._live), now)
             self._epoch = Epoch(self._settings.epoch_pushes, now)
