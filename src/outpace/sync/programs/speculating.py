@@ -81,11 +81,11 @@ async def speculating_worker(me: AbortableContext) -> None:
             me.send(SCHEDULER, Began(worker, iteration))
             gradient = await context.compute(puller.parameters, iteration)
         if isinstance(gradient, Resync):
-            stopped = me.now
+            began, stopped = started, me.now
             pull()
             await puller.enough()
-            me.iteration_resynced(iteration, started, stopped, me.now, gradient.pushes)
             started = me.now
+            me.iteration_resynced(iteration, began, stopped, started, gradient.pushes)
             gradient = await me.execute(puller.parameters, iteration)
         computed, coin, versions = me.now, me.coin(iteration), tuple(puller.versions)
         pulled = iteration
