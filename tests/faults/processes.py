@@ -332,7 +332,7 @@ class WorkerProcess(Process):
 
 
 class SchedulerProcess(Judge):
-    """The scheduler of a run with cut-offs."""
+    """The scheduler of a run with cut-offs, or with steps that are begun again."""
 
     async def decide(self, decision: Any) -> Any:
         return decision()
