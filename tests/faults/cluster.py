@@ -151,7 +151,7 @@ class Cluster:
 
     async def _live(self, process: WorkerProcess) -> None:
         workers, cut_offs = self.scenario.workers, self.policy.cut_off is not None
-        program = self.policy.worker_program(workers, None) or partial(
+        program: Any = self.policy.worker_program(workers, None) or partial(
             parameter_server_worker,
             pull=self.strategy.pull,
             skip=self.strategy.skip,
