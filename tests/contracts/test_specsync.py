@@ -165,10 +165,11 @@ BASE = SYNCS["fixed"]
         ({"sync": BASE, "overlap": "backward"}, "overlap: with specsync"),
         ({"sync": BASE, "barrier": "global"}, "barrier: with specsync"),
         ({"sync": BASE, "conditions": [{"pull": "mine.py:f"}]}, "conditions: with specsync"),
-        ({"sync": [BASE] * 2 + [{"kind": "asp"}]}, "sync: with specsync a scheduler decides"),
+        ({"sync": [BASE] * 2 + [{"kind": "asp"}]}, "sync: with specsync one scheduler decides"),
+        ({"sync": [BASE] * 3}, "sync: with specsync one scheduler decides"),
         (
-            {"sync": BASE, "sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]},
-            "sync: with specsync a scheduler decides",
+            {"sync": BASE, "sync_changes": [{"at_s": 1.0, "sync": {**BASE, "abort_rate": 1.0}}]},
+            "sync_changes: with specsync one scheduler decides",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from outpace.sync.programs.freshness import Speculation, Window
 
 _EPOCH: Final = 8
 _MOST_PUSHES: Final = 1000
+_ONE: Final = "with specsync one scheduler decides for all servers and the whole run"
 _OWN: Final = "specsync has workers of its own, which pull from all servers after each gradient"
 
 
@@ -51,12 +52,14 @@ class SpecSync(WirePolicy):
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
 
-    everywhere: ClassVar[str] = "with specsync a scheduler decides for all servers at once"
+    everywhere: ClassVar[str] = _ONE
     tasks_only: ClassVar[str] = (
         "specsync computes a step again on the same batch, and the loop of a script goes on with "
         "the next one: take asp or ssp"
     )
     excludes: ClassVar[Mapping[str, str]] = {
+        "sync": _ONE,
+        "sync_changes": _ONE,
         "pull": _OWN,
         "skip": _OWN,
         "overlap": "with specsync a step may begin again when parts of its gradient have left",

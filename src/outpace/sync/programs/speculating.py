@@ -7,13 +7,13 @@ worker (`Resync`), which stops computing, pulls from all servers again, and comp
 of the same iteration. Only its computation is lost: there is one push for each iteration, of the
 gradient that was computed last. A worker that pushes before its window ends goes on as usual.
 
-Taken from the paper (Zhang et al., ICDCS 2018): the central scheduler, which is notified of each
-push and sends a re-sync; the window and the number of pushes in it (ABORT_TIME, ABORT_RATE); that a
-step is abandoned once at most; and that both numbers are chosen anew for each epoch, by the gain
-and the loss of freshness (`freshness`). The text of the paper was not at hand. These follow an
-implementation for MXNet, published as mxnet-speculative-synchronization: pushes are judged once, at
-the end of the window; its length is the distance between two events of the last epoch; the
-threshold is the expected loss. Chosen here:
+Taken from the paper (Zhang et al., ICDCS 2018), by its abstract and a summary, because its text
+was not at hand: the central scheduler, which is notified of each push and sends a re-sync; the
+window and the number of pushes in it (ABORT_TIME, ABORT_RATE); that a step is abandoned once at
+most; and that both numbers are chosen anew for each epoch, by the gain and the loss of freshness
+(`freshness`). These follow an implementation for MXNet, published as
+mxnet-speculative-synchronization: pushes are judged once, at the end of the window; its length is
+the distance between two events of the last epoch; the threshold is the expected loss. Chosen here:
 
 - The window begins when a worker begins to compute, and not when it has pushed. So its length is
   the computation that a restart costs, and neither a pull that SSP holds nor a slow network uses it
