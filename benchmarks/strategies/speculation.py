@@ -1,9 +1,10 @@
 """Compare SpecSync with ASP, the strategy that it extends, on three clusters of the suite.
 
     python -m benchmarks.strategies.speculation            # the table of what is recorded
-    python -m benchmarks.strategies.speculation --record   # measure: some 15 minutes
+    python -m benchmarks.strategies.speculation --record   # measure: 11 minutes of processor time
+    python -m benchmarks.strategies.speculation --times    # what workers do in 15 s, one seed
 
-Each strategy has a learning rate of its own, chosen by the runs of the suite. Then both are run on
+Each strategy has a learning rate of its own, chosen by the runs of the suite. Then all are run on
 the same ten seeds.
 """
 
@@ -24,12 +25,14 @@ from benchmarks.strategies.table import ratio, seconds
 
 from outpace.errors import OutpaceError
 from outpace.experiment.advising.question.candidates import Candidate
+from outpace.experiment.running import simulate
 from outpace.experiment.trials import Pool
 from outpace.support.replacing import replace_file
 
 RESULTS: Final = HERE / "speculation.json"
 CELLS: Final = ("digits-cnn/even", "digits-cnn/slow-workers", "digits-cnn/bursts")
 SEEDS: Final = tuple(range(10))
+_LENGTH_S: Final = 15.0
 ASP: Final = Candidate("ASP", "asynchronous", {"kind": "asp"})
 # An iteration takes 0.1 s, so the 15 others push 4.5 times in 0.03 s on average, and 7 are enough.
 FIXED: Final = {"kind": "specsync", "abort_time_s": 0.03, "abort_rate": 0.4}
@@ -47,7 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--record", action="store_true", help="measure, and keep the results")
+    parser.add_argument("--times", action="store_true", help="staleness and abandoned time")
     options = parser.parse_args(arguments)
+    if options.times:
+        print(times())
+        return 0
     try:
         if options.record:
             with Pool(1) as pool:
@@ -72,6 +79,30 @@ def measured(cell: Cell, pool: Pool) -> Iterator[Measured]:
     (asp,) = measure(cell, [ASP], cell.limit_s, pool, 1)
     yield asp
     yield from measure(cell, SPECULATING, longest_s(cell, asp), pool, 1)
+
+
+def times() -> str:
+    """Return, in Markdown, what workers do in 15 s of virtual time, without the training."""
+    lines = [
+        "| cluster | strategy | gradients | mean staleness | begun again | computed in vain |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cell in chosen():
+        for strategy in (ASP, *SPECULATING):
+            data = strategy.applied(cell.data)
+            left = {key: data[key] for key in ("workers", "servers", "compute", "network", "sync")}
+            task, stop = {"kind": "timing"}, {"virtual_time_s": _LENGTH_S}
+            summary = simulate({**left, "seed": 0, "task": task, "stop": stop}).summary
+            again = summary.get("resyncs", {"count": 0, "abandoned_s": 0.0})
+            gradients = sum(summary["iterations"])
+            row = [
+                f"{cell.name.partition('/')[2]} | {strategy.name} | {gradients:,}",
+                f"{summary['staleness']['mean']:.1f}",
+                f"{again['count'] / gradients:.0%}",
+                f"{again['abandoned_s'] / _LENGTH_S:.1%}",
+            ]
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 def _plain(found: Sequence[Measured]) -> list[dict[str, Any]]:
