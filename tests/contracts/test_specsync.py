@@ -61,7 +61,7 @@ def test_a_step_is_begun_again_once_at_most_after_another_pull_of_every_server(r
     result = outcome(run, sync)
     steps = again(result)
     assert len(steps) == len(set(steps)), "once at most"
-    assert steps or sync == "chosen, ssp", "else this run shows nothing"
+    assert steps or run is not simulate, "else this run shows nothing"
     assert all(iteration > 0 for _, iteration in steps), "the first step has not pulled"
     pulls = Counter((row["worker"], row["iteration"]) for row in rows(result, "pull"))
     for worker in range(WORKERS):
@@ -110,11 +110,11 @@ def test_the_same_seed_gives_the_same_run(sync):
 
 
 def test_the_simulation_abandons_the_steps_that_a_real_run_abandons():
-    """Worker 0 needs 0.5 s, the others 0.1 s; then they wait for worker 0.
+    """Worker 0 needs 1 s, the others 0.1 s; then they wait for worker 0.
 
-    0.35 s after worker 0 has begun, both have pushed, which is enough.
+    0.5 s after worker 0 has begun, both have pushed, and one is enough.
     """
-    slow = {"workers": [0], "factor": 5.0}
+    slow = {"workers": [0], "factor": 10.0}
     data = config(
         "asp",
         workers=3,
@@ -122,20 +122,20 @@ def test_the_simulation_abandons_the_steps_that_a_real_run_abandons():
         network=None,
         evaluate={},
         compute={"kind": "constant", "mean_s": 0.1, "slow": [slow]},
-        stop={"iterations": 4},
+        stop={"iterations": 3},
     )
     data["sync"] = {"kind": "specsync", "base": "ssp", "staleness": 0}
-    data["sync"] |= {"abort_time_s": 0.35, "abort_rate": 0.6}
+    data["sync"] |= {"abort_time_s": 0.5, "abort_rate": 0.3}
     virtual, real = simulate(data), run(data)
-    steps = [(0, iteration) for iteration in (1, 2, 3)]
+    steps = [(0, 1), (0, 2)]
     assert again(virtual) == steps
     assert [step for step in again(real) if step[0] == 0] == steps
-    assert virtual.summary["resyncs"]["abandoned_s"] == pytest.approx(3 * 0.35 / 3)
+    assert virtual.summary["resyncs"]["abandoned_s"] == pytest.approx(2 * 0.5 / 3)
     for row in rows(real, "resync"):
-        if row["worker"] == 0:  # it would compute for 0.5 s
-            assert row["computed_ns"] - row["start_ns"] >= 0.34e9
+        if row["worker"] == 0:
+            assert row["computed_ns"] - row["start_ns"] >= 0.49e9
     for result in (virtual, real):
-        assert result.summary["gradients_applied"] == 12
+        assert result.summary["gradients_applied"] == 9
 
 
 def test_the_steps_of_a_worker_that_is_alone_are_never_begun_again():
