@@ -19,6 +19,7 @@ from outpace.record.trace import (
     NONE,
     PULL,
     PUSH,
+    RESYNC,
     TraceRows,
     pack_row,
 )
@@ -98,6 +99,28 @@ class Recorder:
             self.totals.skipped_pulls += 1
             last_shard = NONE
         self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+
+    def iteration_resynced(
+        self,
+        worker: int,
+        iteration: int,
+        started: Time,
+        stopped: Time,
+        resumed: Time,
+        pushes: int,
+    ) -> None:
+        """Note a computation that was abandoned, to begin it again with newer parameters.
+
+        started, stopped: the abandoned part. resumed: when the newer parameters had come.
+        pushes: number of gradients of other workers that were the reason.
+        """
+        totals = self.totals
+        totals.resyncs += 1
+        totals.resynced_for += pushes
+        totals.abandoned += stopped - started
+        totals.refreshing += resumed - stopped
+        span = iteration, started, resumed, stopped
+        self._row(RESYNC, worker, NONE, *span, NONE, NONE, NONE, NONE, pushes)
 
     def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
         """Count a span that a script has marked with `outpace.untimed`.

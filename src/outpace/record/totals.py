@@ -39,6 +39,10 @@ class Totals(msgspec.Struct, array_like=True):
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
     collectives: int = 0  # of scripts, beside those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
+    resyncs: int = 0  # computations that were abandoned, to begin again with newer parameters
+    resynced_for: int = 0  # gradients of other workers that were the reason
+    abandoned: int = 0  # ns computed in vain
+    refreshing: int = 0  # ns from then until the newer parameters had come
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -78,6 +82,12 @@ class Totals(msgspec.Struct, array_like=True):
             "mean_count": self.counted / max(self.closed, 1),
             "mean_iteration_s": seconds(self.open) / max(self.closed, 1),
         }
+        resyncs = {
+            "count": self.resyncs,
+            "mean_pushes": self.resynced_for / max(self.resyncs, 1),
+            "abandoned_s": seconds(self.abandoned) / workers,
+            "pulling_s": seconds(self.refreshing) / workers,
+        }
         collectives = {
             "count": self.collectives,
             "seconds": seconds(self.collecting) / workers,
@@ -100,6 +110,7 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
+            **({"resyncs": resyncs} if self.resyncs else {}),
             **({"collectives": collectives} if self.collectives else {}),
         }
 

@@ -33,6 +33,7 @@ from outpace.sync.policies.dsps import Dsps
 from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.psp_sampling import PspSampling
 from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
+from outpace.sync.policies.specsync import SpecSync
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
 from outpace.sync.programs.skipping import PushView, WorkerView
@@ -48,6 +49,7 @@ ServerPolicy: TypeAlias = (
     | PartialPush
     | PspSampling
     | CutOff
+    | SpecSync
     | SspTable
 )
 
@@ -95,6 +97,7 @@ __all__ = [
     "Scale",
     "ServerPolicy",
     "ShardView",
+    "SpecSync",
     "Ssgd",
     "Ssp",
     "SspTable",
