@@ -16,6 +16,7 @@ from outpace.errors import ProtocolError
 from outpace.experiment.running import simulate
 from outpace.sync import (
     POLICIES,
+    Adaptive,
     Apply,
     Asp,
     Bsp,
@@ -75,6 +76,8 @@ CASES = [
     Case(SspTable(0), bound=0),
     Case(SspTable(2), bound=2),
     Case(CutOff(), bound=0),
+    Case(Adaptive(), bound=0),  # until its rule orders something
+    Case(Adaptive(rule="sync-switch", after=3), bound=0),
 ]
 every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.policy))
 
@@ -327,7 +330,8 @@ def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
     )
     assert result.summary["status"] == "complete"
     iterations, summary = sum(result.summary["iterations"]), result.summary
-    if not hasattr(case.policy, "quorum"):  # then nobody is dropped, and nobody skips
+    has_quorum = hasattr(case.policy, "quorum") or case.policy == Adaptive()
+    if not has_quorum:  # then nobody is dropped, and nobody skips
         assert summary["iterations"] == [12] * 5
         assert summary["gradients_dropped"] == 0
     assert max(summary["iterations"]) == 12

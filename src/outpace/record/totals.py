@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outpace.record.switches import Switch
 from outpace.support.units import Time, seconds
 
 
@@ -39,6 +40,7 @@ class Totals(msgspec.Struct, array_like=True):
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
     collectives: int = 0  # of scripts, beside those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
+    switches: list[Switch] = []  # of an adaptive strategy
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -46,6 +48,7 @@ class Totals(msgspec.Struct, array_like=True):
         _add(self.delayed, other.delayed)
         for shard, histogram in other.staleness.items():
             _add(self.staleness.setdefault(shard, {}), histogram)
+        self.switches += other.switches
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -101,6 +104,7 @@ class Totals(msgspec.Struct, array_like=True):
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
             **({"collectives": collectives} if self.collectives else {}),
+            **({"switches": [each.summary() for each in self.switches]} if self.switches else {}),
         }
 
     def summary_of_peers(self) -> dict[str, Any]:

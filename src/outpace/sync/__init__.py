@@ -25,6 +25,7 @@ from outpace.sync.peers.local_sgd import LocalSgd
 from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
 from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
+from outpace.sync.policies.adaptive import Adaptive
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff
@@ -49,6 +50,7 @@ ServerPolicy: TypeAlias = (
     | PspSampling
     | CutOff
     | SspTable
+    | Adaptive
 )
 
 Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
@@ -64,6 +66,7 @@ __all__ = [
     "ANYBODY",
     "ASK_AGAIN",
     "POLICIES",
+    "Adaptive",
     "AllReduce",
     "AllReduceStrategy",
     "Apply",

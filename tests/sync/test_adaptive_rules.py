@@ -1,0 +1,130 @@
+"""The rules of adaptive strategies, on run times that are given by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from outpace.sync import Adaptive, Asp, Bsp, DropStragglers, Scale, Ssp
+from outpace.sync.adaptive.interface import Family, Observation, Setting
+from outpace.sync.adaptive.progress import Progress
+from outpace.sync.adaptive.sync_switch import SyncSwitch
+from outpace.sync.decision import Reason
+
+
+def told(rule, *rounds):
+    """Tell a rule of iterations, each with the times of all workers; return the orders."""
+    orders = []
+    for iteration, times in enumerate(rounds):
+        for worker, busy_s in enumerate(times):
+            order = rule.observe(Observation(float(iteration), worker, iteration, busy_s))
+            orders += [] if order is None else [(iteration, order)]
+    return orders
+
+
+def progress(workers, window=5, gain_percent=5.0, noise_scale=1.0, stale=False):
+    return Progress(workers, window, gain_percent, noise_scale, stale=stale)
+
+
+def test_sync_switch_orders_asp_when_the_synchronous_iterations_are_done():
+    rule = SyncSwitch(after=3)
+    orders = told(rule, *[(1.0, 1.0)] * 6)
+    assert [iteration for iteration, _ in orders] == [2]
+    assert orders[0][1].to == Setting(Family.BOUND, None)
+    assert orders[0][1].reason is Reason.SHARE_DONE
+    assert rule.setting == orders[0][1].to
+
+
+def test_workers_that_are_alike_stay_synchronous():
+    rule = progress(4)
+    assert told(rule, *[(1.0, 1.0, 1.0, 1.0)] * 30) == []
+    assert rule.setting == Setting(Family.QUORUM, 4)
+
+
+def test_progress_of_a_quorum_is_the_worth_of_its_gradients_over_its_duration():
+    rule = progress(4, noise_scale=0.5)  # B is 2 gradients: k of them are worth 2k / (k + 2)
+    told(rule, *[(1.0, 2.0, 3.0, 10.0)] * 3)
+    costs = {setting.value: found[-1] for setting, found in rule.predicted().items()}
+    assert costs == pytest.approx({1: 1 / (2 / 3), 2: 2 / 1.0, 3: 3 / 1.2, 4: 10 / (4 / 3)})
+
+
+def test_asp_is_worth_the_rates_of_all_workers_less_what_staleness_costs():
+    rule = progress(2, noise_scale=1.0, stale=True)
+    told(rule, *[(1.0, 3.0)] * 3)
+    found = rule.predicted()[Setting(Family.QUORUM, None)]
+    # 1 + 1/3 gradients per second, of worth g(2)/2 = 1/2 each, over 1 + 2/4.
+    assert [1 / cost for cost in found] == pytest.approx([4 / 3 / 2 / 1.5] * 3)
+
+
+def test_a_worker_that_stays_slow_is_not_waited_for_until_it_is_fast_again():
+    rule = progress(4)
+    fast, slow = (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)
+    (left_out,) = told(rule, *[fast] * 5, *[slow] * 10)
+    (waited_for,) = told(rule, *[fast] * 20)
+    assert left_out[1].to.value == 3
+    assert waited_for[1].to.value == 4
+    assert left_out[1].reason is waited_for[1].reason is Reason.MORE_PROGRESS
+    assert left_out[1].figures[0] < left_out[1].figures[1]
+
+
+def test_one_slow_iteration_changes_nothing():
+    rule = progress(4)
+    fast = (1.0, 1.0, 1.0, 1.0)
+    assert told(rule, *[fast] * 5, (1.0, 1.0, 1.0, 50.0), *[fast] * 10) == []
+
+
+def test_a_setting_that_is_hardly_ahead_is_not_ordered():
+    slow = (1.0, 1.0, 1.0, 1.25)
+    # Quorum 3 is worth 12/7 a second, quorum 4 2/1.25 = 1.6: 7 % less.
+    assert told(progress(4, gain_percent=8.0), *[slow] * 20) == []
+    assert len(told(progress(4, gain_percent=6.0), *[slow] * 20)) == 1
+
+
+def test_a_switch_is_kept_for_a_window():
+    rule = progress(3, window=4)
+    changing = [(1.0, 1.0, 9.0)] * 4 + [(1.0, 1.0, 1.0)] * 20
+    first, second = (iteration for iteration, _ in told(rule, *changing))
+    assert second - first >= 4
+
+
+def test_nothing_is_ordered_before_each_worker_has_three_iterations():
+    rule = progress(2)
+    assert told(rule, *[(1.0, 9.0)] * 2) == []
+    assert [iteration for iteration, _ in told(rule, (1.0, 9.0))] == [0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "policy"),
+    [
+        (Setting(Family.BOUND, 0), Bsp(scale=Scale.SUM, wire="bf16")),
+        (Setting(Family.BOUND, 3), Ssp(3, scale=Scale.SUM, wire="bf16")),
+        (Setting(Family.BOUND, None), Asp(scale=Scale.SUM, wire="bf16")),
+        (Setting(Family.QUORUM, 3), DropStragglers(3, scale=Scale.SUM, wire="bf16")),
+        (Setting(Family.QUORUM, None), Asp(scale=Scale.SUM, wire="bf16")),
+    ],
+)
+def test_a_setting_keeps_scale_and_precision(setting, policy):
+    assert Adaptive(scale=Scale.SUM, wire="bf16").at(setting) == policy
+
+
+def test_a_share_is_of_the_iterations_of_the_training():
+    assert told(Adaptive(rule="sync-switch", share=0.1).rule_for(1, 30), *[(1.0,)] * 9)[0][0] == 2
+    assert told(Adaptive(rule="sync-switch").rule_for(1, 30), *[(1.0,)] * 9)[0][0] == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"rule": "best"}, "rule"),
+        ({"after": 3}, "after"),
+        ({"rule": "sync-switch", "window": 9}, "window"),
+        ({"rule": "sync-switch", "share": 0.5, "after": 3}, "share, after"),
+        ({"rule": "sync-switch", "share": 1.0}, "share"),
+        ({"rule": "sync-switch", "after": 0}, "after"),
+        ({"window": 2}, "window"),
+        ({"gain_percent": -1.0}, "gain_percent"),
+        ({"noise_scale": 0.0}, "noise_scale"),
+    ],
+)
+def test_options_out_of_range_or_of_another_rule_are_refused(options, named):
+    with pytest.raises(ValueError, match=f"^{named}"):
+        Adaptive(**options)
