@@ -28,7 +28,8 @@ def test_the_references_come_first_and_every_kind_of_strategy_follows():
     assert [each.name for each in found[:2]] == [BSP, ALL_REDUCE]
     assert len(found) == len({each.name for each in found}) == 24
     without_baselines = set(POLICIES) - {"ssptable", "adaptive"}  # not recommended yet
-    peers = {kind.__dataclass_fields__["kind"].default for kind in Peers.__args__} - {"psgd"}
+    peers = {kind.__dataclass_fields__["kind"].default for kind in Peers.__args__}
+    peers -= {"psgd", "adaptive"}
     assert {each.sync["kind"] for each in found} == without_baselines | peers
 
 

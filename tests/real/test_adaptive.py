@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.runtimes import rows
 
-from outpace.experiment.running import run
+from outpace.experiment.running import run, simulate
 
 BASE = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]},
@@ -37,6 +37,19 @@ def test_sync_switch_loses_no_gradient_and_counts_none_twice(tmp_path):
     log = [json.loads(line) for line in (out / "log.jsonl").read_text("utf-8").splitlines()]
     (event,) = (each for each in log if each["event"] == "switch")
     assert event["fields"]["after"] == "asp"
+
+
+def test_real_workers_and_virtual_ones_average_after_the_same_steps():
+    every = {"kind": "adaptive", "rule": "adacomm", "every": 6, "interval_s": 1e-6}
+    compute = {"kind": "constant", "mean_s": 0.01}
+    config = {**BASE, "servers": 1, "sync": every, "compute": compute, "stop": {"iterations": 20}}
+    found, expected = run({**config, "deterministic": True}), simulate(config)
+    told = [
+        [(each["iteration"], each["from"], each["to"], each["reason"]) for each in switches]
+        for switches in (found.summary["switches"], expected.summary["switches"])
+    ]
+    assert told[0] == told[1] != []
+    assert found.summary["parameters_digest"] == expected.summary["parameters_digest"]
 
 
 def test_a_worker_that_is_always_slow_is_left_out_and_every_gradient_is_settled():

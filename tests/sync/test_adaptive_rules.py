@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outpace.sync import Adaptive, Asp, Bsp, DropStragglers, Scale, Ssp
+from outpace.sync import Adaptive, AdaptivePeriod, Asp, Bsp, DropStragglers, Scale, Ssp
+from outpace.sync.adaptive.adacomm import AdaComm, Averaged
 from outpace.sync.adaptive.interface import Family, Observation, Setting
 from outpace.sync.adaptive.progress import Progress
 from outpace.sync.adaptive.sync_switch import SyncSwitch
@@ -92,6 +93,29 @@ def test_nothing_is_ordered_before_each_worker_has_three_iterations():
     assert [iteration for iteration, _ in told(rule, (1.0, 9.0))] == [0]
 
 
+def test_adacomm_shortens_the_period_with_the_root_of_the_loss():
+    rule = AdaComm(every=10, interval_s=60.0, factor=0.5)
+    assert rule.observe(Averaged(1.0, 4.0)) is None  # the loss at the start
+    assert rule.observe(Averaged(59.0, 1.0)) is None  # the interval is not over
+    order = rule.observe(Averaged(61.0, 1.0))
+    assert (order.to.value, order.reason) == (5, Reason.LOSS_FELL)  # 10 times the root of 1/4
+    assert rule.observe(Averaged(119.0, 0.04)) is None
+    assert rule.observe(Averaged(120.0, 0.04)).to.value == 1
+    assert rule.observe(Averaged(200.0, 0.01)) is None  # no shorter period
+
+
+def test_adacomm_multiplies_the_period_by_its_factor_where_the_loss_does_not_fall():
+    rule = AdaComm(every=8, interval_s=10.0, factor=0.5)
+    orders = [rule.observe(Averaged(float(time), 2.0)) for time in range(0, 60, 10)]
+    assert [order and order.to.value for order in orders] == [None, 4, 2, 1, None, None]
+    assert {order.reason for order in orders if order} == {Reason.LOSS_STAYS}
+
+
+def test_adacomm_decides_nothing_without_losses():
+    rule = AdaComm(every=8, interval_s=1.0, factor=0.5)
+    assert [rule.observe(Averaged(float(time), None)) for time in range(5)] == [None] * 5
+
+
 @pytest.mark.parametrize(
     ("setting", "policy"),
     [
@@ -128,3 +152,9 @@ def test_a_share_is_of_the_iterations_of_the_training():
 def test_options_out_of_range_or_of_another_rule_are_refused(options, named):
     with pytest.raises(ValueError, match=f"^{named}"):
         Adaptive(**options)
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"interval_s": 0.0}, {"factor": 1.0}])
+def test_periods_out_of_range_are_refused(options):
+    with pytest.raises(ValueError, match=f"^{next(iter(options))}"):
+        AdaptivePeriod(**{"every": 4, **options})

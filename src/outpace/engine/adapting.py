@@ -7,9 +7,9 @@ from collections.abc import Callable
 from outpace.config.experiment import Experiment
 from outpace.record.switches import Switch
 from outpace.support.units import Time, seconds
+from outpace.sync import Adaptive, AdaptivePeriod
 from outpace.sync.adaptive.interface import Observation
 from outpace.sync.assignment import Sync
-from outpace.sync.policies.adaptive import Adaptive
 
 
 class Adaptation:
@@ -45,6 +45,11 @@ class Adaptation:
         self._follow(self._policy.at(order.to))
         self._note(Switch.of(self._switches, now, iteration, before, order))
         self._switches += 1
+
+
+def is_adaptive(experiment: Experiment) -> bool:
+    """True if a rule changes the strategy while the run goes on."""
+    return isinstance(experiment.sync, Adaptive | AdaptivePeriod)
 
 
 def adaptive_policy(experiment: Experiment) -> Adaptive | None:

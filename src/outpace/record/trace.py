@@ -32,8 +32,8 @@ The trace is one table with a row per event. Times are in ns since the start of 
   without those of earlier gaps.
 - `switch`: at start_ns, which is also end_ns, the rule of an adaptive strategy decided after this
   iteration, for this `reason`, to go on with `bound` instead of `lead`. Both are iterations of the
-  bound of staleness (0: BSP), or workers of the quorum, as the rule has it; null: ASP. `version` is
-  the number of the switch.
+  bound of staleness (0: BSP), workers of the quorum, or steps of a period without servers, as the
+  rule has it; null: ASP. `version` is the number of the switch.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an

@@ -16,6 +16,7 @@ from outpace.blocks.narrowing import Wire
 from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
+from outpace.sync.peers.adaptive import AdaptivePeriod
 from outpace.sync.peers.context import PeerContext
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
@@ -53,7 +54,7 @@ ServerPolicy: TypeAlias = (
     | Adaptive
 )
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
+Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip | AdaptivePeriod
 
 POLICIES: Final[dict[str, type[ServerPolicy]]] = {
     str(entry.default): policy
@@ -67,6 +68,7 @@ __all__ = [
     "ASK_AGAIN",
     "POLICIES",
     "Adaptive",
+    "AdaptivePeriod",
     "AllReduce",
     "AllReduceStrategy",
     "Apply",

@@ -29,6 +29,8 @@ class Reason(enum.IntEnum):
     # Of switches (`sync.adaptive`):
     SHARE_DONE = 6  # the iterations that were to be synchronous are done
     MORE_PROGRESS = 7  # the setting is predicted to make more progress
+    LOSS_FELL = 8  # the loss fell, so workers average more often
+    LOSS_STAYS = 9  # the loss did not fall enough, so the period is shortened by a factor
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

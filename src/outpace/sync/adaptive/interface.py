@@ -13,6 +13,7 @@ class Family(IntEnum):
 
     BOUND = 0  # iterations by which a worker may lead the slowest: 0 is BSP, None is ASP
     QUORUM = 1  # workers whose gradients an iteration waits for; None is ASP
+    PERIOD = 2  # steps from one average of all workers to the next, without servers
 
 
 class Setting(NamedTuple):
@@ -24,6 +25,8 @@ class Setting(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return "asp"
+        if self.family is Family.PERIOD:
+            return f"every {self.value}"
         if self.family is Family.QUORUM:
             return f"quorum {self.value}"
         return f"ssp {self.value}" if self.value else "bsp"
@@ -50,7 +53,10 @@ class Order(NamedTuple):
 
 
 class Rule(Protocol):
-    """Decides which setting a run follows. A run begins with the `setting` that a rule has then."""
+    """Decides which setting a run with servers follows.
+
+    A run begins with the `setting` that the rule has then.
+    """
 
     @property
     def setting(self) -> Setting:
@@ -73,5 +79,12 @@ def words(reason: Reason, figures: tuple[float, float]) -> str:
         return (
             f"predicted progress is worth {after:.4g} gradients per second, "
             f"with the setting before {before:.4g}"
+        )
+    if reason is Reason.LOSS_FELL:
+        return f"the loss is {after:.4g}, at the start it was {before:.4g}"
+    if reason is Reason.LOSS_STAYS:
+        return (
+            f"the loss is {after:.4g}, at the start it was {before:.4g}: the period would not "
+            "become shorter, so it is reduced by the factor"
         )
     return reason.name.lower().replace("_", " ")
