@@ -48,6 +48,29 @@ def test_progress_of_a_quorum_is_the_worth_of_its_gradients_over_its_duration():
     assert costs == pytest.approx({1: 1 / (2 / 3), 2: 2 / 1.0, 3: 3 / 1.2, 4: 10 / (4 / 3)})
 
 
+def test_the_noise_scale_is_that_of_the_last_iterations():
+    rule = progress(2, window=3, noise_scale=None)
+    assert rule.noise == 2  # nothing is measured: N
+    noise = signal = 0.0
+    for iteration in range(100):
+        noise, signal = noise + 6.0, signal + (1.0 if iteration < 50 else 2.0)
+        for worker in range(2):
+            rule.observe(Observation(float(iteration), worker, iteration, 1.0, noise, signal))
+        if iteration == 49:
+            assert rule.noise == pytest.approx(6.0)
+    assert rule.noise == pytest.approx(3.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("noise", "signal", "found"), [(1.0, -1.0, 400), (-1.0, 5.0, 1)])
+def test_a_noise_scale_that_cannot_be_is_limited(noise, signal, found):
+    rule = progress(4, noise_scale=None)
+    for iteration in range(5):
+        for worker in range(4):
+            sums = noise * iteration, signal * iteration
+            rule.observe(Observation(float(iteration), worker, iteration, 1.0, *sums))
+    assert rule.noise == found
+
+
 def test_asp_is_worth_the_rates_of_all_workers_less_what_staleness_costs():
     rule = progress(2, noise_scale=1.0, stale=True)
     told(rule, *[(1.0, 3.0)] * 3)

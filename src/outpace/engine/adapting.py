@@ -19,6 +19,7 @@ class Adaptation:
         follow: has all servers follow a policy.
         note: called with each switch.
         clock: returns ns since the start of the run.
+        noise: returns the sums `noise` and `signal` of the run's totals.
     """
 
     def __init__(
@@ -28,7 +29,9 @@ class Adaptation:
         follow: Callable[[Sync], None],
         note: Callable[[Switch], object],
         clock: Callable[[], Time],
+        noise: Callable[[], tuple[float, float]],
     ) -> None:
+        self._noise = noise
         self._policy, self._follow, self._note, self._clock = policy, follow, note, clock
         self._switches = 0
         self._rule = policy.rule_for(experiment.workers, experiment.stop.iterations)
@@ -38,7 +41,8 @@ class Adaptation:
     ) -> None:
         """Take an iteration of a worker; times in ns since the start of the run."""
         busy_s, before = seconds(finished - started - held), self._rule.setting
-        order = self._rule.observe(Observation(seconds(finished), worker, iteration, busy_s))
+        seen = Observation(seconds(finished), worker, iteration, busy_s, *self._noise())
+        order = self._rule.observe(seen)
         if order is None:
             return
         now = self._clock()  # before any server can know

@@ -42,7 +42,13 @@ def adapt(
         before, after = said.pop("from"), said.pop("to")
         events.add("switch", role=LAUNCHER, before=before, after=after, **said)
 
-    adaptation = Adaptation(experiment, policy, control.follow, note, lambda: coordinator.clock.now)
+    def noise() -> tuple[float, float]:
+        every = coordinator.reports.totals_of.values()
+        return sum(each.noise for each in every), sum(each.signal for each in every)
+
+    adaptation = Adaptation(
+        experiment, policy, control.follow, note, lambda: coordinator.clock.now, noise
+    )
     coordinator.observers.add(_Adapting(adaptation))
 
 

@@ -208,6 +208,11 @@ class Recorder:
             )
         )
 
+    def noise_measured(self, noise: float, signal: float) -> None:
+        """Add the estimates of an iteration on a shard, see `Shard.measure_noise`."""
+        self.totals.noise += noise
+        self.totals.signal += signal
+
     def _count(self, outcome: Outcome) -> None:
         """Count a push to shard 0, which stands for its whole gradient."""
         totals = self.totals

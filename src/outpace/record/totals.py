@@ -41,6 +41,8 @@ class Totals(msgspec.Struct, array_like=True):
     collectives: int = 0  # of scripts, beside those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
     switches: list[Switch] = []  # of an adaptive strategy
+    noise: float = 0.0  # estimates of E|g - G|², of iterations and servers, if they are measured
+    signal: float = 0.0  # likewise of |G|²
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -105,7 +107,12 @@ class Totals(msgspec.Struct, array_like=True):
             **({"cut_offs": cut_offs} if self.closed else {}),
             **({"collectives": collectives} if self.collectives else {}),
             **({"switches": [each.summary() for each in self.switches]} if self.switches else {}),
+            **({"noise_scale": self._noise_scale(workers)} if self.noise > 0 else {}),
         }
+
+    def _noise_scale(self, workers: int) -> float | None:
+        """Return the gradient noise scale in batches of all workers; None: it is too large."""
+        return self.noise / self.signal / workers if self.signal > 0 else None
 
     def summary_of_peers(self) -> dict[str, Any]:
         """Return the part of summary.json about synchronizations without servers."""

@@ -182,13 +182,17 @@ class Simulation(VirtualRun):
     def _adapt(self, experiment: Experiment) -> None:
         """Let the rule of an adaptive strategy, if it is one, observe the run and change it."""
         if (policy := adaptive_policy(experiment)) is not None:
+            totals = self.recorder.totals
             self.recorder.watch = Adaptation(
                 experiment,
                 policy,
                 self._control.follow,
                 self.recorder.switched,
                 lambda: self.kernel.now,
+                lambda: (totals.noise, totals.signal),
             ).iteration_finished
+            for shard in self._shards if policy.measures_noise else ():
+                shard.measure_noise(self.recorder.noise_measured)
 
     def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
         """Return the contexts of the servers' programs."""

@@ -39,6 +39,8 @@ class Observation(NamedTuple):
     worker: int
     iteration: int
     busy_s: float  # from its start to the answers, without the time that servers held the pull
+    noise: float = 0.0  # estimates of E|g - G|² for a gradient g with mean G, summed over the run
+    signal: float = 0.0  # estimates of |G|², likewise; both 0 if they are not measured
 
 
 class Order(NamedTuple):

@@ -12,7 +12,10 @@ Dube and Nagpurkar, Slow and stale gradients can win the race, AISTATS 2018, for
 Worth. A step along the mean of k gradients makes k / (k + B) of the progress of one along the true
 gradient, where B is the gradient noise scale, here in gradients of one worker (McCandlish, Kaplan,
 Amodei et al., An empirical model of large-batch training, 2018, section 2.2). So k gradients are
-worth g(k) = B·k / (k + B): nearly k if they are few, and never more than B. Progress is
+worth g(k) = B·k / (k + B): nearly k if they are few, and never more than B. The servers measure
+B = E|g − G|² / |G|² for gradients g with mean G (section 2.2 and appendix A.1: the simple noise
+scale), from the norms of single gradients and of their mean. Sums over iterations are divided, of
+which those before the last 4 windows hardly count. While nothing is measured, B = N. Progress is
 
     quorum k:  g(k) / T(k)
     ASP:       R·g(N)/N / (1 + N / (N + B)),  where R = Σ 1 / (mean time of a worker)
@@ -40,6 +43,7 @@ from outpace.sync.adaptive.interface import Family, Observation, Order, Setting
 from outpace.sync.decision import Reason
 
 _FEWEST: Final = 3  # iterations of each worker before the first decision
+_MOST: Final = 100.0  # times N: the largest noise scale that is believed
 _SURE: Final = 1.25  # standard errors; a single slow iteration is at most 1
 
 
@@ -49,15 +53,23 @@ class Progress:
     Args:
         window: number of iterations of each worker that are looked at, at least 3.
         gain_percent: by how much another setting must be ahead.
-        noise_scale: B / N, the gradient noise scale in batches of all workers together.
+        noise_scale: B / N, the gradient noise scale in batches of all workers together; None: as
+            it is measured.
         stale: True if ASP may be chosen.
     """
 
     def __init__(
-        self, workers: int, window: int, gain_percent: float, noise_scale: float, *, stale: bool
+        self,
+        workers: int,
+        window: int,
+        gain_percent: float,
+        noise_scale: float | None,
+        *,
+        stale: bool,
     ) -> None:
         self.setting = Setting(Family.QUORUM, workers)
-        self._workers, self._noise = workers, noise_scale * workers
+        self._workers, self._given = workers, noise_scale
+        self._noise_scale = _NoiseScale(1 - 1 / (4 * window))
         self._gain, self._stale, self._window = 1 + gain_percent / 100, stale, window
         self._times: list[deque[float]] = [deque(maxlen=window) for _ in range(workers)]
         self._unsettled = set(range(workers))  # workers with too few times
@@ -72,6 +84,7 @@ class Progress:
         if self._unsettled or self._left > 0:
             return None
         self._left = self._workers
+        self._noise_scale.add(seen.noise, seen.signal)
         return self._decided()
 
     def _decided(self) -> Order | None:
@@ -87,12 +100,20 @@ class Progress:
         self.setting, self._left = best, self._workers * self._window
         return Order(best, Reason.MORE_PROGRESS, figures)
 
+    @property
+    def noise(self) -> float:
+        """B, the gradient noise scale in gradients of one worker, at least 1."""
+        if self._given is not None:
+            return self._given * self._workers
+        found = self._noise_scale.value
+        return self._workers if found is None else min(max(found, 1.0), _MOST * self._workers)
+
     def predicted(self) -> dict[Setting, list[float]]:
         """Return how many seconds the worth of one gradient takes, in each of the last iterations.
 
         The largest quorum comes first.
         """
-        count, noise = self._workers, self._noise
+        count, noise = self._workers, self.noise
         common = min(map(len, self._times))
         last = [list(times)[: -common - 1 : -1] for times in self._times]
         rounds = [sorted(row) for row in zip(*last, strict=True)]
@@ -108,6 +129,28 @@ class Progress:
                 each * common / sum(sums) / (rate * worth) for each in sums
             ]
         return found
+
+
+class _NoiseScale:
+    """The noise scale of the last iterations, from sums over the run. keep: share of the past."""
+
+    def __init__(self, keep: float) -> None:
+        self._keep = keep
+        self._before = self._sums = (0.0, 0.0)
+
+    def add(self, *sums: float) -> None:
+        """Take the sums of noise and signal until now."""
+        added = (now - before for now, before in zip(sums, self._before, strict=True))
+        noise, signal = (self._keep * old + new for old, new in zip(self._sums, added, strict=True))
+        self._before, self._sums = (sums[0], sums[1]), (noise, signal)
+
+    @property
+    def value(self) -> float | None:
+        """None: nothing is measured."""
+        noise, signal = self._sums
+        if noise <= 0 and signal <= 0:
+            return None
+        return math.inf if signal <= 0 else max(0.0, noise) / signal
 
 
 def _is_sure(differences: Sequence[float]) -> bool:

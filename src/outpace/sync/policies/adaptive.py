@@ -27,7 +27,7 @@ _OPTIONS: Final = {  # of each rule
 _USUAL: Final[Mapping[str, float | int | bool | None]] = {
     "window": 5,
     "gain_percent": 5.0,
-    "noise_scale": 1.0,
+    "noise_scale": None,
     "stale": False,
     "share": None,
     "after": None,
@@ -49,7 +49,8 @@ class Adaptive(WirePolicy):
             `sync-switch` goes from BSP to ASP.
         window: of progress: iterations of each worker that it looks at.
         gain_percent: of progress: by how much another setting must be ahead.
-        noise_scale: of progress: the gradient noise scale, in batches of all workers together.
+        noise_scale: of progress: the gradient noise scale, in batches of all workers together;
+            None: servers measure it.
         stale: of progress: whether it may choose ASP.
         share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
         after: of sync-switch: number of iterations with BSP; in place of `share`.
@@ -61,7 +62,7 @@ class Adaptive(WirePolicy):
     rule: RuleName = "progress"
     window: int = 5
     gain_percent: float = 5.0
-    noise_scale: float = 1.0
+    noise_scale: float | None = None
     stale: bool = False
     share: float | None = None
     after: int | None = None
@@ -90,7 +91,8 @@ class Adaptive(WirePolicy):
         require(3 <= self.window <= 10_000, "window", "from 3 to 10,000", self.window)
         gain, noise = self.gain_percent, self.noise_scale
         require(0 <= gain <= 1000, "gain_percent", "from 0 to 1000", gain)
-        require(0 < noise <= 1e9, "noise_scale", "above 0 and at most 1e9", noise)
+        in_range = noise is None or 0 < noise <= 1e9
+        require(in_range, "noise_scale", "above 0 and at most 1e9", noise)
         share, after = self.share, self.after
         require(share is None or 0 < share < 1, "share", "above 0 and below 1", share)
         require(after is None or 1 <= after < 2**31, "after", "from 1 to 2^31 − 1", after)
@@ -100,6 +102,11 @@ class Adaptive(WirePolicy):
     @property
     def leaves_behind(self) -> bool:
         return self.rule == "progress"
+
+    @property
+    def measures_noise(self) -> bool:
+        """True if servers measure the gradient noise (`Shard.measure_noise`)."""
+        return self.rule == "progress" and self.noise_scale is None
 
     @property
     def needs_iterations(self) -> bool:
