@@ -104,6 +104,7 @@ def test_the_configuration_of_a_run_is_read_again():
         ({"pull": {"quorum_percent": 50}}, "pull: the rule of adaptive"),
         ({"skip": {"push": {"every": 2}}}, "skip: the rule of adaptive"),
         ({"sync": [{"kind": "adaptive"}, {"kind": "bsp"}]}, "sync: with adaptive one rule"),
+        ({"sync": [{"kind": "adaptive"}, {"kind": "adaptive"}]}, "sync: with adaptive one rule"),
         ({"sync": {"kind": "adaptive", "scale": "linear"}}, "scale: adaptive has mean or sum"),
         (
             {"sync": {"kind": "adaptive", "rule": "sync-switch"}, "stop": {"virtual_time_s": 9.0}},

@@ -72,6 +72,7 @@ class Adaptive(WirePolicy):
     apply: ClassVar[Apply] = Apply.ON_ADVANCE
     everywhere: ClassVar[str] = _ONE_RULE
     excludes: ClassVar[Mapping[str, str]] = {
+        "sync": _ONE_RULE,
         "sync_changes": _ONE_RULE,
         "conditions": _ONE_RULE,
         "barrier": _ONE_RULE,
