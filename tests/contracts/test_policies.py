@@ -16,6 +16,7 @@ from outpace.errors import ProtocolError
 from outpace.experiment.running import simulate
 from outpace.sync import (
     POLICIES,
+    Adaptive,
     Apply,
     Asp,
     Bsp,
@@ -80,6 +81,8 @@ CASES = [
     Case(SpecSync(abort_time_s=0.05, abort_rate=0.4, apply=Apply.ON_ADVANCE), bound=None),
     Case(SpecSync(abort_time_s=0.05, abort_rate=0.4, base="ssp", staleness=2), bound=2),
     Case(SpecSync(base="ssp", staleness=2, buffer=Buffer.SOFT), bound=2),
+    Case(Adaptive(), bound=0),  # until its rule orders something
+    Case(Adaptive(rule="sync-switch", after=3), bound=0),
 ]
 every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.policy))
 
@@ -332,7 +335,8 @@ def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
     )
     assert result.summary["status"] == "complete"
     iterations, summary = sum(result.summary["iterations"]), result.summary
-    if not hasattr(case.policy, "quorum"):  # then nobody is dropped, and nobody skips
+    has_quorum = hasattr(case.policy, "quorum") or case.policy == Adaptive()
+    if not has_quorum:  # then nobody is dropped, and nobody skips
         assert summary["iterations"] == [12] * 5
         assert summary["gradients_dropped"] == 0
     assert max(summary["iterations"]) == 12

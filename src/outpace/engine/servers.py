@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import answers_of, narrowing
+from outpace.sync import Adaptive
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
@@ -156,6 +157,8 @@ def why_servers_stay(experiment: Experiment) -> str:
             "a scheduler (barrier: global, cutoff, specsync) counts on the servers that the run "
             "began with"
         )
+    if isinstance(strategy, Adaptive):
+        return "the rule of adaptive tells its orders to the servers that the run began with"
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     if strategy.worker_program(experiment.workers, optimizer) is not None:
         return f"the workers of {strategy.kind} count answers of the servers"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from outpace.predict.interface import Wait
+from outpace.record.switches import Switch
 from outpace.record.totals import Totals
 from outpace.record.trace import (
     ALL_REDUCE,
@@ -62,12 +63,17 @@ class Recorder:
 
     Args:
         on_update: called with shard and version when the parameters have a new version.
+
+    Attributes:
+        watch: called with worker, iteration, and the times of start, end and held pull of each
+            iteration, once it is recorded; None: nothing watches.
     """
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
         self._row, self._append = rows.row, rows.append
         self.updated = on_update  # the rest of `ShardObserver` are methods
+        self.watch: Callable[[int, int, Time, Time, Time], object] | None = None
 
     # -- workers ---------------------------------------------------------------
 
@@ -99,6 +105,13 @@ class Recorder:
             self.totals.skipped_pulls += 1
             last_shard = NONE
         self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+        if self.watch is not None:
+            self.watch(worker, iteration, started, finished, held)
+
+    def switched(self, switch: Switch) -> None:
+        """Note that the rule of an adaptive strategy has ordered another setting."""
+        self.totals.switches.append(switch)
+        self._row(*switch.row())
 
     def iteration_resynced(
         self,
@@ -217,6 +230,11 @@ class Recorder:
                 NONE,
             )
         )
+
+    def noise_measured(self, noise: float, signal: float) -> None:
+        """Add the estimates of an iteration on a shard, see `Shard.measure_noise`."""
+        self.totals.noise += noise
+        self.totals.signal += signal
 
     def _count(self, outcome: Outcome) -> None:
         """Count a push to shard 0, which stands for its whole gradient."""

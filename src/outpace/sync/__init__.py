@@ -16,6 +16,7 @@ from outpace.blocks.narrowing import Wire
 from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
+from outpace.sync.peers.adaptive import AdaptivePeriod
 from outpace.sync.peers.context import PeerContext
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
@@ -25,6 +26,7 @@ from outpace.sync.peers.local_sgd import LocalSgd
 from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
 from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
+from outpace.sync.policies.adaptive import Adaptive
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff
@@ -51,9 +53,10 @@ ServerPolicy: TypeAlias = (
     | CutOff
     | SpecSync
     | SspTable
+    | Adaptive
 )
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
+Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip | AdaptivePeriod
 
 POLICIES: Final[dict[str, type[ServerPolicy]]] = {
     str(entry.default): policy
@@ -66,6 +69,8 @@ __all__ = [
     "ANYBODY",
     "ASK_AGAIN",
     "POLICIES",
+    "Adaptive",
+    "AdaptivePeriod",
     "AllReduce",
     "AllReduceStrategy",
     "Apply",
