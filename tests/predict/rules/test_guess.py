@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.rules.hedge import Guess
+from outpace.predict.rules.guess import Guess
 
 NO_WORKER = np.zeros(5, dtype=bool)
 ONE = np.array([False, False, False, False, True])

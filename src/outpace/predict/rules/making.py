@@ -17,6 +17,7 @@ from outpace.predict.rules.decisions import (
     best_count_or_deadline,
     best_deadline,
 )
+from outpace.predict.rules.early import Early
 from outpace.predict.rules.hedge import Hedge
 from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.predicted import Predicted, Replan
@@ -34,7 +35,9 @@ _WINDOWS: Final = {  # model -> number of iterations, usual decision
     "mean-5": (5, "count"),
     "last-20": (20, "count"),
     "last-5": (5, "deadline"),
+    "early-20": (20, "deadline"),
 }
+_HEDGED: Final = ("last-20", "last-5", "early-20")
 _MEANT_FOR: Final = {"deep-markov": "count", "pooled": "replan"}
 
 
@@ -69,8 +72,7 @@ def make_rule(
     """
     warmup = settings.iterations_for_all
     if settings.model in ROLLING:
-        rule = _rolling(settings, settings.model, settings.decision)
-        return WarmUp(Every(rule, settings.every), warmup)
+        return WarmUp(_rolling(settings, settings.model, settings.decision), warmup)
     if settings.model not in LEARNED:
         return _independent(settings, len(node), truth)
 
@@ -86,7 +88,7 @@ def make_rule(
         return learned(fitted)
     if fitting is None:
         raise ConfigError(f"model {settings.model!r} has to be fitted to recorded run times first")
-    meanwhile = Every(_rolling(settings, "last-20"), settings.every)
+    meanwhile = _rolling(settings, "last-20")
     return Learning(fitting, learned, meanwhile, node, warmup, note, say)
 
 
@@ -109,11 +111,13 @@ def _independent(
             return Fixed(Wait())
 
 
-def _rolling(settings: CutOffSettings, name: str, decision: str | None = None) -> Rolling:
+def _rolling(settings: CutOffSettings, name: str, decision: str | None = None) -> Rule:
     iterations, usual = _WINDOWS[name]
-    objective = Objective(settings.objective)
+    plan, objective = _PLANS[decision or usual], Objective(settings.objective)
+    if name.startswith("early"):
+        return Early(iterations, plan, objective, settings.every)
     averaged = name.startswith("mean")
-    return Rolling(iterations, _PLANS[decision or usual], objective, averaged=averaged)
+    return Every(Rolling(iterations, plan, objective, averaged=averaged), settings.every)
 
 
 def _learned(
@@ -137,6 +141,6 @@ def _learned(
     rule = Fallback(rule, _rolling(settings, "last-20"), say, clock)
     warmup = settings.iterations_for_all
     if decision == "hedge":
-        others = [Every(_rolling(settings, name), settings.every) for name in ("last-20", "last-5")]
+        others = [_rolling(settings, name) for name in _HEDGED]
         return Hedge([rule, *others], warmup=max(warmup, 2 * model.needs))
     return WarmUp(rule, max(warmup, model.needs))

@@ -8,7 +8,8 @@ from typing import Final, Literal, TypeAlias, get_args
 from outpace.support.checks import require
 
 IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
-RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5"]  # from the last iterations
+# From the last iterations.
+RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5", "early-20"]
 LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
 ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
 PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
