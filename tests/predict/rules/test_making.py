@@ -120,7 +120,7 @@ def test_one_that_decides_seldom_is_not_asked_again():
 @pytest.mark.parametrize("decision", DECISIONS)
 def test_a_model_that_fails_is_replaced_by_the_last_20_iterations_and_that_is_said(decision):
     said: list[str] = []
-    found = run("pooled", decision, fitted=Failing(), say=said.append)
+    found = run("pooled", decision, fitted=Failing(), warmup=20, say=said.append)
     assert len(said) == 1
     if decision != "hedge":
         assert found.count.tolist() == run("last-20").count.tolist()
