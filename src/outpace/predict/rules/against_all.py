@@ -27,7 +27,7 @@ from outpace.predict.recorded.table import Mask, Seconds
 from outpace.predict.rules.guess import Guess
 from outpace.predict.rules.iteration import Ended, came, play
 
-LIMIT: Final = 50  # L, iterations
+LIMIT: Final = 20  # L, iterations
 # Scales and stakes: small losses that are frequent, and large ones that are rare.
 _SCALES: Final = np.array([0.02, 0.02, 0.1, 0.1])
 _STAKES: Final = np.array([0.5, 0.9, 0.5, 0.9])
@@ -49,8 +49,9 @@ class Evidence:
 class AgainstAll(Rule):
     """Follows a rule, unless the evidence is that waiting for all workers is better.
 
-    While the rule is followed, the time of workers that were cut off is guessed (`Guess`). While
-    all are waited for, the result of the rule is known.
+    While the rule is followed, the time of workers that were cut off is guessed (`Guess`). An
+    iteration that was cut off later than any known time does not count, because there is no
+    example of what lies beyond. While all are waited for, the result of the rule is known.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -68,7 +69,7 @@ class AgainstAll(Rule):
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         guessed = self._guess.observe(seconds, censored)
-        if self._wait is not None:
+        if self._wait is not None and not self._guess.blind:
             self._compare(self._wait, guessed, censored, ended_s)
         self._wait = None
         self._rule.observe(seconds, censored, ended_s)
