@@ -61,9 +61,10 @@ class Early(Rule):
         return Wait(again_count=self._early)
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        first_s = float(np.sort(arrived)[self._early - 1])  # NaN last
+        here = int(np.count_nonzero(~np.isnan(arrived)))
+        first_s = float(np.sort(arrived)[min(here, self._early) - 1])  # NaN last
         if self._left == self.every - 1:
-            self._held = self._decided(int(np.count_nonzero(~np.isnan(arrived))), first_s)
+            self._held = self._decided(here, first_s)
         return Wait(self._held.count, self._held.until_s * first_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
