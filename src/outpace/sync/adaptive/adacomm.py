@@ -21,7 +21,7 @@ from outpace.sync.decision import Reason
 
 
 class Averaged(NamedTuple):
-    """What workers know after an average, all of them the same."""
+    """What every worker knows after an average. It is the same for all workers."""
 
     now_s: float  # when all had joined, in seconds since the start of the run
     loss: float | None  # mean over the steps since the average before; None: there is none

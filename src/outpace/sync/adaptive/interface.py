@@ -9,7 +9,7 @@ from outpace.sync.decision import Reason
 
 
 class Family(IntEnum):
-    """What a rule changes. The numbers are in checkpoints and messages: never reuse one."""
+    """What a rule changes. The numbers are in messages, so a number must not change its meaning."""
 
     BOUND = 0  # iterations by which a worker may lead the slowest: 0 is BSP, None is ASP
     QUORUM = 1  # workers whose gradients an iteration waits for; None is ASP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 
 from outpace.support.checks import require
@@ -23,14 +23,6 @@ RuleName: TypeAlias = Literal["progress", "sync-switch"]
 _OPTIONS: Final = {  # of each rule
     "progress": ("window", "gain_percent", "noise_scale", "stale"),
     "sync-switch": ("share", "after"),
-}
-_USUAL: Final[Mapping[str, float | int | bool | None]] = {
-    "window": 5,
-    "gain_percent": 5.0,
-    "noise_scale": None,
-    "stale": False,
-    "share": None,
-    "after": None,
 }
 SHARE: Final = 0.25  # of the training that is synchronous, unless it is given
 _ONE_RULE: Final = "with adaptive one rule decides for all servers and the whole run"
@@ -85,10 +77,11 @@ class Adaptive(WirePolicy):
     def __post_init__(self) -> None:
         names = get_args(RuleName)
         require(self.rule in names, "rule", f"one of {', '.join(names)}", self.rule)
+        usual = {each.name: each.default for each in fields(self)}
         for rule, options in _OPTIONS.items():
             for key in options if rule != self.rule else ():
                 value = getattr(self, key)
-                require(value == _USUAL[key], key, f"left out: it belongs to rule: {rule}", value)
+                require(value == usual[key], key, f"left out: it belongs to rule: {rule}", value)
         require(3 <= self.window <= 10_000, "window", "from 3 to 10,000", self.window)
         gain, noise = self.gain_percent, self.noise_scale
         require(0 <= gain <= 1000, "gain_percent", "from 0 to 1000", gain)
