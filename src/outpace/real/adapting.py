@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -42,23 +43,37 @@ def adapt(
         before, after = said.pop("from"), said.pop("to")
         events.add("switch", role=LAUNCHER, before=before, after=after, **said)
 
-    def noise() -> tuple[float, float]:
-        every = coordinator.reports.totals_of.values()
-        return sum(each.noise for each in every), sum(each.signal for each in every)
-
-    adaptation = Adaptation(
-        experiment, policy, control.follow, note, lambda: coordinator.clock.now, noise
+    observer = _Adapting(coordinator.reports.totals_of)
+    observer.adaptation = Adaptation(
+        experiment,
+        policy,
+        control.follow,
+        note,
+        lambda: coordinator.clock.now,
+        lambda: observer.noise,
     )
-    coordinator.observers.add(_Adapting(adaptation))
+    coordinator.observers.add(observer)
 
 
 class _Adapting(RunObserver):
-    """Passes the iterations of workers on to a rule."""
+    """Passes the iterations of workers on to a rule.
 
-    def __init__(self, adaptation: Adaptation) -> None:
-        self._adaptation = adaptation
+    Args:
+        totals: the sums that each process has reported.
+
+    Attributes:
+        noise: sums `noise` and `signal` when the last rows came.
+    """
+
+    adaptation: Adaptation
+
+    def __init__(self, totals: Mapping[str, Totals]) -> None:
+        self._totals = totals
+        self.noise = 0.0, 0.0
 
     def traced(self, rows: Table) -> None:
+        every = self._totals.values()
+        self.noise = sum(each.noise for each in every), sum(each.signal for each in every)
         found = rows[rows[:, 0] == ITERATION][:, _COLUMNS]
         for worker, iteration, started, finished, held in np.asarray(found).tolist():
-            self._adaptation.iteration_finished(worker, iteration, started, finished, held)
+            self.adaptation.iteration_finished(worker, iteration, started, finished, held)
