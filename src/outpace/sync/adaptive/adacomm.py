@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from outpace.sync.adaptive.interface import Family, Order, Setting
+from outpace.sync.adaptive.interface import Family, Order, RuleState, Setting
 from outpace.sync.decision import Reason
 
 
@@ -57,3 +57,12 @@ class AdaComm:
             return None
         self.setting = Setting(Family.PERIOD, after)
         return Order(self.setting, reason, (self._first, seen.loss))
+
+    def state(self) -> RuleState:
+        """Return all that another rule with the same options needs to go on."""
+        return {"value": self.setting.value, "first": self._first, "due_s": self._due_s}
+
+    def restore(self, state: RuleState) -> None:
+        """Go on from a state; only before the first observation."""
+        self.setting = Setting(Family.PERIOD, state["value"])
+        self._first, self._due_s = state["first"], state["due_s"]
