@@ -73,8 +73,6 @@ def test_the_rule_says_whether_an_adaptive_strategy_has_servers():
         ({"sync": {"kind": "adaptive", "rule": "adacom"}}, "sync.rule: unknown rule"),
         ({"sync": {**ADACOMM, "window": 5}}, "sync.window"),
         ({"servers": 2}, "servers: adaptive has no servers"),
-        ({"checkpoint": {"every_s": 5.0}}, "checkpoint: what the workers of adaptive keep"),
-        ({"faults": {}}, "faults: what the rule of adaptive"),
         ({"task": {"kind": "timing"}}, "sync.rule: adacomm needs the loss"),
         ({"task": {"kind": "script", "path": "train.py"}}, "sync.rule: adacomm needs the loss"),
     ],

@@ -10,11 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
+import msgspec
+
 from outpace.config.experiment import Experiment
 from outpace.record.switches import Switch
 from outpace.record.totals import Totals
 from outpace.support.units import Time, seconds
 from outpace.sync import Adaptive, AdaptivePeriod, Policy
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.adaptive.interface import Family, Observation, Order, Rule, RuleState, Setting
 from outpace.sync.assignment import Sync
 from outpace.sync.decision import Reason
@@ -230,6 +233,11 @@ def policy_in_force(experiment: Experiment, saved: Mapping[str, Any]) -> Policy 
         return None
     family, value = saved["setting"]
     return policy.at(Setting(Family(family), value))
+
+
+def saved_period(saved: Mapping[str, Any]) -> SavedPeriod | None:
+    """Return the rule of a strategy without servers in a checkpoint; None: it has none."""
+    return msgspec.convert(saved, SavedPeriod) if saved else None
 
 
 def note_again(totals: Totals, now: Time, row: Callable[..., object]) -> None:

@@ -275,7 +275,8 @@ class FailingSimulation(FailingRun, Simulation):
         assert isinstance(control, SimulationControl)
         assert saving is not None
         if kept.rule is not None:
-            control.go_back(policy_in_force(experiment, kept.rule.state) or experiment.policies.strategy)
+            ordered = policy_in_force(experiment, kept.rule.state)
+            control.go_back(ordered or experiment.policies.strategy)
         policies = [control.policy(server) for server in range(len(self._shards))]
         self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
         for shard, state in zip(self._shards, kept.states, strict=True):

@@ -20,6 +20,7 @@ from outpace.record.totals import Totals
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.support.units import Time
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.tasks import Workload
@@ -34,7 +35,7 @@ class Kept:
     """All that a run needs to go on from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
-    rule: that of an adaptive strategy with servers.
+    rule, period: that of an adaptive strategy, with servers and without.
     scripts: without servers the files with which scripts go on, by worker. redivided: how, if there
     were other workers. anew: workers whose scripts begin anew.
     """
@@ -52,6 +53,7 @@ class Kept:
     redivided: Redivided | None = None
     anew: Sequence[int] = ()
     rule: Cut | None = None
+    period: SavedPeriod | None = None
 
     @classmethod
     def of(
@@ -61,6 +63,7 @@ class Kept:
         states: Sequence[ShardState],
         own: Sequence[ShardState] = (),
         adaptation: Adaptation | None = None,
+        period: SavedPeriod | None = None,
     ) -> Kept:
         """Return what is to be kept of a run now."""
         run.settle(wait=True)  # the evaluations until now
@@ -84,6 +87,7 @@ class Kept:
             recovery=structs.replace(run.recovery()),
             rows=run.rows.held,
             rule=None if adaptation is None else adaptation.cut(first),
+            period=period,
         )
 
     def hand_on(self, rows: HeldRows) -> None:

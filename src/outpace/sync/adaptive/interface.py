@@ -75,7 +75,7 @@ class Rule(Protocol):
         """
 
     def state(self) -> RuleState:
-        """Return all that another rule with the same options needs to go on in place of this one."""
+        """Return all that another rule with the same options needs to go on from here."""
 
     def restore(self, state: RuleState, places: Sequence[int | None]) -> None:
         """Go on from a state; only before the first observation.

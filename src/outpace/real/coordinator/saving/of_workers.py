@@ -210,6 +210,8 @@ class CheckpointsOfWorkers(Checkpoints):
             if record is not None:
                 require_record(record)
         require_names(part.file for part in saved.parts)
+        if saved.rule is not None and not saved.rule.is_finite:
+            raise ProtocolError("it saved a rule with numbers that are not finite")
         if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.results, saved.updates)):
             raise ProtocolError("it saved numbers that cannot be")
         return saved, saved.results
@@ -295,6 +297,7 @@ class CheckpointsOfWorkers(Checkpoints):
             of_part = None if worker is None else parts.get(worker)
             totals.add(reported if of_part is None else of_part[0].totals)
         updates = [each.updates for each in saved.values()]
+        rule = next((each.rule for each in saved.values()), None)
         return Taken(
             number=present.number,
             # No worker has ended a later iteration than its checkpoint's by then.
@@ -307,6 +310,7 @@ class CheckpointsOfWorkers(Checkpoints):
             totals=totals,
             bounds=tuple(self._plan.bounds),
             layers=tuple(self._plan.layers),
+            adaptive={} if rule is None else msgspec.structs.asdict(rule),
         )
 
     def _with_all_workers(
