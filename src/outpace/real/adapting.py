@@ -35,8 +35,10 @@ def adapt(
 ) -> Adaptation | None:
     """Let the rule of an adaptive strategy, if it is one, observe this attempt and change it.
 
-    resume: where the attempt goes on; None: it begins.
+    resume: where the attempt goes on; None: it begins. Without servers the workers have the rule.
     """
+    if resume is not None:
+        note_again(resume.totals, resume.now, trace.row)
     policy = adaptive_policy(experiment)
     if policy is None:
         return None
@@ -52,7 +54,6 @@ def adapt(
     saved: Mapping[str, Any] = {}
     if resume is not None:
         saved = resume.adaptive
-        note_again(resume.totals, resume.now, trace.row)
         if (ordered := policy_in_force(experiment, saved)) is not None:
             control.save_as_under(ordered)
     observer = _Adapting(coordinator.reports.totals_of, lambda: coordinator.taking_part)

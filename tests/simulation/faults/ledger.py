@@ -119,7 +119,7 @@ def experiment(
         **changes,
     }
     if strategy in STRATEGIES:
-        data["sync"] = {**chosen["sync"], "scale": "sum"}
+        data["sync"] = {**data["sync"], "scale": "sum"}
     if faults is not None:
         recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
         recovery["server_alone"] = server_alone
