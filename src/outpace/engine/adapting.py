@@ -174,8 +174,8 @@ class Adaptation:
     @property
     def waits_for_all(self) -> bool:
         """True if the setting in force lets no worker begin before all have ended an iteration."""
-        value = self._rule.setting.value
-        return value in (0, len(self._places))
+        family, value = self._rule.setting
+        return value == (0 if family is Family.BOUND else len(self._places))
 
     def state(self) -> dict[str, Any]:
         """Return all with which the rule can go on, as plain data."""

@@ -199,6 +199,8 @@ class CheckpointsOfWorkers(Checkpoints):
 
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
+        if saved.rule is not None and not saved.rule.is_finite:
+            raise ProtocolError("it saved a rule with numbers that are not finite")
         if saved.own is not None and saved.own.shard != number:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
         assert isinstance(self._open, OpenOfWorkers)
@@ -210,8 +212,6 @@ class CheckpointsOfWorkers(Checkpoints):
             if record is not None:
                 require_record(record)
         require_names(part.file for part in saved.parts)
-        if saved.rule is not None and not saved.rule.is_finite:
-            raise ProtocolError("it saved a rule with numbers that are not finite")
         if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.results, saved.updates)):
             raise ProtocolError("it saved numbers that cannot be")
         return saved, saved.results
