@@ -35,7 +35,7 @@ def saved_switches(folder: Path) -> int:
 
 
 def numbers_of_switches(result: Any) -> list[int]:
-    return [row["version"] for row in rows(result, "switch")]
+    return sorted(row["version"] for row in rows(result, "switch"))
 
 
 def test_a_run_that_is_resumed_goes_on_with_the_setting_in_force(tmp_path):
