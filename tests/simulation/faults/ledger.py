@@ -55,7 +55,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 PEERS: dict[str, dict[str, Any]] = {
     "ssgd": {"kind": "ssgd"},
     "local-sgd": {"kind": "local-sgd", "every": 4},
-    "adacomm": {"kind": "adaptive", "rule": "adacomm", "every": 8, "interval_s": 0.5},
+    "adacomm": {"kind": "adaptive", "rule": "adacomm", "every": 4, "interval_s": 0.5},
     "hpsgd": {"kind": "hpsgd"},
     "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
     "hpsgd, together": {"kind": "hpsgd", "start_together": True},
