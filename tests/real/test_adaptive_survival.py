@@ -105,7 +105,7 @@ def test_the_quorum_follows_the_number_of_workers_that_take_part(tmp_path):
         control.at(0.1, look)
 
     # No other setting is ever so far ahead.
-    sync = {"kind": "adaptive", "gain_percent": 1000.0}
+    sync = {"kind": "adaptive", "gain_percent": 1000.0, "noise_scale": 1e9, "window": 100}
     config = {**BASE, "sync": sync, "on_worker_loss": "continue", "stop": {"iterations": 5000}}
     result = run(config, folder, watch=runs.append, control=control)
     found = [(each["from"], each["to"]) for each in result.summary["switches"]]
