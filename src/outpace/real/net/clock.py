@@ -116,7 +116,8 @@ class RealClock:
 
     def __call__(self, next_event: Time | None) -> Time | None:
         """Call the handlers of what can be read; if nothing can, wait until the next event."""
-        self._run_signal_handlers()
+        if self._signals:
+            self._run_signal_handlers()
         for call in self._before:
             call()
         if not self._handlers and next_event is None:
@@ -138,7 +139,8 @@ class RealClock:
         if ready and self.idle_ns == before:
             self.idle_ns = after
         late_s = (after - before) / 1e9 - timeout_ms / 1e3
-        self.stood_still_s = max(self.stood_still_s, late_s)
+        if late_s > self.stood_still_s:
+            self.stood_still_s = late_s
         for socket, _ in ready:
             handler = self._handlers.get(socket)
             if handler is not None:  # another handler may have closed it
