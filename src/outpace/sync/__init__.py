@@ -5,8 +5,8 @@ answer a pull and when it may advance. `policy.py` is the interface of policies,
 state machine that calls them, and `programs/` has the programs of workers and servers. For a
 strategy without servers, whose workers average among themselves, start with `peers/ssgd.py`.
 
-`strategies.py` has the lists of built-in strategies. A strategy in a user's file imports
-what it needs from here.
+`strategies.py` has the lists of built-in strategies. A strategy in a user's file imports what it
+needs from here.
 """
 
 from __future__ import annotations

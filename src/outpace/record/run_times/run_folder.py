@@ -30,8 +30,8 @@ from outpace.record.reading import Columns, Ints, read_event
 from outpace.record.trace import NONE
 
 CUTOFF: Final = "cutoff"
-# The policies that are `lockstep`: workers start every iteration together, so it has one start time.
-# Named here, because a report need not import torch for the policies.
+# In lockstep, workers start every iteration together, so each iteration has one start time. These
+# are the policies that are `lockstep`, named here so that a report need not import torch for them.
 LOCKSTEP: Final = ("bsp", "drop-stragglers", "partial-push", "cutoff")
 _TIMES: Final = ("start_ns", "end_ns")  # when a push arrived, and when it was settled
 
