@@ -122,14 +122,14 @@ class RealClock:
             call()
         if not self._handlers and next_event is None:
             return None
-        wait = None if next_event is None else next_event - self.now
+        before = time.monotonic_ns()
+        wait = None if next_event is None else next_event + self.origin - before
         if wait is None:
             timeout_ms = _MOST_MS
         elif wait <= 0:
             timeout_ms = 0
         else:  # rounded down, the rest is slept: a poll counts in whole milliseconds
             timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
-        before = time.monotonic_ns()
         ready = self._poller.poll(0)
         if not ready:
             self.idle_ns = before
@@ -147,4 +147,4 @@ class RealClock:
                 handler()
         if not ready and timeout_ms == 0 and wait is not None and wait > 0:
             time.sleep(wait / 1e9)
-        return self.now
+        return time.monotonic_ns() - self.origin
