@@ -48,18 +48,27 @@ def on_the_wire(block: tuple[str, int]) -> tuple[str, int]:
 def pieces_of(block: Block) -> Iterator[memoryview]:
     """Yield the bytes of a block, PIECE_BYTES at a time; one empty piece if it is empty."""
     if isinstance(block, Pieces) and _cut_alike(block):
-        yield from map(bytes_of, block.parts)
+        yield from map(_bytes_of, block.parts)
         return
     block = whole(block)
     size = block.nbytes
-    data = None if isinstance(block, Phantom) else bytes_of(block)
+    data = None if isinstance(block, Phantom) else _bytes_of(block)
     for offset in range(0, max(size, 1), PIECE_BYTES):
         end = min(offset + PIECE_BYTES, size)
         yield _ZEROS[: end - offset] if data is None else data[offset:end]
 
 
-def block_in(piece: memoryview, head: BlockHead) -> Block:
-    """Return a block that has arrived in one piece: a copy leaves the network's buffer free."""
+def only_piece(block: Block) -> memoryview | None:
+    """Return the bytes of a block that travels in one piece; None: it may have several."""
+    if isinstance(block, torch.Tensor) and block.nbytes <= PIECE_BYTES:
+        return _bytes_of(block)
+    return None
+
+
+def block_in(piece: memoryview, head: BlockHead) -> Block | None:
+    """Return the block that came in this piece, in memory of its own; None: it has several."""
+    if len(piece) > PIECE_BYTES or len(piece) != head.nbytes:
+        return None
     if head.dtype == PHANTOM:
         return Phantom(len(piece))
     return _tensor_of(bytearray(piece), DTYPES[head.dtype])
@@ -118,7 +127,7 @@ def _tensor_of(piece: memoryview | bytearray, dtype: torch.dtype) -> torch.Tenso
     return torch.frombuffer(piece, dtype=dtype) if len(piece) else torch.empty(0, dtype=dtype)
 
 
-def bytes_of(tensor: torch.Tensor) -> memoryview:
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a tensor that is contiguous and 1-D."""
     if tensor.requires_grad:
         tensor = tensor.detach()

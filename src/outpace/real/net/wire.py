@@ -21,14 +21,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.blocks.packing import DTYPES
 from outpace.errors import ProtocolError
-from outpace.real.net.block_frames import (
-    PIECE_BYTES,
-    Assembly,
-    IsFinite,
-    block_in,
-    bytes_of,
-    pieces_of,
-)
+from outpace.real.net.block_frames import Assembly, IsFinite, block_in, only_piece, pieces_of
 from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.messages import PHANTOM, BlockHead, BlockPiece
 from outpace.sync.membership import Fence, Verdict
@@ -81,8 +74,8 @@ class Outgoing:
         """
         if block is None or slot is not None:
             return ([self._header(message, slot)],)
-        if isinstance(block, torch.Tensor) and block.nbytes <= PIECE_BYTES:
-            return ([self._header(message), bytes_of(block)],)
+        if (piece := only_piece(block)) is not None:
+            return ([self._header(message), piece],)
         return self._in_pieces(message, block)
 
     def _in_pieces(self, message: WireMessage, block: Block) -> Iterator[list[Frame]]:
@@ -154,10 +147,9 @@ class Incoming:
         if piece is None or slot is not None:
             raise WireError(f"{_kind(message)} announces a block and has none, or two")
         self._require_expected(message, head)
-        size = head.nbytes
-        if len(piece) == size <= PIECE_BYTES:  # the only one
+        if (block := block_in(piece, head)) is not None:
             self._fence.take()
-            return message, block_in(piece, head)
+            return message, block
         assembly = Assembly(head, self._is_finite)
         if len(piece) != assembly.due:
             raise WireError(f"{_kind(message)}: the first piece has {len(piece)} bytes")
