@@ -46,7 +46,7 @@ class Finder:
                 pass
 
 sys.meta_path.insert(0, Finder())
-sys.argv[1:] = ["report", "nothing-there"]
+sys.argv[1:] = ["explain", "nothing-there"]
 outpace.__main__.main()
 """
 
@@ -98,7 +98,7 @@ def test_a_command_that_is_refused_or_asked_for_help_does_not_wait_for_torch(tmp
 def test_an_ignored_ctrl_c_stays_ignored():
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     code = ignoring + INTERRUPTED.format(module="typer", swallowed="ZeroDivisionError")
-    assert run("-c", code).returncode == 2, "there is nothing to report on"
+    assert run("-c", code).returncode == 2, "there is nothing to explain"
 
 
 def test_what_is_imported_on_first_use_is_listed():

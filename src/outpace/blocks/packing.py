@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -49,6 +50,7 @@ def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -
     return found
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """Return the name of a dtype in wire messages."""
     return str(dtype).removeprefix("torch.")

@@ -351,12 +351,15 @@ class Kernel:
 
     def _wait_for_clock(self) -> bool:
         """Let a real clock run to the next event. True if it is due and nothing is ready."""
-        dues = [events[0][0] for events in (self._events, self._heads) if events]
-        due = min(dues, default=None)
+        events, heads = self._events, self._heads
+        due = events[0][0] if events else None
+        if heads and (due is None or heads[0][0] < due):
+            due = heads[0][0]
         now = self._clock(due)
         if now is None:
             raise self._deadlock()
-        self.now = max(self.now, now)
+        if now > self.now:
+            self.now = now
         return not self._ready and due is not None and due <= now
 
     def end(self, walker: Walker) -> None:

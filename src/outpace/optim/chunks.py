@@ -25,10 +25,10 @@ from outpace.blocks.sums import Gradient
 from outpace.optim.arithmetic import TAKES, Take, is_torchs
 from outpace.optim.step import mean_of
 
-# Elements of a chunk. Parameters, gradient, what Adam remembers and a result between take 1.3 MB:
-# about a cache of the second level. The fixed costs of smaller chunks weigh more.
-CHUNK: Final = 1 << 16
-LEAST: Final = 1 << 17  # no block of so many elements goes in chunks
+# Elements of a chunk. Parameters, gradient, what Adam remembers and a result between take 2.6 MB,
+# twice a cache of the second level. The fixed costs of smaller chunks weigh more.
+CHUNK: Final = 1 << 17
+LEAST: Final = CHUNK  # no block of so many elements goes in chunks
 # A parameter is cut at multiples of so many elements: torch's fused steps round the last few of a
 # tensor, which do not fill a vector register, in another way.
 _ALIGNED: Final = 64

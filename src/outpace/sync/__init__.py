@@ -5,65 +5,85 @@ answer a pull and when it may advance. `policy.py` is the interface of policies,
 state machine that calls them, and `programs/` has the programs of workers and servers. For a
 strategy without servers, whose workers average among themselves, start with `peers/ssgd.py`.
 
-`ServerPolicy` and `Peers` are the lists of built-in strategies. A strategy in a user's file imports
-what it needs from here.
+`strategies.py` has the lists of built-in strategies. A strategy in a user's file imports what it
+needs from here.
 """
 
-from dataclasses import fields
-from typing import Final, TypeAlias, get_args
+from __future__ import annotations
 
-from outpace.blocks.narrowing import Wire
-from outpace.sync.baselines.ssptable import SspTable
-from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
-from outpace.sync.messages import Pull
-from outpace.sync.peers.adaptive import AdaptivePeriod
-from outpace.sync.peers.context import PeerContext
-from outpace.sync.peers.diloco import DiLoCo
-from outpace.sync.peers.gossip import Gossip
-from outpace.sync.peers.hpsgd import Commit, Hpsgd
-from outpace.sync.peers.iterations import iterations
-from outpace.sync.peers.local_sgd import LocalSgd
-from outpace.sync.peers.psgd import Psgd
-from outpace.sync.peers.ssgd import Ssgd
-from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
-from outpace.sync.policies.adaptive import Adaptive
-from outpace.sync.policies.asp import Asp
-from outpace.sync.policies.bsp import Bsp
-from outpace.sync.policies.cutoff import CutOff
-from outpace.sync.policies.drop_stragglers import DropStragglers
-from outpace.sync.policies.dsps import Dsps
-from outpace.sync.policies.partial_push import PartialPush
-from outpace.sync.policies.psp_sampling import PspSampling
-from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
-from outpace.sync.policies.specsync import SpecSync
-from outpace.sync.policies.ssp import Ssp
-from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
-from outpace.sync.programs.skipping import PushView, WorkerView
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-ServerPolicy: TypeAlias = (
-    Bsp
-    | Asp
-    | Ssp
-    | Pssp
-    | DynamicPssp
-    | Dsps
-    | DropStragglers
-    | PartialPush
-    | PspSampling
-    | CutOff
-    | SpecSync
-    | SspTable
-    | Adaptive
-)
+if TYPE_CHECKING:
+    from outpace.blocks.narrowing import Wire
+    from outpace.sync.baselines.ssptable import SspTable
+    from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
+    from outpace.sync.messages import Pull
+    from outpace.sync.peers.adaptive import AdaptivePeriod
+    from outpace.sync.peers.context import PeerContext
+    from outpace.sync.peers.diloco import DiLoCo
+    from outpace.sync.peers.gossip import Gossip
+    from outpace.sync.peers.hpsgd import Commit, Hpsgd
+    from outpace.sync.peers.iterations import iterations
+    from outpace.sync.peers.local_sgd import LocalSgd
+    from outpace.sync.peers.psgd import Psgd
+    from outpace.sync.peers.ssgd import Ssgd
+    from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
+    from outpace.sync.policies.adaptive import Adaptive
+    from outpace.sync.policies.asp import Asp
+    from outpace.sync.policies.bsp import Bsp
+    from outpace.sync.policies.cutoff import CutOff
+    from outpace.sync.policies.drop_stragglers import DropStragglers
+    from outpace.sync.policies.dsps import Dsps
+    from outpace.sync.policies.partial_push import PartialPush
+    from outpace.sync.policies.psp_sampling import PspSampling
+    from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
+    from outpace.sync.policies.specsync import SpecSync
+    from outpace.sync.policies.ssp import Ssp
+    from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
+    from outpace.sync.programs.skipping import PushView, WorkerView
+    from outpace.sync.strategies import POLICIES, Peers, ServerPolicy
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip | AdaptivePeriod
-
-POLICIES: Final[dict[str, type[ServerPolicy]]] = {
-    str(entry.default): policy
-    for policy in get_args(ServerPolicy)
-    for entry in fields(policy)
-    if entry.name == "kind"
+_NAMES: Final = {  # by module
+    "blocks.narrowing": ["Wire"],
+    "sync.baselines.ssptable": ["SspTable"],
+    "sync.decision": ["ANYBODY", "ASK_AGAIN", "Decision", "Reason"],
+    "sync.messages": ["Pull"],
+    "sync.peers.adaptive": ["AdaptivePeriod"],
+    "sync.peers.context": ["PeerContext"],
+    "sync.peers.diloco": ["DiLoCo"],
+    "sync.peers.gossip": ["Gossip"],
+    "sync.peers.hpsgd": ["Commit", "Hpsgd"],
+    "sync.peers.iterations": ["iterations"],
+    "sync.peers.local_sgd": ["LocalSgd"],
+    "sync.peers.psgd": ["Psgd"],
+    "sync.peers.ssgd": ["Ssgd"],
+    "sync.peers.strategy": ["AllReduce", "AllReduceStrategy", "PeerStrategy"],
+    "sync.policies.adaptive": ["Adaptive"],
+    "sync.policies.asp": ["Asp"],
+    "sync.policies.bsp": ["Bsp"],
+    "sync.policies.cutoff": ["CutOff"],
+    "sync.policies.drop_stragglers": ["DropStragglers"],
+    "sync.policies.dsps": ["Dsps"],
+    "sync.policies.partial_push": ["PartialPush"],
+    "sync.policies.psp_sampling": ["PspSampling"],
+    "sync.policies.pssp": ["Coin", "DynamicPssp", "Pssp"],
+    "sync.policies.specsync": ["SpecSync"],
+    "sync.policies.ssp": ["Ssp"],
+    "sync.policy": ["Apply", "Buffer", "Policy", "Scale", "ShardView", "quorum_arrived"],
+    "sync.programs.skipping": ["PushView", "WorkerView"],
+    "sync.strategies": ["POLICIES", "Peers", "ServerPolicy"],
 }
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: what reads traces needs `decision` and `observer`, and not torch."""
+    for module, names in _NAMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"outpace.{module}"), name)
+            return found
+    raise AttributeError(f"module 'outpace.sync' has no attribute {name!r}")
+
 
 __all__ = [
     "ANYBODY",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from outpace.support.units import Time
-from outpace.sync.decision import Decision
-from outpace.sync.messages import Pull, Push, Reply
+
+if TYPE_CHECKING:
+    from outpace.sync.decision import Decision
+    from outpace.sync.messages import Pull, Push, Reply
 
 NO_WORKER: Final = -1  # not released by a message: at once, by time-out, or by a change of policy
 

@@ -84,20 +84,20 @@ class _RealBlock:
         new_memory: NewMemory,
     ) -> None:
         self._elements, self._dtype = parameters.numel(), parameters.dtype
+        self._shape = torch.Size([self._elements])
         self._optimizer, self._deterministic = optimizer, deterministic
         self._new_memory = new_memory
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         if isinstance(gradient, Phantom):
             return "a gradient must be a tensor, not a Phantom"
-        shape: tuple[int, ...] = (gradient.numel(),)
-        if isinstance(gradient, torch.Tensor):
-            shape = tuple(gradient.shape)
-        is_narrow = gradient.dtype == NARROW and is_narrowed(self._dtype)
-        if shape != (self._elements,) or not (gradient.dtype == self._dtype or is_narrow):
+        dtype = gradient.dtype
+        shape = gradient.shape if isinstance(gradient, torch.Tensor) else (gradient.numel(),)
+        fits = dtype == self._dtype or (dtype == NARROW and is_narrowed(self._dtype))
+        if not fits or shape != self._shape:
             return (
-                f"the gradient has shape {shape} and {gradient.dtype}, "
-                f"the parameters have {(self._elements,)} and {self._dtype}"
+                f"the gradient has shape {tuple(shape)} and {dtype}, "
+                f"the parameters have {tuple(self._shape)} and {self._dtype}"
             )
         return self._optimizer.refusal(settings)
 
@@ -306,6 +306,8 @@ def _is_plain(optimizer: Optimizer) -> TypeGuard[Sgd]:
 
 def plus(one: Block, factor: float, other: Block) -> torch.Tensor | Phantom:
     """Return one + factor · other, in new memory."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.add(one, other, alpha=factor)
     first, second = whole(one), whole(other)
     if isinstance(first, Phantom) or isinstance(second, Phantom):
         return first

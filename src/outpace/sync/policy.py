@@ -1,6 +1,6 @@
 """The interface of server policies, and the view of a shard that a policy judges.
 
-To add a policy, write a file in `policies/`, add the class to the list in `sync/__init__.py`,
+To add a policy, write a file in `policies/`, add the class to the list in `sync/strategies.py`,
 a line to `CASES` in tests/contracts/test_policies.py and to `SYNCS` (with a bound, also to
 `BOUNDS`) in tests/support/runtimes.py, and describe its options in docs/configuration.md. A policy
 in a user's file needs none of these steps.

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError, RunError
 from outpace.record import folder as files
-from outpace.record.checkpoints import Checkpoints, RunLock
-from outpace.record.checkpoints.lock import holder
+from outpace.record.checkpoints.committed import committed
+from outpace.record.checkpoints.lock import RunLock, holder
 from outpace.record.segments import join
 
 
@@ -44,10 +44,12 @@ def _gather(folder: Path) -> str:
 
 def _is_without_results(folder: Path) -> bool:
     """True if the run has checkpoints, and has not ended."""
-    return bool(Checkpoints(folder).numbers()) and not (folder / files.TRACE).exists()
+    return bool(committed(folder)) and not (folder / files.TRACE).exists()
 
 
 def _gathered(folder: Path) -> str:
+    from outpace.record.checkpoints.folder import Checkpoints  # imports torch
+
     checkpoint = Checkpoints(folder).newest()
     if checkpoint is None:
         return ""

@@ -28,7 +28,7 @@ def head_of(block: Block) -> BlockHead:
     """Return the announcement of a block."""
     if isinstance(block, Phantom):
         return BlockHead(PHANTOM, block.nbytes)
-    return BlockHead(str(block.dtype).removeprefix("torch."), block.numel())
+    return BlockHead(dtype_name(block.dtype), block.numel())
 
 
 def block_elements(dtype: str, part: slice) -> int:
@@ -58,16 +58,32 @@ def pieces_of(block: Block) -> Iterator[memoryview]:
         yield _ZEROS[: end - offset] if data is None else data[offset:end]
 
 
+def only_piece(block: Block) -> memoryview | None:
+    """Return the bytes of a block that travels in one piece; None: it may have several."""
+    if isinstance(block, torch.Tensor) and block.nbytes <= PIECE_BYTES:
+        return _bytes_of(block)
+    return None
+
+
+def block_in(piece: memoryview, head: BlockHead) -> Block | None:
+    """Return the block that came in this piece, in memory of its own; None: it has several."""
+    if len(piece) > PIECE_BYTES or len(piece) != head.nbytes:
+        return None
+    if head.dtype == PHANTOM:
+        return Phantom(len(piece))
+    return _tensor_of(bytearray(piece), DTYPES[head.dtype])
+
+
 class Assembly:
-    """A block whose pieces arrive one by one.
+    """A block of several pieces, which arrive one by one.
 
     is_finite: tests each piece of a large block as it arrives, if given.
     """
 
-    __slots__ = ("_finite", "_head", "_is_finite", "_parts", "filled")
+    __slots__ = ("_finite", "_head", "_is_finite", "_nbytes", "_parts", "filled")
 
     def __init__(self, head: BlockHead, is_finite: IsFinite | None) -> None:
-        self._head, self._is_finite = head, is_finite
+        self._head, self._is_finite, self._nbytes = head, is_finite, head.nbytes
         self._parts: list[torch.Tensor] = []
         self._finite = True
         self.filled = 0  # bytes
@@ -75,18 +91,16 @@ class Assembly:
     @property
     def due(self) -> int:
         """Bytes of the next piece."""
-        return min(self._head.nbytes - self.filled, PIECE_BYTES)
+        return min(self._nbytes - self.filled, PIECE_BYTES)
 
     def add(self, piece: memoryview) -> Block | None:
         """Return the block if this was its last piece."""
         head = self._head
         self.filled += len(piece)
-        is_last = self.filled == head.nbytes
+        is_last = self.filled == self._nbytes
         if head.dtype == PHANTOM:
-            return Phantom(head.nbytes) if is_last else None
+            return Phantom(self._nbytes) if is_last else None
         dtype = DTYPES[head.dtype]
-        if len(piece) == head.nbytes:  # the only one: a copy leaves the network's buffer free
-            return _tensor_of(memoryview(bytearray(piece)), dtype)
         part = _tensor_of(_computable(piece, dtype), dtype)
         self._parts.append(part)
         if self._is_finite is not None:
@@ -109,11 +123,13 @@ def _computable(piece: memoryview, dtype: torch.dtype) -> memoryview:
     return piece
 
 
-def _tensor_of(piece: memoryview, dtype: torch.dtype) -> torch.Tensor:
+def _tensor_of(piece: memoryview | bytearray, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(piece, dtype=dtype) if len(piece) else torch.empty(0, dtype=dtype)
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the memory of a tensor that is contiguous and 1-D."""
-    data: Any = tensor.detach().view(torch.uint8).numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    data: Any = tensor.view(torch.uint8).numpy()
     return memoryview(data)

@@ -116,19 +116,20 @@ class RealClock:
 
     def __call__(self, next_event: Time | None) -> Time | None:
         """Call the handlers of what can be read; if nothing can, wait until the next event."""
-        self._run_signal_handlers()
+        if self._signals:
+            self._run_signal_handlers()
         for call in self._before:
             call()
         if not self._handlers and next_event is None:
             return None
-        wait = None if next_event is None else next_event - self.now
+        before = time.monotonic_ns()
+        wait = None if next_event is None else next_event + self.origin - before
         if wait is None:
             timeout_ms = _MOST_MS
         elif wait <= 0:
             timeout_ms = 0
         else:  # rounded down, the rest is slept: a poll counts in whole milliseconds
             timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
-        before = time.monotonic_ns()
         ready = self._poller.poll(0)
         if not ready:
             self.idle_ns = before
@@ -138,11 +139,12 @@ class RealClock:
         if ready and self.idle_ns == before:
             self.idle_ns = after
         late_s = (after - before) / 1e9 - timeout_ms / 1e3
-        self.stood_still_s = max(self.stood_still_s, late_s)
+        if late_s > self.stood_still_s:
+            self.stood_still_s = late_s
         for socket, _ in ready:
             handler = self._handlers.get(socket)
             if handler is not None:  # another handler may have closed it
                 handler()
         if not ready and timeout_ms == 0 and wait is not None and wait > 0:
             time.sleep(wait / 1e9)
-        return self.now
+        return time.monotonic_ns() - self.origin

@@ -27,6 +27,7 @@ from outpace.sync.messages import (
 from outpace.sync.programs.partial_pull import Unanswered
 
 _LOOK_AGAIN_S: Final = 0.001
+_OF_SHARD: Final = Push | Pull  # most messages, and so judged first
 _OF_COORDINATOR: Final = (
     SetPolicy | SetWorkers | Close | Lost | Divided | Moved  # or of another server
 )
@@ -54,20 +55,20 @@ class Turns:
         worker = message.worker
         is_first = worker not in self._begun
         self._begun.add(worker)
-        if isinstance(message, Rejoin):  # later, it would take the bounds away
+        if isinstance(message, _OF_SHARD):
+            owed = self._owed[worker]
+            if len(owed) >= self._most:
+                return False
+            if isinstance(message, Push):
+                self._pushed[worker] += 1
+                return self._pushed[worker] <= self._pushes
+            self._pushed[worker] = 0
+            owed.asked(message.iteration)
+        elif isinstance(message, Rejoin):  # later, it would take the bounds away
             return is_first
-        if isinstance(message, GoOver):  # the pulls are asked again
+        elif isinstance(message, GoOver):  # the pulls are asked again
             self._pushed.pop(worker, None)
             self._owed.pop(worker, None)
-        if not isinstance(message, Push | Pull):
-            return True
-        if len(self._owed[worker]) >= self._most:
-            return False
-        if isinstance(message, Push):
-            self._pushed[worker] += 1
-            return self._pushed[worker] <= self._pushes
-        self._pushed[worker] = 0
-        self._owed[worker].asked(message.iteration)
         return True
 
     def objection(self, message: FromWorker) -> str:
@@ -154,7 +155,8 @@ class Inbox:
         self._listener.refuse(worker_name(message.worker), str(error))
 
     def _is_accepted(self, message: Message) -> bool:
-        if isinstance(message, _OF_COORDINATOR):
-            return True
-        assert isinstance(message, FromWorker)
+        if not isinstance(message, _OF_SHARD):
+            if isinstance(message, _OF_COORDINATOR):
+                return True
+            assert isinstance(message, FromWorker)
         return not self._listener.refused(worker_name(message.worker))

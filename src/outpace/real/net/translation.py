@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from outpace.blocks.block import Block, StepSettings
 from outpace.real.net.block_frames import head_of
@@ -19,6 +20,8 @@ from outpace.sync.messages import (
     WireMessage,
 )
 
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | GoOver
+
 
 def for_shard(
     received: WireMessage, block: Block | None
@@ -31,8 +34,7 @@ def for_shard(
         )
         push = Push(worker, iteration, version, block, settings, received.skipped)
         return (push,) if received.coin is None else (push, Pull(worker, iteration, received.coin))
-    alone = Pull | Leave | Pause | Resume | Rejoin | GoOver
-    return (received,) if isinstance(received, alone) else ()
+    return (received,) if isinstance(received, _ALONE) else ()
 
 
 def reply_of(wire: WireReply, block: Block | None) -> Reply:

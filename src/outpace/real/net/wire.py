@@ -12,7 +12,7 @@ pickle, and nothing is imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -21,10 +21,10 @@ import torch
 from outpace.blocks.block import Block
 from outpace.blocks.packing import DTYPES
 from outpace.errors import ProtocolError
-from outpace.real.net.block_frames import Assembly, IsFinite, pieces_of
+from outpace.real.net.block_frames import Assembly, IsFinite, block_in, only_piece, pieces_of
 from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.messages import PHANTOM, BlockHead, BlockPiece
-from outpace.sync.membership import Fence
+from outpace.sync.membership import Fence, Verdict
 from outpace.sync.messages import WireMessage
 
 HEADER_BYTES: Final = 1 << 22  # no header is longer
@@ -67,14 +67,18 @@ class Outgoing:
 
     def frames(
         self, message: WireMessage, block: Block | None = None, slot: int | None = None
-    ) -> Iterator[list[Frame]]:
-        """Yield the parts to send, each a list of frames. The block is not copied.
+    ) -> Iterable[list[Frame]]:
+        """Return the parts to send, each a list of frames. The block is not copied.
 
         slot: the shared memory in which the block lies; its bytes are not sent then.
         """
         if block is None or slot is not None:
-            yield [self._header(message, slot)]
-            return
+            return ([self._header(message, slot)],)
+        if (piece := only_piece(block)) is not None:
+            return ([self._header(message), piece],)
+        return self._in_pieces(message, block)
+
+    def _in_pieces(self, message: WireMessage, block: Block) -> Iterator[list[Frame]]:
         offset = 0
         for piece in pieces_of(block):
             yield [self._header(BlockPiece(offset) if offset else message), piece]
@@ -143,6 +147,9 @@ class Incoming:
         if piece is None or slot is not None:
             raise WireError(f"{_kind(message)} announces a block and has none, or two")
         self._require_expected(message, head)
+        if (block := block_in(piece, head)) is not None:
+            self._fence.take()
+            return message, block
         assembly = Assembly(head, self._is_finite)
         if len(piece) != assembly.due:
             raise WireError(f"{_kind(message)}: the first piece has {len(piece)} bytes")
@@ -170,22 +177,20 @@ class Incoming:
         header = _decode(_ENVELOPES, frame)
         if header.run != self._run:
             raise WireError("it belongs to another run")
-        fence = self._fence
-        verdict = fence.verdict(header.generation, header.serial)
+        verdict = self._fence.verdict(header.generation, header.serial)
+        if verdict != "due":
+            raise self._objection(header, verdict)
+        return _decode(_MESSAGES, header.message), header.slot
+
+    def _objection(self, header: Envelope, verdict: Verdict) -> WireError:
+        """Return why a message is not the one that is due."""
+        due, serial = self._fence, f"it has serial number {header.serial}"
         if verdict in ("old", "unknown"):
             kind = OldGeneration if verdict == "old" else WireError
-            raise kind(f"it is of generation {header.generation} where {fence.generation} is due")
+            return kind(f"it is of generation {header.generation} where {due.generation} is due")
         if verdict == "again":
-            raise Repeated(
-                f"it has serial number {header.serial} where {fence.serial} was due: it has come "
-                "before"
-            )
-        if verdict == "early":
-            raise WireError(
-                f"it has serial number {header.serial} where {fence.serial} was due: a message "
-                "before it is missing"
-            )
-        return _decode(_MESSAGES, header.message), header.slot
+            return Repeated(f"{serial} where {due.serial} was due: it has come before")
+        return WireError(f"{serial} where {due.serial} was due: a message before it is missing")
 
     def _require_expected(self, message: WireMessage, head: BlockHead) -> None:
         if head.dtype != PHANTOM and head.dtype not in DTYPES:

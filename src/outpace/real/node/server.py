@@ -90,6 +90,7 @@ from outpace.tasks import Script
 
 _Request: TypeAlias = Fetch | FetchState | OptimizerState  # about the part of a server
 
+_OF_SHARD: Final = Push | Pull
 _LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
 _LOOK_S: Final = 0.001
 
@@ -382,6 +383,11 @@ class Server(Member):
     # -- incoming messages -------------------------------------------------------
 
     def _expected_of_worker(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
+        if isinstance(message, WirePush):
+            block = self._block
+            if self._moves is not None:
+                block = self._moves.block_of(peer, block)
+            return on_the_wire(block) if block and self._is_narrow else block
         if isinstance(message, OptimizerState):
             lengths = self._lengths_in(message.division)
             size = bytes_due(message.entries, lengths) if peer == worker_name(0) else None
@@ -390,11 +396,6 @@ class Server(Member):
             return self._probes.expected(peer, message)
         if isinstance(message, HandOver):
             return None if self._moves is None else self._moves.expected(peer, message)
-        if isinstance(message, WirePush):
-            block = self._block
-            if self._moves is not None:
-                block = self._moves.block_of(peer, block)
-            return on_the_wire(block) if block and self._is_narrow else block
         return self._block if isinstance(message, Initialize) else None
 
     def _lengths_in(self, division: int) -> dict[int, int]:
@@ -404,18 +405,20 @@ class Server(Member):
         return self._script.lengths(self._moves.part(division))
 
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
-        messages = for_shard(received, block)
-        if isinstance(received, HandOver) and self._moves is not None and block is not None:
-            self._moves.take(peer, received, block)
-        elif messages:
-            if isinstance(received, GoOver) and self._moves is not None:
+        if messages := for_shard(received, block):
+            if isinstance(received, WirePush):
+                if received.timed:
+                    self._note_received(peer, received, block)
+            elif isinstance(received, Pull):
+                self._note_received(peer, received, block)
+            elif isinstance(received, GoOver) and self._moves is not None:
                 self._moves.went_over(peer)
                 self._times.forget(received.worker)
-            if isinstance(received, Pull) or (isinstance(received, WirePush) and received.timed):
-                self._note_received(peer, received, block)
             for message in messages:
                 if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
+        elif isinstance(received, HandOver) and self._moves is not None and block is not None:
+            self._moves.take(peer, received, block)
         elif isinstance(received, _Request) and not self._has_part_of(received.division):
             if received.division >= self._division:  # the part is still on its way
                 self._early[peer, type(received)] = received, block
@@ -556,6 +559,8 @@ class Server(Member):
     def _look_at_last(self) -> None:
         """Do what follows the last message, which the shard has processed."""
         last = self._taken
+        if isinstance(last, _OF_SHARD):  # most messages: nothing follows
+            return
         if self._is_alone and isinstance(last, Rejoin):
             self.coordinator.send(WorkerRejoined(last.worker, last.first))
         self._answer_if_all_left()

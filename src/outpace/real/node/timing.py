@@ -28,6 +28,9 @@ _BEGUN, _DONE, _RELEASED = _PLACE["begun_ns"], _PLACE["done_ns"], _PLACE["releas
 _ANSWER: Final = slice(_PLACE["answer_begun_ns"], _PLACE["answered_end_ns"] + 1)
 _AFTER_SENT: Final = (NONE,) * (_PLACE["arrived_after_ns"] - _PLACE["received_after_ns"])
 _NO_ARRIVAL: Final = (NONE,) * 3
+_UNRECEIVED: Final = (NONE,) * (_BEGUN - _PLACE["sent_end_ns"])
+_UNANSWERED: Final = (NONE,) * (_PLACE["arrived_ns"] - _RELEASED)
+_OF_SHARD: Final = Push | Pull
 _UNSENT: Final = (NONE, NONE)
 _UNHANDLED: Final = (NONE,) * (WIDTH - _BEGUN)
 
@@ -89,9 +92,13 @@ class TimingRows:
         inner: begun_ns and done_ns.
         """
         origin = self.clock.origin
-        begun, done = (time if time == NONE else time + origin for time in inner)
+        begun, done = inner
+        if begun != NONE:
+            begun += origin
+        if done != NONE:
+            done += origin
         head = what, worker, -1, partner, iteration, sent_bytes, answer_bytes, began + origin
-        self.add((*head, NONE, NONE, NONE, NONE, begun, done, *(NONE,) * 6, ended + origin))
+        self.add((*head, *_UNRECEIVED, begun, done, *_UNANSWERED, ended + origin))
 
     def take(self) -> Table:
         """Return the rows since the last call, in ns since the start of the run."""
@@ -284,7 +291,7 @@ class TimedShard(Shard):
         begun = monotonic_ns()
         replies = Shard.receive(self, message, now)
         done = monotonic_ns()
-        if isinstance(message, Push | Pull):
+        if isinstance(message, _OF_SHARD):
             self.times.handled(message, begun, done)
         if replies:
             self.times.released(replies, done)

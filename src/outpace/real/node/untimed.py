@@ -16,6 +16,8 @@ class UntimedSpans:
 
     def within(self, low: Time, high: Time) -> Time:
         """Return how much of the time from `low` to `high` is in spans (ns)."""
+        if not self._spans:
+            return 0
         return sum(max(0, min(end, high) - max(begin, low)) for begin, end in self._spans)
 
     def forget_before(self, time: Time) -> None:

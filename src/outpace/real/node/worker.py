@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from time import monotonic_ns
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -94,6 +94,8 @@ from outpace.sync.programs.restarted import RestartedServers
 _T = TypeVar("_T")
 _Answer: TypeAlias = tuple[int, int, _T] | None
 
+_FREE: Final = Leave | Rejoin | GoOver  # do not count as messages
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Began | Done | GoOver
 _LOST_AFTER: Final = 2.0  # leases, for the coordinator to notice the loss of a server, too
 
 
@@ -409,7 +411,7 @@ class ServedWorker(WorkerProcess):
 
     def send(self, to: str, *messages: Message) -> None:
         caller = self.coordinator if to == SCHEDULER else self._callers[to]
-        if to in self._lost_servers or self._unread[to]:
+        if to in self._lost_servers or self._unread.get(to):
             return  # the program repeats what is due when it knows the new process of the server
         if isinstance(messages[0], Push):
             self._last_pushed = messages[0].iteration
@@ -422,7 +424,7 @@ class ServedWorker(WorkerProcess):
                 raise
 
     def _send(self, to: str, caller: Caller, *messages: Message) -> None:
-        is_free = isinstance(messages[0], Leave | Rejoin | GoOver)
+        is_free = isinstance(messages[0], _FREE)
         self.recorder.totals.messages += 0 if is_free else len(messages)
         match messages:
             case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
@@ -432,8 +434,7 @@ class ServedWorker(WorkerProcess):
                     if isinstance(message, Push):
                         self._send_push(to, caller, message, None)
                         continue
-                    alone = Pull | Leave | Pause | Resume | Rejoin | Began | Done | GoOver
-                    assert isinstance(message, alone)
+                    assert isinstance(message, _ALONE)
                     began = monotonic_ns()
                     caller.send(message)
                     if isinstance(message, Pull) and to != SCHEDULER:
@@ -611,10 +612,7 @@ class ServedWorker(WorkerProcess):
     def _due(self, server: int, division: int) -> tuple[str, int] | None:
         """Return the block of a server in a division; only where servers join and leave."""
         ranges = self._part(server, division) if self._can_move else ()
-        if not ranges:
-            return None
-        dtype = self._plan.dtype
-        return dtype, size_of(ranges) * (4 if dtype == PHANTOM else 1)
+        return None if not ranges else _block_of(self._plan.dtype, ranges)
 
     def _server_lost(self, name: str) -> None:
         """The coordinator knows that a server is lost: send nothing to it until it is back."""
@@ -707,6 +705,12 @@ class ServedWorker(WorkerProcess):
         return 1 + (self._last_pushed if self._context is None else self._context.pushed)
 
 
+@lru_cache(64)
+def _block_of(dtype: str, ranges: Ranges) -> tuple[str, int]:
+    """Return dtype and elements of the block that has these ranges of the parameters."""
+    return dtype, size_of(ranges) * (4 if dtype == PHANTOM else 1)
+
+
 def _expect(
     server: int,
     head: BlockHead | None,
@@ -723,16 +727,18 @@ def _expect(
     due = None if head is None else (head.dtype, head.elements)
 
     def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
+        is_reply = isinstance(message, WireReply)
+        if isinstance(message, WireReply | Snapshot):
+            if message.shard != server:
+                return None
+            found = later(server, message.division) or due
+            return on_the_wire(found) if found and is_narrow and is_reply else found
         if isinstance(message, OptimizerState) and message.shard == server:
             size = bytes_due(message.entries, lengths(server, message.division))
             return None if size is None else ("uint8", size)
         if isinstance(message, ProbeAnswer) and message.shard == server:
             size = message.block.elements
             return ("uint8", size) if size in SIZES else None
-        if not isinstance(message, WireReply | Snapshot) or message.shard != server:
-            return None
-        found = later(server, message.division) or due
-        narrows = is_narrow and isinstance(message, WireReply)
-        return on_the_wire(found) if found and narrows else found
+        return None
 
     return expected

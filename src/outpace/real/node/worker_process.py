@@ -183,7 +183,7 @@ class WorkerProcess(Member, ABC):
 
     @property
     def now(self) -> Time:
-        return self.clock.now
+        return time.monotonic_ns() - self.clock.origin  # as the clock has it, without a call
 
     def must_stop(self, iteration: int) -> bool:
         return self.trainer.must_stop(iteration)
@@ -226,9 +226,10 @@ class WorkerProcess(Member, ABC):
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
         if not self.trainer.must_stop(iteration):  # the script has not ended in the meantime
-            self.kernel.catch_up()
-            rest_s = duration_s - self.worked_s(started)
-            if rest_s > 0:
+            # Short iterations look for messages when they wait for their answers.
+            if duration_s or self.clock.now - self.kernel.now > _CHECK_EVERY_NS:
+                self.kernel.catch_up()
+            if duration_s and (rest_s := duration_s - self.worked_s(started)) > 0:
                 await self.kernel.sleep(rest_s)
             self.computed(iteration, started)
         return gradient

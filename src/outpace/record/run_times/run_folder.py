@@ -28,12 +28,12 @@ from outpace.predict.recorded.table import (
 from outpace.record.folder import TRACE, read_config
 from outpace.record.reading import Columns, Ints, read_event
 from outpace.record.trace import NONE
-from outpace.sync import POLICIES
 
 CUTOFF: Final = "cutoff"
+# In lockstep, workers start every iteration together, so each iteration has one start time. These
+# are the policies that are `lockstep`, named here so that a report need not import torch for them.
+LOCKSTEP: Final = ("bsp", "drop-stragglers", "partial-push", "cutoff")
 _TIMES: Final = ("start_ns", "end_ns")  # when a push arrived, and when it was settled
-# In lockstep, workers start every iteration together, so each iteration has one start time.
-LOCKSTEP: Final = tuple(kind for kind, policy in POLICIES.items() if policy.lockstep)
 
 
 class Of(StrEnum):

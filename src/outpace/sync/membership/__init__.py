@@ -1,6 +1,6 @@
 """Membership in a run with servers: the processes behind its workers."""
 
-from outpace.sync.membership.fence import Fence
+from outpace.sync.membership.fence import Fence, Verdict
 from outpace.sync.membership.machine import Membership
 from outpace.sync.membership.orders import (
     EndRun,
@@ -30,4 +30,5 @@ __all__ = [
     "Replace",
     "Rules",
     "Start",
+    "Verdict",
 ]

@@ -35,6 +35,7 @@ from outpace.sync.messages import (
 from outpace.sync.moving.states import Piece, joined, piece_of
 from outpace.sync.shard import Shard
 
+_OF_SHARD = Push | Pull  # most messages
 _FROM_WORKERS = Push | Pull | Leave | Pause | Resume | Rejoin | Done
 
 
@@ -94,6 +95,9 @@ class Moves:
 
         Returns False if the present shard is to take it. Raises ProtocolError, without any change.
         """
+        has_present = self.shard is not None and self._next is None and self._is_complete
+        if has_present and isinstance(message, _OF_SHARD):
+            return False
         if isinstance(message, SetWorkers):
             self.workers = message.workers
             return self.shard is None  # else it knows by itself
@@ -105,8 +109,8 @@ class Moves:
             self._go_over(message)
         elif not isinstance(message, _FROM_WORKERS) and self.shard is not None:
             return False  # of the coordinator
-        elif (self._next is not None and getattr(message, "worker", -1) not in self._over) or (
-            self._next is None and self._is_complete and self.shard is not None
+        elif has_present or (
+            self._next is not None and getattr(message, "worker", -1) not in self._over
         ):
             return False
         else:

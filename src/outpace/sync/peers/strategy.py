@@ -3,7 +3,7 @@
 A strategy is one file of this folder: a frozen dataclass with its options, its program (`train`)
 and the traits below, which say what a runtime must have ready for the program. A class from a
 user's file derives from `PeerStrategy` in the same way. A strategy of the library also needs its
-class in the list of `sync/__init__.py`, a line in `STRATEGIES` of
+class in the list of `sync/strategies.py`, a line in `STRATEGIES` of
 tests/contracts/test_peer_strategies.py, and its options in docs/configuration.md.
 """
 

@@ -153,13 +153,14 @@ class ZeroMQListener(MonitoredSocket):
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
         identity = bytes(frames[0].buffer)
-        name = identity.decode("utf-8", "replace").partition(NAME_END)[0]
+        known = self._peers.get(identity)
+        name = _name_in(identity) if known is None else known.name
         peer: _Peer | None = None
         is_gone = False
         try:
             if self._session.keys is not None:
                 _require_own_key(name, frames[-1])
-            peer = self._peers.get(identity)
+            peer = known
             if peer is None:
                 self._first_message(int(frames[-1].get(zmq.SRCFD)))
                 newcomer = self._newcomer(name, identity, frames[-1])
@@ -256,7 +257,8 @@ class ZeroMQListener(MonitoredSocket):
 
     def _receive(self) -> None:
         super()._receive()
-        self._note_read()
+        if self._ended or self._lost:
+            self._note_read()
 
     def _note_read(self) -> None:
         """Once all messages are read, let go of what was kept of connections that have ended.
@@ -317,6 +319,11 @@ class ZeroMQListener(MonitoredSocket):
             names = " or ".join(sorted(self._coming))
             line = f"a process that was starting in place of {names} ended before it had joined"
         self._log.note(line)
+
+
+def _name_in(identity: bytes) -> str:
+    """Return the name in a routing identity."""
+    return identity.decode("utf-8", "replace").partition(NAME_END)[0]
 
 
 def _close_lane(peer: _Peer, *, hears: bool = False) -> None:

@@ -20,7 +20,10 @@ from outpace.sync.messages import WireMessage
 
 NAME_END: Final = "/"  # of the peer's name in a routing identity
 _AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
-_MORE: Final = zmq.SNDMORE | zmq.NOBLOCK
+# Plain numbers: the operators of zmq's flags are Python code.
+_NOBLOCK: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
+_READABLE: Final = int(zmq.POLLIN)
 _ACCEPTED: Final = zmq.EVENT_ACCEPTED
 _DISCONNECTED: Final = zmq.EVENT_DISCONNECTED
 _SUCCEEDED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -104,7 +107,7 @@ class MonitoredSocket(ABC):
         receive, clock = self._socket.recv, self._clock
         for _ in range(_AT_ONCE):
             try:
-                frame = receive(zmq.NOBLOCK, False)
+                frame = receive(_NOBLOCK, False)
             except zmq.Again:
                 self._empty_ns = monotonic_ns()
                 return
@@ -120,7 +123,7 @@ class MonitoredSocket(ABC):
                 return
 
     def _note_whether_empty(self) -> None:
-        if not self._socket.closed and not int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        if not self._socket.closed and not int(self._socket.get(zmq.EVENTS)) & _READABLE:
             self._empty_ns = monotonic_ns()
 
     def _send(
@@ -140,9 +143,9 @@ class MonitoredSocket(ABC):
         for header, *piece in outgoing.frames(message, block, slot):
             if identity is not None:
                 send(identity, _MORE)
-            send(header, _MORE if piece else zmq.NOBLOCK)
+            send(header, _MORE if piece else _NOBLOCK)
             if piece:  # small ones are cheaper to copy than to share
-                send(piece[0], zmq.NOBLOCK, len(piece[0]) < zmq.COPY_THRESHOLD)
+                send(piece[0], _NOBLOCK, len(piece[0]) < zmq.COPY_THRESHOLD)
 
     @abstractmethod
     def _take(self, frames: list[zmq.Frame]) -> bool:
