@@ -15,6 +15,7 @@ from benchmarks.strategies.rates import search
 from benchmarks.strategies.suite import Cell, cells, with_data
 
 from outpace.errors import DivergenceError
+from outpace.experiment.advising.question.candidates import Candidate
 from outpace.experiment.running import simulate
 from outpace.support.estimates import TimeTo
 from outpace.support.yaml_files import merged
@@ -23,8 +24,12 @@ STRATEGIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "adaptive": {"kind": "adaptive"},
     "adaptive-asp": {"kind": "adaptive", "stale": True},
     "sync-switch": {"kind": "adaptive", "rule": "sync-switch", "after": 10},
+    "adacomm": {"kind": "adaptive", "rule": "adacomm", "every": 8, "interval_s": 1.0},
+    "specsync": {"kind": "specsync"},
     "bsp": {"kind": "bsp"},
     "asp": {"kind": "asp"},
+    "asp-staleness": {"kind": "asp", "scale": "staleness"},
+    "drop-half": {"kind": "drop-stragglers", "quorum_percent": 50},
     "drop-quarter": {"kind": "drop-stragglers", "quorum_percent": 75},
     "last-5": {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 5},
 }
@@ -34,6 +39,8 @@ def time_to(cell: Cell, sync: Mapping[str, Any], rate: float, seed: int, limit_s
     """Return when a run had the target accuracy, or that it had it not until the limit."""
     stop = {"target_accuracy": cell.target, "virtual_time_s": limit_s}
     data = merged(cell.data, {"seed": seed, "optimizer": {"lr": rate}, "stop": stop})
+    if sync.get("rule") == "adacomm":
+        data = Candidate("adacomm", "", {"kind": "local-sgd"}).applied(data)  # without servers
     try:
         found = simulate({**data, "sync": dict(sync)}).summary["time_to_target_s"]
     except DivergenceError:

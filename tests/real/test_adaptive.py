@@ -66,3 +66,12 @@ def test_a_worker_that_is_always_slow_is_left_out_and_every_gradient_is_settled(
         assert outcomes[shard, "applied"] + outcomes[shard, "dropped"] == computed
     assert result.summary["gradients_dropped"] > 0
     assert "noise_scale" in result.summary  # the servers' measurements have arrived
+
+
+def test_with_stale_a_real_run_begins_as_asp_over_staleness():
+    compute = {"kind": "constant", "mean_s": 0.01}
+    sync = {"kind": "adaptive", "stale": True, "gain_percent": 1000.0}  # never another setting
+    result = run({**BASE, "sync": sync, "compute": compute, "stop": {"iterations": 10}})
+    assert result.summary["switches"] == []
+    assert {row["outcome"] for row in rows(result, "push")} == {"applied"}
+    assert {row["reason"] for row in rows(result, "pull")} == {"unbounded"}

@@ -8,6 +8,7 @@ import pytest
 from tests.support.runtimes import rows
 
 from outpace.config.reading import experiment_from, to_plain
+from outpace.engine.servers import tells_pauses
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 
@@ -86,6 +87,37 @@ def test_without_a_reason_to_switch_the_run_is_that_of_bsp():
     assert "switches" not in bsp.summary
     for digest in ("parameters_digest", "trace_digest"):
         assert found.summary[digest] == bsp.summary[digest]
+
+
+def test_with_stale_the_run_begins_as_asp_over_staleness():
+    base = {**BASE, "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]}, "servers": 1}
+    found = simulate({**base, "sync": {"kind": "adaptive", "stale": True}})
+    asp = simulate({**base, "sync": {"kind": "asp", "scale": "staleness"}})
+    assert found.summary["switches"] == []
+    for digest in ("parameters_digest", "trace_digest"):
+        assert found.summary[digest] == asp.summary[digest]
+
+
+def test_workers_tell_pauses_also_if_the_run_begins_with_asp():
+    # A quorum, which may come later, leaves workers behind (`Pause`).
+    for sync, expected in (({"kind": "adaptive", "stale": True}, True), ({"kind": "asp"}, False)):
+        assert tells_pauses(experiment_from({**BASE, "sync": sync}, "test")) is expected
+
+
+def test_asp_gives_way_to_a_quorum_while_half_of_the_workers_are_slow():
+    slow = {"workers": [2, 3], "factor": 6.0, "from_s": 4.5, "until_s": 60.0}
+    compute = {"kind": "constant", "mean_s": 1.0, "slow": [slow]}
+    sync = {"kind": "adaptive", "stale": True, "noise_scale": 0.25}
+    result = simulate({**BASE, "compute": compute, "sync": sync, "stop": {"iterations": 120}})
+    out, back = result.summary["switches"][0], result.summary["switches"][-1]
+    assert (out["from"], out["to"]) == ("asp", "quorum 2")
+    assert 4.5 < out["time_s"] < 60 < back["time_s"]
+    first, last = (row["start_ns"] for row in (rows(result, "switch")[n] for n in (0, -1)))
+    assert rows(result, "switch")[0]["lead"] is None
+    dropped = [row for row in rows(result, "push") if row["outcome"] == "dropped"]
+    assert dropped
+    assert all(first <= row["start_ns"] for row in dropped)
+    assert last > first
 
 
 def test_the_configuration_of_a_run_is_read_again():

@@ -77,12 +77,37 @@ def test_a_noise_scale_that_cannot_be_is_limited(noise, signal, found):
     assert rule.noise == found
 
 
-def test_asp_is_worth_the_rates_of_all_workers_less_what_staleness_costs():
-    rule = progress(2, noise_scale=1.0, stale=True)
+def test_asp_is_worth_its_steps_in_a_second_along_gradients_over_their_staleness():
+    rule = progress(2, noise_scale=1.0, stale=True)  # B is 2 gradients
     told(rule, *[(1.0, 3.0)] * 3)
     found = rule.predicted()[Setting(Family.QUORUM, None)]
-    # 1 + 1/3 gradients per second, of worth g(2)/2 = 1/2 each, over 1 + 2/4.
-    assert [1 / cost for cost in found] == pytest.approx([4 / 3 / 2 / 1.5] * 3)
+    # 4/3 updates a second, so gradients are 4/3 and 4 updates old: 1 · 3/4 + 1/3 · 1/4 = 5/6 steps.
+    # Their squared weights are 1 · 9/16 + 1/3 · 1/16 = 7/12 a second, 7/10 for a step: as noisy as
+    # 10/7 gradients, which are worth 2 · 10/7 / (10/7 + 2) = 5/6.
+    assert [1 / cost for cost in found] == pytest.approx([25 / 36] * 3)
+
+
+def test_asp_of_workers_that_are_alike_is_worth_what_bsp_is():
+    rule = progress(4, stale=True)
+    told(rule, *[(2.0, 2.0, 2.0, 2.0)] * 5)
+    found = rule.predicted()
+    assert found[Setting(Family.QUORUM, None)] == pytest.approx(found[Setting(Family.QUORUM, 4)])
+
+
+def test_with_stale_the_rule_begins_with_asp_and_stays_while_workers_are_alike():
+    rule = progress(4, stale=True)
+    assert told(rule, *[(1.0, 1.1, 1.0, 0.9)] * 30) == []
+    assert rule.setting == Setting(Family.QUORUM, None)
+
+
+def test_asp_gives_way_to_a_quorum_where_few_gradients_are_enough_and_comes_back():
+    rule = progress(4, noise_scale=0.25, stale=True)  # B is 1 gradient
+    # ASP: 0.85 steps a second along 2.6 gradients are worth 0.615; a quorum of 2: 1 / (1 + 1/2).
+    (out,) = told(rule, *[(1.0, 1.0, 4.0, 4.0)] * 5)
+    assert out[1].to == Setting(Family.QUORUM, 2)
+    assert out[1].figures == pytest.approx((0.615, 2 / 3), abs=5e-4)
+    (back,) = told(rule, *[(1.0, 1.0, 1.0, 1.0)] * 20)
+    assert back[1].to in (Setting(Family.QUORUM, None), Setting(Family.QUORUM, 4))
 
 
 def test_a_worker_that_stays_slow_is_not_waited_for_until_it_is_fast_again():
@@ -157,6 +182,12 @@ def test_adacomm_decides_nothing_without_losses():
 )
 def test_a_setting_keeps_scale_and_precision(setting, policy):
     assert Adaptive(scale=Scale.SUM, wire="bf16").at(setting) == policy
+
+
+def test_gradients_of_asp_count_over_their_staleness_if_those_of_a_quorum_are_averaged():
+    asp = Setting(Family.QUORUM, None)
+    assert Adaptive(stale=True).at(asp) == Asp(scale=Scale.STALENESS)
+    assert Adaptive(rule="sync-switch").at(Setting(Family.BOUND, None)) == Asp()
 
 
 def test_a_share_is_of_the_iterations_of_the_training():

@@ -192,6 +192,8 @@ def leaves_behind(experiment: Experiment) -> bool:
     if any(each.push is not None for each in experiment.conditions):
         return True
     policies = [policy for _, _, policy in experiment.policies.later()]
+    if isinstance(strategy := experiment.policies.strategy, Adaptive):
+        policies.append(strategy)  # it may begin with a policy that leaves no worker behind
     policies += [followed.policy for followed in experiment.policies.initial()]
     return any(policy.leaves_behind for policy in policies)
 

@@ -98,8 +98,8 @@ class Conditioned(Policy):
 
     @property
     def policy(self) -> Policy:
-        """This policy, or only its base if there are no conditions."""
-        return self.base if self.pull is None and self.push is None else self
+        """What servers follow: this policy, or that of its base if there are no conditions."""
+        return self.base.at_start if self.pull is None and self.push is None else self
 
     @property
     def kind(self) -> str:

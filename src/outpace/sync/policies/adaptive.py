@@ -31,7 +31,7 @@ _UNKNOWN: Final = "the rule of adaptive is told of whole iterations, which wait 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive(WirePolicy):
-    """Begins as BSP; then all servers follow what a rule of `sync.adaptive` orders.
+    """Begins as BSP, or with `stale` as ASP; then servers follow what a rule orders.
 
     Args:
         rule: `progress` predicts from the workers' run times which quorum makes the most progress.
@@ -40,7 +40,8 @@ class Adaptive(WirePolicy):
         gain_percent: of progress: by how much another setting must be ahead.
         noise_scale: of progress: the gradient noise scale, in batches of all workers together;
             None: servers measure it.
-        stale: of progress: whether it may choose ASP.
+        stale: of progress: it begins with ASP, whose gradients count over their staleness, and may
+            return to it. For optimizers whose steps are proportional to the gradient.
         share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
         after: of sync-switch: number of iterations with BSP; in place of `share`.
 
@@ -89,6 +90,11 @@ class Adaptive(WirePolicy):
             raise ValueError("share, after: give one of them")
 
     @property
+    def at_start(self) -> Policy:
+        asp = Setting(Family.QUORUM, None)
+        return self.at(asp) if self.rule == "progress" and self.stale else self
+
+    @property
     def leaves_behind(self) -> bool:
         return self.rule == "progress"
 
@@ -120,6 +126,8 @@ class Adaptive(WirePolicy):
     def at(self, setting: Setting) -> Bsp | Asp | Ssp | DropStragglers:
         """Return the policy of the servers with this setting."""
         value = setting.value
+        if value is None and setting.family is Family.QUORUM and self.scale is Scale.MEAN:
+            return Asp(scale=Scale.STALENESS, wire=self.wire)
         if value is None:
             return Asp(scale=self.scale, wire=self.wire)
         if setting.family is Family.QUORUM:
