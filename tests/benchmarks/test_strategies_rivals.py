@@ -66,7 +66,9 @@ def test_times_are_relative_to_the_best_fixed_strategy_and_the_goals_are_judged(
     assert "| digits-cnn/even | BSP: 4.80 s (3.76 to 5.84) | 1.00 (1.00 to 1.00) |" in text
     assert "| digits-cnn/moving | BSP: 4.80 s (3.76 to 5.84) | 0.50 (0.50 to 0.50) |" in text
     assert "strategy: met in digits-cnn/even; missed in digits-cnn/bursts.\n" in text
-    assert text.endswith("where the slow workers change: met in digits-cnn/moving.")
+    moves = "- `adaptive`, at least 10 % less where the slow workers change"
+    assert f"{moves}: met in digits-cnn/moving.\n" in text
+    assert text.endswith("change: not measured.")  # with `stale: true`
 
 
 def test_an_interval_on_both_sides_of_the_goal_decides_nothing():
@@ -89,4 +91,18 @@ def test_the_forgotten_results_are_the_missing_ones(tmp_path, monkeypatch):
     rivals.forget(beside(even, adaptive=STEADY, SpecSync=STEADY), ["adaptive"])
     left = rivals.read(rivals.cell_of(even), tmp_path)
     assert [each.name for each in left.strategies] == ["SpecSync"]
-    assert [each.name for each in left.missing] == ["adaptive", "Sync-Switch", "AdaComm"]
+    assert [each.name for each in left.missing] == [
+        "adaptive",
+        "adaptive, stale",
+        "Sync-Switch",
+        "AdaComm",
+    ]
+
+
+def test_only_sgd_is_measured_with_stale_gradients():
+    names = [
+        [each.name for each in rivals.cell_of(fixed_of(f"{task}/even", *STEADY)).strategies()]
+        for task in ("digits-cnn", "char-gpt")
+    ]
+    assert "adaptive, stale" in names[0]
+    assert names[1] == [name for name in names[0] if name != "adaptive, stale"]
