@@ -82,7 +82,7 @@ class Puller:
         self.held: Time = 0  # time for which the last server to answer held the pull
         self.last = 0  # the last server to answer
         self._me, self._pull = me, pull
-        self._asked = Unanswered()  # of any server; a queue for each would take 5 kB a worker
+        self._asked = Unanswered()  # of all servers; a queue for each takes 760 bytes
         self._answered = [-1] * len(me.servers)  # the iteration of the last pull that it answered
         self._quorum = pull.quorum(len(me.servers))
         self._iteration = 0
