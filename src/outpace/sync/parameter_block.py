@@ -264,9 +264,10 @@ class PhantomBlock(_Stateless):
         self._block = Phantom(nbytes)
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
-        if gradient.nbytes in (self._block.nbytes, narrowed(self._block).nbytes):
+        sent, own = gradient.nbytes, self._block.nbytes
+        if sent == own or sent == narrowed(self._block).nbytes:
             return ""
-        return f"the gradient has {gradient.nbytes} bytes, the parameters {self._block.nbytes}"
+        return f"the gradient has {sent} bytes, the parameters {own}"
 
     def widened(self, gradient: Value) -> Value:
         return self._block

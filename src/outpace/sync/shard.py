@@ -81,7 +81,7 @@ class Shard:
         observer: ShardObserver,
     ) -> None:
         self.index = index
-        self._policy = policy
+        self._follow(policy)
         self._observer = observer
         self._view = View(index, workers)
         self._updates = Updates(index, block, workers, observer)
@@ -240,9 +240,13 @@ class Shard:
         if is_repeated(push, self._view, self._updates):
             self._updates.dismiss(push, now, now, Outcome.REPEATED)
             return []
-        late = push.iteration < self._view.clock
-        self._view.push(push.worker, push.iteration, now)
+        view = self._view
+        late = push.iteration < view.clock
+        view.push(push.worker, push.iteration, now)
         self._gradients.take(push, late, now)
+        waits = self._waits_for_all and self._wait is None and view.reached < view.live
+        if waits and not self._queue.watched:  # as after most pushes
+            return []
         # A push at the instant of the deadline counts, and more may arrive at that instant.
         return self._advance(push.worker, now, at_end=False)
 
@@ -304,7 +308,7 @@ class Shard:
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
         held = self._queue.take_all()
-        self._policy = policy
+        self._follow(policy)
         self._gradients.follow(policy, now)
         self._wait = self.next_deadline = None
         self._advance(NO_WORKER, now)  # returns no replies, because no pull is in the queue now
@@ -331,6 +335,10 @@ class Shard:
         self._gradients.close(close, now)
         self._view.close(iteration, close.workers)
         return self._advance(close.by, now)
+
+    def _follow(self, policy: Policy) -> None:
+        self._policy = policy
+        self._waits_for_all = type(policy).patience_s is Policy.patience_s
 
     # -- pulls that wait -----------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """The table of flows: vectors and loops come to the same bits."""
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,12 +71,22 @@ def test_a_flow_that_has_left_takes_no_share_of_its_receiver():
     assert table.share_out(three, 2, 0)[2] == MS
 
 
+def test_a_limit_of_a_pair_counts_if_the_flows_before_it_have_none():
+    table = FlowTable(few=1)
+    one, two, three = (table.resource(1e9) for _ in range(3))
+    table.begin(Flow((one, three)), MB, 0)
+    assert table.share_out(three, 1, 0)[2] == MS
+    table.begin(Flow((two, three, table.resource(0.25e9))), MB, 0)
+    assert table.share_out(three, 2, 0)[2] == 1_333_333  # 0.75e9 bytes/s are left for the first
+
+
 def test_vectors_answer_where_each_flow_has_one_bottleneck():
     table = FlowTable(few=1)
     ports = [table.resource(capacity) for capacity in (8e9, 8e9, 1e9, 3e9)]
     for sender in ports[:2]:
         for receiver in ports[2:]:
             table.begin(Flow((sender, receiver)), MB, 0)
-    _, places = table._linked(ports[0])
-    rates = table._vector_of_rates(np.array([port.number for port in ports]), places)
+    places = table._linked(ports[0])
+    resources, rates = table._vector_of_rates(places)
+    assert resources.tolist() == sorted(port.number for port in ports)
     assert sorted(rates) == [0.5e9, 0.5e9, 1.5e9, 1.5e9]

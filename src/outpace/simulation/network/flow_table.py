@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
-from itertools import chain, repeat
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,10 @@ class FlowTable:
         # group: of flows whose rates were computed together; 0: none.
         self._left, self._rate = array("d"), array("d")
         self._since, self._end, self._group = array("q"), array("q"), array("q")
-        # Numbers of the resources: sending, receiving, the limit of the pair.
+        # Numbers of the resources: sending, receiving, the limit of the pair. Most networks need
+        # only the first two columns.
         self._uses = array("q"), array("q"), array("q")
+        self._most = 0  # resources of a flow
         self._grow(64)
 
     def _grow(self, more: int) -> None:
@@ -82,9 +83,9 @@ class FlowTable:
         self._flows[place] = flow
         self._left[place], self._rate[place] = float(size_bytes), 0.0
         self._since[place], self._end[place], self._group[place] = now, 0, 0
-        numbers = (resource.number for resource in flow.resources)
-        for column, number in zip(self._uses, chain(numbers, repeat(0)), strict=False):
-            column[place] = number
+        for column, resource in zip(self._uses, flow.resources, strict=False):  # others are 0
+            column[place] = resource.number
+        self._most = max(self._most, len(flow.resources))
 
     def leave(self, flow: Flow) -> None:
         """Remove a flow."""
@@ -99,7 +100,7 @@ class FlowTable:
 
     def due(self, group: int, now: Time) -> list[Flow]:
         """Return the flows of a group that have ended, in the order in which they began."""
-        places = np.flatnonzero((self._groups == group) & (self._ends <= now))
+        places = _where((self._groups == group) & (self._ends <= now))
         found = [flow for place in places if (flow := self._flows[place]) is not None]
         return sorted(found, key=lambda flow: flow.number)
 
@@ -111,12 +112,9 @@ class FlowTable:
             first end.
         """
         if self._count >= self._few:
-            inside, places = self._linked(first)
+            places = self._linked(first)
             if len(places) >= self._few:
-                numbers = np.flatnonzero(inside)
-                return set(numbers.tolist()), *self._share_out_many(
-                    numbers, places, first, group, now
-                )
+                return self._share_out_many(places, first, group, now)
         found = connected(first)
         return {each.number for each in found}, *self._share_out_few(found, group, now)
 
@@ -144,25 +142,28 @@ class FlowTable:
 
     # -- in vectors ------------------------------------------------------------------
 
-    def _linked(self, first: Resource) -> tuple[NDArray[np.bool_], Places]:
-        """Return which resources `connected` finds, by number, and the places of their flows."""
+    def _linked(self, first: Resource) -> Places:
+        """Return the places of the flows of all resources that `connected` finds."""
         inside = np.zeros(self._resources, bool)
         inside[first.number] = True
-        one, two, three = self._used
+        columns = self._used[: self._most]
         count = 0
         while True:
-            places = np.flatnonzero(inside[one] | inside[two] | inside[three])
-            if len(places) == count:
-                return inside, places
+            found = inside[columns[0]]
+            for column in columns[1:]:
+                found |= inside[column]
+            places = _where(found)
+            if len(places) in (count, self._count):  # there are no others
+                return places
             count = len(places)
-            for column in self._used:
+            for column in columns:
                 inside[column[places]] = True
             inside[0] = False
 
     def _share_out_many(
-        self, numbers: Places, places: Places, first: Resource, group: int, now: Time
-    ) -> tuple[set[int], Time]:
-        rates = self._vector_of_rates(numbers, places)
+        self, places: Places, first: Resource, group: int, now: Time
+    ) -> tuple[set[int], set[int], Time]:
+        resources, rates = self._vector_of_rates(places)
         if rates is None:
             given = max_min(connected(first))
             places = np.array([flow.place for flow in given])
@@ -171,24 +172,28 @@ class FlowTable:
         before = {int(groups[0]), *groups[1:][groups[1:] != groups[:-1]].tolist()}
         self._groups[places] = group
         old = self._rates[places]
-        changed = np.flatnonzero(rates != old)
+        changed = _where(rates != old)
         where, old, rates = places[changed], old[changed], rates[changed]
         left = self._lefts[where] - old * (now - self._sinces[where]) / SECOND
         self._lefts[where], self._rates[where], self._sinces[where] = left, rates, now
         ticks = np.minimum(np.maximum(left, 0) / rates * SECOND + 0.5, _LONGEST)
         self._ends[where] = now + ticks.astype(np.int64)
-        return before, int(self._ends[places].min())
+        return set(resources.tolist()), before, int(self._ends[places].min())
 
-    def _vector_of_rates(self, numbers: Places, places: Places) -> _Floats | None:
-        """Return what `max_min` returns, for the flows at these places; None: only it can say.
+    def _vector_of_rates(self, places: Places) -> tuple[Places, _Floats | None]:
+        """Return the numbers of the resources of the flows at these places, and their rates.
+
+        The rates are those of `max_min`; None: only it can say.
 
         In each round the resources with the smallest share are full. `max_min` takes one after the
         other. That comes to the same as long as no flow uses two of them, and the shares of all
         others are larger and only grow.
         """
-        left = self._capacity[: self._resources].copy()
-        used = [column[places] for column in self._used]
+        used = [column[places] for column in self._used[: self._most]]
         users = np.bincount(np.concatenate(used), minlength=self._resources)
+        users[0] = 0
+        resources = numbers = _where(users)
+        left = self._capacity[: self._resources].copy()
         rates, pending = np.empty(len(places)), np.arange(len(places))
         before = np.zeros(self._resources)  # the shares in the round before
         is_full = np.zeros(self._resources, np.int8)
@@ -196,24 +201,33 @@ class FlowTable:
             shares = left[numbers] / users[numbers]
             rate = shares.min()
             full = numbers[shares == rate]
-            if (shares < rate * _EQUAL).sum() > len(full) or (shares < before[numbers]).any():
-                return None
+            if np.count_nonzero(shares < rate * _EQUAL) > len(full):
+                return resources, None
+            if np.count_nonzero(shares < before[numbers]):
+                return resources, None
             before[numbers] = shares
             is_full[full] = 1
-            hits = is_full[used[0]] + is_full[used[1]] + is_full[used[2]]
-            if hits.max() > 1:
-                return None
-            settled = hits == 1
+            hits = is_full[used[0]]
+            for column in used[1:]:
+                hits += is_full[column]
+            settled, others = hits == 1, hits == 0
+            if np.count_nonzero(settled) + np.count_nonzero(others) < len(hits):
+                return resources, None
             rates[pending[settled]] = rate
-            pending = pending[~settled]
+            pending = pending[others]
             if not len(pending):
-                return rates
+                return resources, rates
             for column in used:
                 taken = column[settled]
                 np.subtract.at(left, taken, rate)  # one after the other, as `max_min` does
                 np.subtract.at(users, taken, 1)
-            used = [column[~settled] for column in used]
+            used = [column[others] for column in used]
             numbers = numbers[users[numbers] > 0]
+
+
+def _where(flags: NDArray[Any]) -> Places:
+    """Return the places that are not 0; as np.flatnonzero, in less time."""
+    return flags.nonzero()[0]
 
 
 def _longer(column: _Column, more: int) -> _Column:

@@ -24,7 +24,7 @@ class Transfer(msgspec.Struct, eq=False):
     requested: Time
     # For which it occupies both ends, in a serialised network; None: as its size says.
     duration: Time | None = None
-    number: int = 0  # in the order of the calls of `send`, in a serialised network
+    number: int = 0  # in the order of the calls of `send`
     started: Time = -1
     delivered: Time = -1
     after: Transfer | None = None  # same link, same arrival time

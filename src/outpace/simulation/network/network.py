@@ -61,6 +61,7 @@ class Network(ABC):
             self._delays = Delays(kernel, Lateness(law.delays, seed, machines), self._put)
         self._obstacles: Obstacles | None = None
         self._plain = log is None and self._delays is None
+        self._arrives = self._arrive  # kept: each `self._arrive` would make an object
         self._is_by_hand = machines is None  # messages may have given durations
 
     def join(self, name: str) -> Mailbox[Any]:
@@ -114,7 +115,8 @@ class Network(ABC):
     ) -> None:
         """Send a message on a path; see `send`."""
         self.messages += 1
-        transfer = Transfer(link, message, size_bytes, self._kernel.now, duration)
+        number = next(self._numbers)
+        transfer = Transfer(link, message, size_bytes, self._kernel.now, duration, number)
         if not link.local:
             self.bytes_sent += size_bytes
         if not link.at_once:
@@ -205,19 +207,22 @@ class Network(ABC):
             link.last.after = link.last = transfer
         elif delay:
             link.last, link.arrival = transfer, arrival
-            kernel.call_after(delay, self._arrive, transfer)
+            kernel.call_after(delay, self._arrives, transfer)
         else:
             self._deliver(transfer)
 
     def _arrive(self, first: Transfer) -> None:
-        link, last = first.link, first
+        link = first.link
         if self._plain and first.after is None:  # as most
             link.put(first.message)
-        else:
-            each: Transfer | None = first
-            while each is not None:
-                self._deliver(each)
-                last, each = each, each.after
+            if link.last is first:
+                link.last = None
+            return
+        last = first
+        each: Transfer | None = first
+        while each is not None:
+            self._deliver(each)
+            last, each = each, each.after
         if link.last is last:
             link.last = None
 

@@ -22,6 +22,8 @@ busy, so a message sent at that very moment cannot overtake those that wait.
 
 from __future__ import annotations
 
+from typing import Any
+
 from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.network import Network
 
@@ -29,11 +31,15 @@ from outpace.simulation.network.network import Network
 class SerialisedNetwork(Network):
     """A network in which each node sends one message and receives one message at a time."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Kept: each `self._send_next` would make an object, one for each event.
+        self._sender_is_free, self._receiver_is_free = self._send_next, self._wake_receiver
+
     def _queue(self, transfer: Transfer) -> None:
         link = transfer.link
         source = link.source
         source.queued += 1
-        transfer.number = next(self._numbers)
         if link.asked:
             link.parked.append(transfer)
         else:
@@ -53,9 +59,10 @@ class SerialisedNetwork(Network):
         link.parked.clear()
 
     def _send_next(self, sender: Nic) -> None:
-        """Start what the free sender can send, until it is busy again."""
+        """Start what the free sender can send, until it is busy again; no wake is due."""
+        sender.send_wake = False  # it was due now, perhaps
         now, outbox = self._kernel.now, sender.outbox
-        while outbox and sender.sending_until <= now:
+        while outbox:
             transfer = outbox.popleft()
             link = transfer.link
             receiver = link.target
@@ -64,6 +71,8 @@ class SerialisedNetwork(Network):
             elif receiver.receiving_until <= now and not receiver.receive_wake:
                 sender.queued -= 1
                 self._start(transfer)
+                if sender.sending_until > now:
+                    return
             else:
                 link.parked.append(transfer)
                 link.asked = True
@@ -76,20 +85,24 @@ class SerialisedNetwork(Network):
         link, kernel, size_bytes = transfer.link, self._kernel, transfer.size_bytes
         duration = transfer.duration
         if duration is None:
-            if size_bytes == link.size:  # most are of one size
+            if not size_bytes:
+                duration = 0
+            elif size_bytes == link.size:  # most are of one size
                 duration = link.duration
             else:
-                duration = link.duration_of(size_bytes) if size_bytes else 0
-        transfer.started = kernel.now
-        if duration:
-            sender, receiver = link.source, link.target
-            sender.sending_until = receiver.receiving_until = kernel.now + duration
-            if receiver.waiting and not receiver.receive_wake:
-                receiver.receive_wake = True
-                kernel.call_after(duration, self._wake_receiver, receiver)
-            if sender.queued and not sender.send_wake:
-                sender.send_wake = True
-                kernel.call_after(duration, self._wake_sender, sender, late=True)
+                duration = link.duration_of(size_bytes)
+        now = transfer.started = kernel.now
+        if not duration:
+            self._arrive_after(link.latency, transfer)
+            return
+        sender, receiver = link.source, link.target
+        sender.sending_until = receiver.receiving_until = now + duration
+        if receiver.waiting and not receiver.receive_wake:
+            receiver.receive_wake = True
+            kernel.call_after(duration, self._receiver_is_free, receiver)
+        if sender.queued and not sender.send_wake:
+            sender.send_wake = True
+            kernel.call_after(duration, self._sender_is_free, sender, True)
         self._arrive_after(duration + link.latency, transfer)
 
     # -- ends that become free -----------------------------------------------------
@@ -97,16 +110,11 @@ class SerialisedNetwork(Network):
     def _wake_sender_later(self, sender: Nic) -> None:
         sender.send_wake = True
         # Late: receivers that become free at the same time serve earlier requests first.
-        self._kernel.call_at(sender.sending_until, self._wake_sender, sender, late=True)
+        self._kernel.call_at(sender.sending_until, self._sender_is_free, sender, late=True)
 
     def _wake_receiver_later(self, receiver: Nic) -> None:
         receiver.receive_wake = True
-        self._kernel.call_at(receiver.receiving_until, self._wake_receiver, receiver)
-
-    def _wake_sender(self, sender: Nic) -> None:
-        sender.send_wake = False
-        if sender.outbox:
-            self._send_next(sender)
+        self._kernel.call_at(receiver.receiving_until, self._receiver_is_free, receiver)
 
     def _wake_receiver(self, receiver: Nic) -> None:
         """Serve requests, oldest first, until the receiver is busy again."""
@@ -124,7 +132,8 @@ class SerialisedNetwork(Network):
                 if parked:
                     sender.outbox.extend(parked)
                     parked.clear()
-                    self._send_next(sender)
+                    if not sender.send_wake:  # it is still free
+                        self._send_next(sender)
 
 
 def _unpark(link: NodePath) -> None:

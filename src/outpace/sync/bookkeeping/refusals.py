@@ -15,10 +15,10 @@ _LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all
 
 def is_repeated(push: Push, view: View, updates: Updates) -> bool:
     """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal."""
-    worker, iteration = push.worker, push.iteration
+    iteration = push.iteration
     if (
-        view.takes_part(worker)
-        and view.progress(worker) < iteration <= view.fastest + _LARGEST_SKIP
+        view.awaits(push.worker, iteration)
+        and iteration <= view.fastest + _LARGEST_SKIP
         and 0 <= push.version <= updates.version
         and (push.gradient is None or not updates.block.refusal(push.gradient, push.settings))
     ):

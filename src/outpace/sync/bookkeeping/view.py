@@ -6,6 +6,7 @@ number of workers.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable
 
@@ -49,9 +50,10 @@ class View:
         self._left_out: set[int] = set()  # paused workers that have not pushed iteration V
         self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
         self._significance: dict[int, float] = {}
-        self._pushed: list[Time] = [0] * workers  # time of the last push
-        self._answered: list[Time] = [0] * workers
-        self._steps: list[Time] = [0] * workers
+        # Arrays, since a list of times keeps an object for each: they take the cache of others.
+        self._pushed = _times(0, workers)  # of the last push
+        self._answered = _times(0, workers)
+        self._steps = _times(0, workers)
         self._laggard = 0
 
     def progress(self, worker: int) -> int:
@@ -92,7 +94,7 @@ class View:
         self._gone.update(new)
         self._progress += [-1] * len(new)
         for times in (self._pushed, self._answered, self._steps):
-            times += [0] * len(new)
+            times += _times(0, len(new))
         self.workers += len(new)
 
     def is_member(self, worker: int) -> bool:
@@ -103,6 +105,15 @@ class View:
         """True if there is this worker, and it has neither left nor paused."""
         return (
             0 <= worker < self.workers and worker not in self._gone and worker not in self._paused
+        )
+
+    def awaits(self, worker: int, iteration: int) -> bool:
+        """True if this worker takes part and has pushed no iteration from this one on."""
+        return (
+            0 <= worker < self.workers
+            and self._progress[worker] < iteration
+            and worker not in self._gone
+            and worker not in self._paused
         )
 
     def is_paused(self, worker: int) -> bool:
@@ -131,7 +142,7 @@ class View:
         self.live = self.members = len(there)
         self.reached = sum(mark >= clock for mark in there)
         self.slowest, self.fastest = min(there, default=-1), max(self._progress)
-        self._pushed, self._answered = [now] * self.workers, [now] * self.workers
+        self._pushed, self._answered = _times(now, self.workers), _times(now, self.workers)
 
     def rejoin(self, worker: int, first: int, now: Time) -> None:
         """Count a worker that begins with iteration `first` in a new process.
@@ -236,3 +247,7 @@ class View:
             self._left_out.add(worker)
             self._leave_out(worker)
         return behind
+
+
+def _times(time: Time, workers: int) -> array[int]:
+    return array("q", [time]) * workers

@@ -82,16 +82,18 @@ class Puller:
         self.held: Time = 0  # time for which the last server to answer held the pull
         self.last = 0  # the last server to answer
         self._me, self._pull = me, pull
-        self._unanswered = [Unanswered() for _ in me.servers]
+        self._asked = Unanswered()  # of all servers; a queue for each takes 760 bytes
+        self._answered = [-1] * len(me.servers)  # the iteration of the last pull that it answered
         self._quorum = pull.quorum(len(me.servers))
         self._iteration = 0
         self._answers = len(me.servers)  # servers that have answered the current pull, if any
 
     def asked(self, iteration: int) -> None:
         """Note that a pull is sent to every server."""
+        if self._all:
+            self._asked.clear()
+        self._asked.asked(iteration)
         self._iteration, self._answers, self.held = iteration, 0, 0
-        for unanswered in self._unanswered:
-            unanswered.asked(iteration)
 
     async def begin(self) -> int:
         """Return the iteration to begin with; in the middle of a run, get its parameters.
@@ -123,7 +125,7 @@ class Puller:
         until = me.now + nanoseconds(self._pull.timeout_s)
         while not self._all and (message := await me.recv_within(seconds(max(0, until - me.now)))):
             self._take(message)
-        while max(map(len, self._unanswered)) >= self._pull.ahead:
+        while self._most_unanswered() >= self._pull.ahead:
             self._take(await me.recv())
         self.look()
 
@@ -139,7 +141,12 @@ class Puller:
 
     @property
     def _all(self) -> bool:
-        return self._answers == len(self._unanswered)
+        return self._answers == len(self._answered)
+
+    def _most_unanswered(self) -> int:
+        """Return how many pulls the server that is furthest behind has not answered."""
+        self._asked.answered(min(self._answered))
+        return len(self._asked)
 
     def _take(self, reply: Message) -> None:
         assert isinstance(reply, Reply)
@@ -151,7 +158,8 @@ class Puller:
                 self.parameters[server], self.versions[server] = reply.parameters, reply.version
         if clock > self.clock:
             self.clock = clock
-        self._unanswered[server].answered(iteration)
+        if iteration > self._answered[server]:
+            self._answered[server] = iteration
         if iteration == self._iteration:
             self._answers += 1
             self.held, self.last = reply.held, server
