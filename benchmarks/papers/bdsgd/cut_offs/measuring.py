@@ -59,7 +59,7 @@ def clusters(folder: str) -> dict[str, Cluster]:
         for per_node in PER_NODE:
             made = partial(common_factor, strength=strength, per_node=per_node)
             fit = partial(_runs, partial(made, 300), 4)
-            found[f"common-{strength}x{per_node}"] = Cluster(fit, partial(made, 200))
+            found[f"common-{strength}x{per_node}"] = Cluster(fit, partial(made, 120))
     alibaba = Path(folder) / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
     bytedance = Path(folder) / "bytedance-straggler" / "trace-SE.npz"
     found["alibaba-1"] = _recording(partial(read, alibaba))

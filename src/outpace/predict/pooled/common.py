@@ -23,9 +23,8 @@ _AROUND: Final = 2  # points on either side of the factor that the times show
 _MIDDLE: Final = 1  # points on either side of the middle, besides these
 _RARE: Final = 14.0  # below the most probable point by this log probability: left out
 _UNLIKELY: Final = 25.0  # the same, given some of the workers
-_SOME: Final = 64  # workers by which points are judged first
-_WORK: Final = 12_000  # points times workers
-_ENOUGH: Final = 16  # points that are evaluated for however many workers
+_WORK: Final = 4_000  # points times workers
+_FEWEST: Final = 16  # points, and workers, however many there are of the other
 
 
 def grid(noise: float, reach: float) -> Tensor:
@@ -83,8 +82,9 @@ def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
     fewer will do that stand for their neighbours too.
     """
     nodes, width = present.shape
-    each = -(-width // max(1, _SOME // nodes))
-    every = -(-nodes // _SOME)
+    most = max(_FEWEST, _WORK // len(law.shift))
+    each = -(-width // max(1, most // nodes))
+    every = -(-nodes // most)
     place = slice(None, None, every), slice(None, None, each)
     some = Law(
         law.shift,
@@ -95,23 +95,23 @@ def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
     here = present[place]
     by_worker = torch.logaddexp(*log_parts(some, away[place], censored[place]))
     found, _ = posterior(some, by_worker * here[..., None, None])
-    return _fewer(
-        _only(law, found > found.max() - _UNLIKELY), max(_ENOUGH, _WORK // present.numel())
-    )
+    kept = found > found.max() - _UNLIKELY
+    return _fewer(_only(law, kept), found[kept], max(_FEWEST, _WORK // present.numel()))
 
 
 def _only(law: Law, kept: Tensor) -> Law:
     return law._replace(shift=law.shift[kept], log_shift=law.log_shift[kept].log_softmax(-1))
 
 
-def _fewer(law: Law, most: int) -> Law:
-    """Join neighbours, at the more probable one, until there are at most so many points."""
-    count = len(law.shift)
-    joined = -(-count // most)
+def _fewer(law: Law, found: Tensor, most: int) -> Law:
+    """Join neighbours, at their mean by these log probabilities, until at most so many are left."""
+    joined = -(-len(found) // most)
     if joined == 1:
         return law
-    rest = -count % joined
-    weight = torch.nn.functional.pad(law.log_shift, (0, rest), value=-torch.inf).view(-1, joined)
+    rest = -len(found) % joined
+    weight, found = (
+        torch.nn.functional.pad(each, (0, rest), value=-torch.inf).view(-1, joined)
+        for each in (law.log_shift, found)
+    )
     shift = torch.nn.functional.pad(law.shift, (0, rest)).view(-1, joined)
-    best = weight.argmax(-1, keepdim=True)
-    return law._replace(shift=shift.gather(-1, best)[:, 0], log_shift=weight.logsumexp(-1))
+    return law._replace(shift=(shift * found.softmax(-1)).sum(-1), log_shift=weight.logsumexp(-1))
