@@ -76,6 +76,6 @@ def common_factor(iterations: int, seed: int, strength: float, per_node: int) ->
 def _factors(strength: float) -> tuple[Array, Array]:
     """Return the values of the log factor, and their probabilities."""
     count = int(np.ceil(_FAR * strength / _STEP))
-    values = _STEP * np.arange(-count, count + 1)
+    values = np.asarray(_STEP * np.arange(-count, count + 1), np.float64)
     density = np.exp(-0.5 * np.square(values / strength))
-    return values, density / density.sum()
+    return values, np.asarray(density / density.sum(), np.float64)
