@@ -96,15 +96,18 @@ def test_one_node_for_all_is_the_same_as_a_node_for_each(model: Pooled) -> None:
 def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> None:
     times = 0.1 * np.exp(np.random.default_rng(4).normal(0.0, 0.03, (8, workers)))
     draws = _followed(
-        model, RunTimes(times, np.zeros(times.shape, bool), np.arange(workers) // 4), 50
+        model, RunTimes(times, np.zeros(times.shape, bool), np.arange(workers) // 4), 2000
     )
-    assert draws.shape == (50, workers)
+    assert draws.shape == (2000, workers)
     assert np.median(draws) == pytest.approx(0.1, rel=0.25)
 
 
 def test_a_worker_never_seen_is_predicted_from_the_pool(model: Pooled) -> None:
-    """A worker like its node, an unseen node like other nodes: fast, or up to 3 times slow."""
-    history = _history(30, 5, slow=False)
+    """A worker like its node, an unseen node like other nodes: fast, or up to 3 times slow.
+
+    Five iterations: the model has seen no node that was never slow in many more.
+    """
+    history = _history(5, 5, slow=False)
     history.seconds[:, [4, 9, 10, 11]] = np.nan  # one of a node, and a whole node
     typical = np.median(_followed(model, history, 2000), axis=0)
     assert typical[:9] == pytest.approx(0.25, rel=0.15)
