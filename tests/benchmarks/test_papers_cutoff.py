@@ -190,7 +190,7 @@ def test_where_iterations_have_a_factor_in_common_half_a_point_below_the_law_is_
     pooled, agrees
 ):
     rows = {"pooled replan": row(pooled - 1, pooled + 1), "true replan": row(98.0, 100.0)}
-    found = verdicts(beside_the_law("common", 64, rows))
+    found = verdicts(beside_the_law("common", rows))
     assert found["goal: pooled replan is about as good as true replan"] is agrees
 
 

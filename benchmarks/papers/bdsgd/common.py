@@ -21,9 +21,9 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 def judge(out: Path) -> list[Claim]:
     """Show and judge what `run` kept in this folder."""
-    kept, workers = read_rules(out)
+    kept, _ = read_rules(out)
     claims: list[Claim] = []
     for (cluster, observation), rows in kept.items():
         show_rules(f"{cluster}, {observation}", rows)
-        claims += beside_the_law(f"{cluster}, {observation}", workers[cluster], rows)
+        claims += beside_the_law(f"{cluster}, {observation}", rows)
     return claims

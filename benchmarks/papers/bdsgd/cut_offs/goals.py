@@ -98,9 +98,9 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
     return found
 
 
-def beside_the_law(title: str, workers: int, rows: Rows) -> list[Claim]:
+def beside_the_law(title: str, rows: Rows) -> list[Claim]:
     """Return our own claims where the true law is known and iterations have a factor in common."""
-    found = _speed(title, workers, rows)
+    found = _fits(title, rows)
     if {"pooled replan", "true replan"} <= set(rows):
         found.insert(0, _within(title, rows, "pooled replan", "true replan", _BELOW_LAW))
     predicted = [rule for rule in rows if rule.startswith(("pooled", "true"))]
@@ -183,11 +183,13 @@ def _speed(title: str, workers: int, rows: Rows) -> list[Claim]:
         spent = {"pooled replan": rows["pooled replan"].spread("in all")}
         what = f"all decisions of an iteration in ms, {workers} workers"
         found.append(_quick(title, what, spent, all_ms))
+    return found + _fits(title, rows)
+
+
+def _fits(title: str, rows: Rows) -> list[Claim]:
     fits = {rule.split()[0]: row.numbers["fit s"] for rule, row in rows.items()}
     once = {model: Spread((seconds,)) for model, seconds in fits.items() if seconds == seconds}
-    if once:
-        found.append(_quick(title, "fit in s", once, _FIT_S))
-    return found
+    return [_quick(title, "fit in s", once, _FIT_S)] if once else []
 
 
 _PLANS: Final = ("count", "deadline")
