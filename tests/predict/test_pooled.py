@@ -103,11 +103,8 @@ def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> Non
 
 
 def test_a_worker_never_seen_is_predicted_from_the_pool(model: Pooled) -> None:
-    """A worker like its node, an unseen node like other nodes: fast, or up to 3 times slow.
-
-    Five iterations: the model has seen no node that was never slow in many more.
-    """
-    history = _history(5, 5, slow=False)
+    """A worker like its node, an unseen node like other nodes: fast, or up to 3 times slow."""
+    history = _history(30, 5, slow=False)
     history.seconds[:, [4, 9, 10, 11]] = np.nan  # one of a node, and a whole node
     typical = np.median(_followed(model, history, 2000), axis=0)
     assert typical[:9] == pytest.approx(0.25, rel=0.15)

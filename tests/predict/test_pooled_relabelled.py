@@ -25,7 +25,7 @@ from outpace.predict.rules.settings import CutOffSettings
 def untrained(seed: int = 0) -> Pooled:
     """Weights are as they are drawn, three times as large: enough for laws that differ."""
     torch.manual_seed(seed)
-    network = PooledNetwork(0.05, 0.3, 0.1, 2.0)
+    network = PooledNetwork(0.05, 0.3, 0.1)
     return Pooled.from_parts(
         {name: 3.0 * value for name, value in network.state_dict().items()},
         Pooled(network).settings(),

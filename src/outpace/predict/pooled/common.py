@@ -1,16 +1,18 @@
-"""The factor that all workers of an iteration share, as log factors on a fine, even grid.
+"""The factor that all workers of an iteration share, as log factors on an even grid.
 
-A common factor may be twenty times as wide as the spread of the workers, so points that follow
-its distribution would lie too far apart: a worker between two of them would look slow or fast.
-The points of this grid are one spread apart, wherever the factor is. Most have next to no
-probability, a posteriori at the latest, so only some are evaluated for every worker: in training
-those around the factor that the times show, later those that are plausible.
+The factor's log is a mixture of normals, whose sizes the network says. It may be a hundred times as
+wide as what the times of all workers, once they are known, leave uncertain of it. Points that
+follow the mixture would lie too far apart: a worker between two of them would look slow or fast. So
+the distance of the points follows the workers: it is twice the standard deviation of the factor
+given the times of all of them. Most points have next to no probability once there are times, so
+only some are evaluated for every worker: in training those around the most likely factor, later
+those that are plausible.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,83 +20,141 @@ from torch import Tensor
 from outpace.predict.pooled.law import Law, log_parts, posterior
 from outpace.predict.pooled.tracks import reference
 
-_MOST: Final = 256  # points on either side of the middle, at most
+_APART: Final = 2.0  # distance of points, in standard deviations of the factor given all times
+_NARROWEST: Final = 0.5  # size of a normal, in distances of points: a narrower one could miss all
 _AROUND: Final = 2  # points on either side of the factor that the times show
 _MIDDLE: Final = 1  # points on either side of the middle, besides these
+_ASCENTS: Final = 2  # steps from a quantile of the times to the most likely factor
+_MOST: Final = 512  # points of a forecast, about
 _RARE: Final = 14.0  # below the most probable point by this log probability: left out
 _UNLIKELY: Final = 25.0  # the same, given some of the workers
 _WORK: Final = 4_000  # points times workers
 _FEWEST: Final = 16  # points, and workers, however many there are of the other
+_COARSE: Final = 64  # points that are judged first
+_HALF_LOG_TAU: Final = 0.5 * math.log(2.0 * math.pi)
 
 
-def grid(noise: float, reach: float) -> Tensor:
-    """Return the log factors, shape (Q,), even and symmetric, about `noise` apart up to `reach`."""
-    step = max(noise, reach / _MOST)
-    count = math.ceil(reach / step)
-    return torch.arange(-count, count + 1) * step
+class Factor(NamedTuple):
+    """A mixture of C normals for the log factor, relative to the one shift of the law beside it."""
+
+    weight: Tensor  # (..., C), logits
+    middle: Tensor  # (..., C)
+    size: Tensor  # (..., C), standard deviations
+
+    def log_share(self, points: Tensor, step: Tensor) -> Tensor:
+        """Return the log probabilities, shape (..., Q), of points of an even grid.
+
+        `step`, shape (...), is their distance. A normal counts as at least half as wide as it.
+        """
+        size = torch.maximum(self.size, _NARROWEST * step[..., None])[..., None]
+        z = (points[..., None, :] - self.middle[..., None]) / size
+        log_weight = self.weight.log_softmax(-1)[..., None] - size.log() - _HALF_LOG_TAU
+        return (log_weight - 0.5 * z.square()).logsumexp(-2) + step.log()[..., None]
 
 
-def log_mixture(points: Tensor, weight: Tensor, middle: Tensor, size: Tensor) -> Tensor:
-    """Return log probabilities of the points, shape (..., Q), under a mixture of normals.
+@torch.no_grad()
+def resolution(law: Law, known: Tensor) -> Tensor:
+    """Return the distance of points, shape (...), for the workers that are known, (..., J, W)."""
+    usual = (law.log_regime.exp()[..., None, :] / law.spread.square()).sum(-1)
+    late = law.straggle.sigmoid()
+    precision = (1.0 - late) * usual + late / law.delay_spread.square()
+    all_workers = (precision * known).sum((-1, -2))
+    return torch.where(all_workers > 0.0, _APART * all_workers.rsqrt(), 1.0)
 
-    Weights are logits. They, middles and sizes have shape (..., C). Each normal is divided among
-    the points, so one that is much narrower than the grid has all its weight on the nearest point.
-    """
-    z = (points - middle[..., None]) / size[..., None]
-    each = (-0.5 * z.square()).log_softmax(-1)
-    return (weight.log_softmax(-1)[..., None] + each).logsumexp(-2)
 
-
-def near(law: Law, away: Tensor, known: Tensor) -> Law:
+def near(law: Law, factor: Factor, away: Tensor, censored: Tensor, known: Tensor) -> Law:
     """Return the law with the 8 points that matter for these log times, shape (..., J, W).
 
-    The times show the factor by their 20 % quantile, which some nodes that change do not move
-    and cut-offs after it do not hide: five points lie around its distance from the same quantile
-    of what is usual. The three in the middle stand for changes that are not common.
+    Five points lie around the most likely factor, and three in the middle, for changes that are
+    not common.
     """
+    step = resolution(law, known)
+    place = (_most_likely(law, away, censored, known) / step).round()[..., None]
+    around = place + torch.arange(-_AROUND, _AROUND + 1)
+    middle = torch.arange(-_MIDDLE, _MIDDLE + 1).expand(*place.shape[:-1], -1)
+    twice = (middle - place).abs() <= _AROUND
+    twice = torch.cat((torch.zeros_like(around, dtype=torch.bool), twice), -1)
+    points = torch.cat((around, middle), -1) * step[..., None]
+    weight = factor.log_share(points, step).masked_fill(twice, -torch.inf)
+    return law._replace(shift=law.shift + points, log_shift=weight)
+
+
+def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
+    """Return about the log factor, shape (...), that makes these times the most likely.
+
+    The times show it by their 20 % quantile, which some nodes that change do not move and cut-offs
+    after it do not hide. From the distance to the same quantile of what is usual it ascends by
+    steps of the EM algorithm, whose hidden variables are regimes, delays and what was cut off.
+    """
+    law = Law(*(part.detach() for part in law))
     usual = torch.where(known, law.level[..., :1] + law.offset, torch.nan)
     seen = torch.where(known, away, torch.nan)
-    moved = reference(seen.flatten(-2)) - reference(usual.flatten(-2))
-    last = law.shift.shape[-1] - 1
-    step = law.shift[..., 1] - law.shift[..., 0]
-    place = ((moved - law.shift[..., 0]) / step).nan_to_num(last / 2.0).round().long()
-    place = place.clamp(_AROUND, last - _AROUND)[..., None]
-    around = place + torch.arange(-_AROUND, _AROUND + 1)
-    middle = last // 2 + torch.arange(-_MIDDLE, _MIDDLE + 1).expand(*place.shape[:-1], -1)
-    twice = (middle - place).abs() <= _AROUND
-    chosen = torch.cat((around, middle), -1)
-    weight = law.log_shift.gather(-1, chosen)
-    twice = torch.cat((torch.zeros_like(around, dtype=torch.bool), twice), -1)
-    return law._replace(
-        shift=law.shift.gather(-1, chosen), log_shift=weight.masked_fill(twice, -torch.inf)
-    )
+    moved = reference(seen.flatten(-2)) - reference(usual.flatten(-2)) - law.shift[..., 0]
+    moved = moved.nan_to_num(0.0)
+    away = torch.where(known, away, 0.0)
+    there = known[..., None, None]
+    for _ in range(_ASCENTS):
+        with torch.enable_grad():
+            moved = moved.detach().requires_grad_()
+            at = law._replace(shift=law.shift + moved[..., None])
+            usual, delayed = log_parts(at, away, censored)
+            both = torch.logaddexp(usual, delayed)
+            joint = (both * there).sum(-3) + law.log_regime[..., None, :]
+            (slope,) = torch.autograd.grad(joint.logsumexp(-1).sum(), moved)
+        with torch.no_grad():
+            late = (delayed - both).exp()
+            precision = (1.0 - late) / law.spread[..., None, :].square()
+            precision += late / law.delay_spread[..., None, None].square()
+            precision *= joint.softmax(-1)[..., None, :, :] * there
+            moved = moved + slope / precision.sum((-1, -2, -3, -4)).clamp(min=1e-6)
+    return moved
 
 
-def plausible(law: Law) -> Law:
-    """Return the law of one iteration without the points that are next to impossible."""
-    return _only(law, law.log_shift > law.log_shift.max() - _RARE)
+def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
+    """Return the law of one iteration with all points that are not next to impossible."""
+    far = math.sqrt(2.0 * _RARE) * factor.size
+    matter = factor.weight > factor.weight.max() - _RARE
+    low = float((factor.middle - far)[matter].min())
+    high = float((factor.middle + far)[matter].max())
+    step = max(float(resolution(law, present)), (high - low) / _MOST)
+    points = torch.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
+    weight = factor.log_share(points, torch.tensor(step))
+    every = law._replace(shift=law.shift + points, log_shift=weight)
+    return _only(every, weight > weight.max() - _RARE)
 
 
 def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
     """Return the law of one iteration with the points that matter given these log times.
 
-    Some workers decide which. If that leaves many points, the factor is still uncertain, and
-    fewer will do that stand for their neighbours too.
+    Some workers decide which; of many points, they judge a few before. If many points are left,
+    the factor is still uncertain, and fewer will do that stand for their neighbours too.
     """
     nodes, width = present.shape
-    most = max(_FEWEST, _WORK // len(law.shift))
+    most = max(_FEWEST, _WORK // min(len(law.shift), _COARSE))
     each = -(-width // max(1, most // nodes))
     every = -(-nodes // most)
     place = slice(None, None, every), slice(None, None, each)
     some = Law(
-        law.shift,
-        law.log_shift,
+        *(law.shift, law.log_shift),
         *(part[place[0]] for part in (law.level, law.log_regime)),
         *(part[place] for part in law[4:]),
     )
-    here = present[place]
-    by_worker = torch.logaddexp(*log_parts(some, away[place], censored[place]))
-    found, _ = posterior(some, by_worker * here[..., None, None])
+    here, away, censored = present[place][..., None, None], away[place], censored[place]
+
+    def judged(law: Law) -> Tensor:
+        by_worker = torch.logaddexp(*log_parts(law, away, censored))
+        return posterior(law, by_worker * here)[0]
+
+    stride = -(-len(law.shift) // _COARSE)
+    if stride > 1:
+        cells = -(-len(law.shift) // stride)
+        middle = (torch.arange(cells) * stride + stride // 2).clamp(max=len(law.shift) - 1)
+        found = judged(some._replace(shift=law.shift[middle], log_shift=law.log_shift[middle]))
+        kept = (found > found.max() - _UNLIKELY).float()
+        kept = torch.nn.functional.max_pool1d(kept[None], 3, 1, 1)[0]  # and the cells beside them
+        fine = kept.repeat_interleave(stride)[: len(law.shift)] > 0.0
+        law, some = _only(law, fine), _only(some, fine)
+    found = judged(some)
     kept = found > found.max() - _UNLIKELY
     return _fewer(_only(law, kept), found[kept], max(_FEWEST, _WORK // present.numel()))
 

@@ -18,7 +18,7 @@ from outpace.predict.pooled.tracks import Levels, advance, begin, reference
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
 from outpace.support.repeatable import left_as_they_were
 
-_SCALES: Final = ("noise", "delay", "common", "reach")
+_SCALES: Final = ("noise", "delay", "common")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,6 @@ class Follower:
 
     @torch.no_grad()
     def predict(self) -> Forecast:
-        law = self._network.law(Levels(*(part[0] for part in self._state)), self._tracks)
-        return Forecast(
-            plausible(law), float(self._tracks.reference), self._layout, self._generator
-        )
+        state = Levels(*(part[0] for part in self._state))
+        law = plausible(*self._network.law(state, self._tracks), self._layout.present)
+        return Forecast(law, float(self._tracks.reference), self._layout, self._generator)

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from outpace.predict.pooled.common import grid, log_mixture
+from outpace.predict.pooled.common import Factor
 from outpace.predict.pooled.law import Law
 from outpace.predict.pooled.recurrent import recurrent
 from outpace.predict.pooled.tracks import (
@@ -39,17 +39,16 @@ class PooledNetwork(nn.Module):
     Args:
         noise: Usual change of log times from one iteration to the next.
         delay: Usual delay of a straggler, in log time.
-        common: Usual change of the reference. These three are initial scales of the heads.
-        reach: Largest common factor, in log time, on either side of what is expected.
+        common: Usual change of the reference.
+
+    They are initial scales of the heads.
     """
 
-    def __init__(self, noise: float, delay: float, common: float, reach: float) -> None:
+    def __init__(self, noise: float, delay: float, common: float) -> None:
         super().__init__()
         self.noise = noise
         self.delay = delay
         self.common = common
-        self.reach = reach
-        self._points = grid(noise, reach)
         self._sizes = torch.tensor((0.3 * noise, common, 3.0 * common))
         self.worker = nn.GRU(WORKER_FEATURES, _WORKER)
         self.node = nn.GRU(_WORKER + NODE_FEATURES, _NODE)
@@ -88,8 +87,11 @@ class PooledNetwork(nn.Module):
         into = torch.cat((all_nodes, features.cluster), -1)
         return Levels(worker, node, _through(self.cluster, into, state.cluster))
 
-    def law(self, state: Levels, tracks: Tracks) -> Law:
-        """Return the law of the next iteration, relative to the reference of the last one."""
+    def law(self, state: Levels, tracks: Tracks) -> tuple[Law, Factor]:
+        """Return the law of the next iteration, relative to the reference of the last one.
+
+        It has one shift, where the common factor is 1, and the common factor stands beside it.
+        """
         noise = self.noise
         above = torch.cat(
             (state.node, state.cluster[..., None, :].expand(*state.node.shape[:-1], -1)), -1
@@ -123,11 +125,9 @@ class PooledNetwork(nn.Module):
         likely, where, wide = out[..., 2:].chunk(3, -1)
         sizes = self._sizes * wide.exp() + _SMALLEST
         around = torch.cat((torch.zeros_like(where[..., :1]), where[..., 1:]), -1)
-        return Law(
-            centre[..., None] + self._points,
-            log_mixture(
-                self._points, likely + out.new_tensor(_COMMON_WEIGHTS), around * self._sizes, sizes
-            ),
+        law = Law(
+            centre[..., None],
+            torch.zeros_like(centre[..., None]),
             level,
             weights.log_softmax(-1),
             offset,
@@ -136,6 +136,8 @@ class PooledNetwork(nn.Module):
             self.delay * delay_width.exp() * 0.5 + _SMALLEST,
             straggle + _RARELY,
         )
+        weight = likely + out.new_tensor(_COMMON_WEIGHTS)
+        return law, Factor(weight, around * self._sizes, sizes)
 
 
 def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:

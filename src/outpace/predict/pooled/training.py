@@ -35,8 +35,6 @@ _RUNS: Final = 4  # in parallel
 _STEPS: Final = 12  # iterations that the gradient goes back
 _RATE: Final = 6e-3  # learning rate
 _USUAL: Final = 1.4826 / math.sqrt(2.0)  # standard deviation of a normal by the median step
-_FARTHER: Final = 1.5  # reach, as a multiple of the largest step that was seen
-_LEAST: Final = 8.0  # reach in units of the noise, at least
 _LONGEST: Final = 1.0  # norm to which gradients are clipped
 _SLOWEST_RATE: Final = 0.03  # share of it at the end
 
@@ -113,10 +111,10 @@ def _train(network: PooledNetwork, optimizer: Adam, rate: float, round_: _Round)
         target = slice(part.start + 1, part.stop + 1)
         states = network(Levels(*(values[part] for values in features)), present, state)
         now = Tracks(*(values[part] for values in tracks))
-        law = network.law(states, now)
         away = times[target] - now.reference[..., None, None]
         known = ~away.isnan()
-        likely = log_likelihood(near(law, away, known), away, censored[target], known)
+        law = near(*network.law(states, now), away, censored[target], known)
+        likely = log_likelihood(law, away, censored[target], known)
         loss = -(likely / known.sum((-1, -2)).clamp(min=1)).mean()
         optimizer.step(loss, rate)
         state = Levels(*(values[-1].detach() for values in states))
@@ -139,8 +137,8 @@ def _tracked(
     )
 
 
-def _scales(histories: Sequence[RunTimes]) -> tuple[float, float, float, float]:
-    """Return noise, delay, common and reach (see `PooledNetwork`)."""
+def _scales(histories: Sequence[RunTimes]) -> tuple[float, float, float]:
+    """Return noise, delay and common (see `PooledNetwork`)."""
     moves, apart, shared = [], [], []
     for history in histories:
         times = torch.from_numpy(np.log(np.where(history.censored, np.nan, history.seconds)))
@@ -164,7 +162,6 @@ def _scales(histories: Sequence[RunTimes]) -> tuple[float, float, float, float]:
         noise,
         max(float(late.median()) if len(late) else 0.0, 3.0 * noise),
         max(_USUAL * float(together.median()), noise),
-        max(_FARTHER * float(together.max()), _LEAST * noise),
     )
 
 
