@@ -23,20 +23,23 @@ fit: Callable[..., Any] = partial(fit_model, "pooled")
 
 @pytest.fixture(scope="module")
 def model() -> Pooled:
-    return fit([_history(24, 0)])
+    """Fitted to a run whose nodes are slow now and then, and one in which none ever is."""
+    return fit([_history(24, 0), _history(24, 1, slow=False)])
 
 
 def test_a_second_fit_gives_the_same_bits_and_changes_no_global_state(
     model: Pooled, tmp_path: Path
 ) -> None:
     """Fitted to iterations that ended when the last worker had come, read back from a file."""
-    full = _history(24, 0)
-    end = full.seconds.max(axis=1, keepdims=True)
-    cut = RunTimes(np.minimum(full.seconds, end), full.seconds > end, full.node)
-    write(cut, tmp_path / "times.parquet")
+    files = []
+    for full in (_history(24, 0), _history(24, 1, slow=False)):
+        end = full.seconds.max(axis=1, keepdims=True)
+        cut = RunTimes(np.minimum(full.seconds, end), full.seconds > end, full.node)
+        files.append(tmp_path / f"times-{len(files)}.parquet")
+        write(cut, files[-1])
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     shares: list[float] = []
-    again = fit([read(tmp_path / "times.parquet")], progress=shares.append).tensors()
+    again = fit([read(file) for file in files], progress=shares.append).tensors()
     assert all(torch.equal(again[name], value) for name, value in model.tensors().items())
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)

@@ -185,7 +185,7 @@ def test_some_workers_say_which_points_matter_given_all(
         mean.append(float(weight @ each.shift))
         deviation.append(math.sqrt(float(weight @ (each.shift - mean[-1]).square())))
     assert mean[1] == pytest.approx(mean[0], abs=0.05 * deviation[0])
-    assert deviation[1] == pytest.approx(deviation[0], rel=0.02)
+    assert deviation[1] == pytest.approx(deviation[0], rel=0.05)
 
 
 def test_of_many_workers_few_points_are_asked_and_keep_the_whole_probability() -> None:

@@ -29,7 +29,7 @@ _MOST: Final = 512  # points of a forecast, about
 _RARE: Final = 14.0  # below the most probable point by this log probability: left out
 _UNLIKELY: Final = 25.0  # the same, given some of the workers
 _WORK: Final = 4_000  # points times workers
-_FEWEST: Final = 16  # points, and workers, however many there are of the other
+_FEWEST: Final = 16  # points, however many workers there are
 _COARSE: Final = 64  # points that are judged first
 _HALF_LOG_TAU: Final = 0.5 * math.log(2.0 * math.pi)
 
@@ -112,51 +112,58 @@ def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Ten
 
 def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
     """Return the law of one iteration with all points that are not next to impossible."""
-    far = math.sqrt(2.0 * _RARE) * factor.size
-    matter = factor.weight > factor.weight.max() - _RARE
-    low = float((factor.middle - far)[matter].min())
-    high = float((factor.middle + far)[matter].max())
+    below = factor.weight - factor.weight.max() + _RARE
+    far = factor.size * (2.0 * below.clamp(min=0.0)).sqrt()
+    low = float((factor.middle - far)[below >= 0.0].min())
+    high = float((factor.middle + far)[below >= 0.0].max())
     step = max(float(resolution(law, present)), (high - low) / _MOST)
     points = torch.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
-    weight = factor.log_share(points, torch.tensor(step))
-    every = law._replace(shift=law.shift + points, log_shift=weight)
-    return _only(every, weight > weight.max() - _RARE)
+    weight = factor.log_share(points, torch.tensor(step)).log_softmax(-1)
+    return law._replace(shift=law.shift + points, log_shift=weight)
 
 
 def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
     """Return the law of one iteration with the points that matter given these log times.
 
-    Some workers decide which; of many points, they judge a few before. If many points are left,
-    the factor is still uncertain, and fewer will do that stand for their neighbours too.
+    Of many points some workers decide which: at first of cells of points by those in their middle,
+    then of single points. If many are left even so, the factor is still uncertain, and fewer will
+    do that stand for their neighbours too.
     """
-    nodes, width = present.shape
-    most = max(_FEWEST, _WORK // min(len(law.shift), _COARSE))
-    each = -(-width // max(1, most // nodes))
-    every = -(-nodes // most)
-    place = slice(None, None, every), slice(None, None, each)
-    some = Law(
-        *(law.shift, law.log_shift),
-        *(part[place[0]] for part in (law.level, law.log_regime)),
-        *(part[place] for part in law[4:]),
-    )
-    here, away, censored = present[place][..., None, None], away[place], censored[place]
+    most = max(_FEWEST, _WORK // present.numel())
+    if len(law.shift) <= most:
+        return law
+    some = _some(present)
 
     def judged(law: Law) -> Tensor:
-        by_worker = torch.logaddexp(*log_parts(law, away, censored))
-        return posterior(law, by_worker * here)[0]
+        part = Law(
+            *(law.shift, law.log_shift),
+            *(each[some[0]] for each in (law.level, law.log_regime)),
+            *(each[some] for each in law[4:]),
+        )
+        by_worker = torch.logaddexp(*log_parts(part, away[some], censored[some]))
+        return posterior(part, by_worker * present[some][..., None, None])[0]
 
-    stride = -(-len(law.shift) // _COARSE)
-    if stride > 1:
-        cells = -(-len(law.shift) // stride)
-        middle = (torch.arange(cells) * stride + stride // 2).clamp(max=len(law.shift) - 1)
-        found = judged(some._replace(shift=law.shift[middle], log_shift=law.log_shift[middle]))
-        kept = (found > found.max() - _UNLIKELY).float()
-        kept = torch.nn.functional.max_pool1d(kept[None], 3, 1, 1)[0]  # and the cells beside them
-        fine = kept.repeat_interleave(stride)[: len(law.shift)] > 0.0
-        law, some = _only(law, fine), _only(some, fine)
-    found = judged(some)
+    cell = -(-len(law.shift) // _COARSE)
+    if cell > 1:
+        middle = torch.arange(cell // 2, len(law.shift) + cell // 2, cell)
+        middle.clamp_(max=len(law.shift) - 1)
+        found = judged(law._replace(shift=law.shift[middle], log_shift=law.log_shift[middle]))
+        kept = found > found.max() - _UNLIKELY
+        law = _only(law, kept.repeat_interleave(cell)[: len(law.shift)])
+        if len(law.shift) <= most:
+            return law
+        law = _fewer(law, law.log_shift, 4 * _COARSE)
+    found = judged(law)
     kept = found > found.max() - _UNLIKELY
-    return _fewer(_only(law, kept), found[kept], max(_FEWEST, _WORK // present.numel()))
+    return _fewer(_only(law, kept), found[kept], most)
+
+
+def _some(present: Tensor) -> tuple[slice, slice]:
+    """Return the places of at most about 32 workers, of as many nodes as possible."""
+    nodes, width = present.shape
+    most = _WORK // (2 * _COARSE)
+    each = -(-width // max(1, most // nodes))
+    return slice(None, None, -(-nodes // most)), slice(None, None, each)
 
 
 def _only(law: Law, kept: Tensor) -> Law:
