@@ -107,8 +107,8 @@ def test_a_normal_narrower_than_the_grid_is_not_lost_between_its_points(middle: 
 
 @pytest.mark.parametrize("size", [0.005, 0.1, 0.6])
 @pytest.mark.parametrize("slow", [0, 2, 5])
-@pytest.mark.parametrize(("came", "within"), [(32, 0.2), (16, 0.2), (6, 0.8)])
-def test_eight_points_have_the_likelihood_of_the_whole_grid(
+@pytest.mark.parametrize(("came", "within"), [(32, 0.2), (16, 0.2), (6, 1.1)])
+def test_six_points_have_the_likelihood_of_the_whole_grid(
     size: float, slow: int, came: int, within: float
 ) -> None:
     """Of 32 workers; the whole is about 50. Iterations end with the first `came` of them."""
@@ -121,7 +121,7 @@ def test_eight_points_have_the_likelihood_of_the_whole_grid(
         censored = times > bound
         away = times.clamp(max=bound)
         few = near(law, _factor(size), away, censored, known)
-        assert few.shift.shape == (8,)
+        assert few.shift.shape == (6,)
         found, expected = (
             float(log_likelihood(each, away, censored, known)) for each in (few, whole)
         )

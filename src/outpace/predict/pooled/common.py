@@ -23,8 +23,6 @@ from outpace.predict.pooled.tracks import reference
 _APART: Final = 2.0  # distance of points, in standard deviations of the factor given all times
 _NARROWEST: Final = 0.5  # size of a normal, in distances of points: a narrower one could miss all
 _AROUND: Final = 2  # points on either side of the factor that the times show
-_MIDDLE: Final = 1  # points on either side of the middle, besides these
-_ASCENTS: Final = 2  # steps from a quantile of the times to the most likely factor
 _MOST: Final = 512  # points of a forecast, about
 _RARE: Final = 14.0  # below the most probable point by this log probability: left out
 _UNLIKELY: Final = 25.0  # the same, given some of the workers
@@ -63,19 +61,18 @@ def resolution(law: Law, known: Tensor) -> Tensor:
 
 
 def near(law: Law, factor: Factor, away: Tensor, censored: Tensor, known: Tensor) -> Law:
-    """Return the law with the 8 points that matter for these log times, shape (..., J, W).
+    """Return the law with the 6 points that matter for these log times, shape (..., J, W).
 
-    Five points lie around the most likely factor, and three in the middle, for changes that are
-    not common.
+    Five points lie around the most likely factor, and one in the middle, for changes that are not
+    common.
     """
     step = resolution(law, known)
     place = (_most_likely(law, away, censored, known) / step).round()[..., None]
     around = place + torch.arange(-_AROUND, _AROUND + 1)
-    middle = torch.arange(-_MIDDLE, _MIDDLE + 1).expand(*place.shape[:-1], -1)
-    twice = (middle - place).abs() <= _AROUND
-    twice = torch.cat((torch.zeros_like(around, dtype=torch.bool), twice), -1)
-    points = torch.cat((around, middle), -1) * step[..., None]
-    weight = factor.log_share(points, step).masked_fill(twice, -torch.inf)
+    points = torch.cat((around, torch.zeros_like(place)), -1) * step[..., None]
+    weight = factor.log_share(points, step)
+    twice = place.abs() <= _AROUND
+    weight = torch.cat((weight[..., :-1], weight[..., -1:].masked_fill(twice, -torch.inf)), -1)
     return law._replace(shift=law.shift + points, log_shift=weight)
 
 
@@ -83,31 +80,28 @@ def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Ten
     """Return about the log factor, shape (...), that makes these times the most likely.
 
     The times show it by their 20 % quantile, which some nodes that change do not move and cut-offs
-    after it do not hide. From the distance to the same quantile of what is usual it ascends by
-    steps of the EM algorithm, whose hidden variables are regimes, delays and what was cut off.
+    after it do not hide. From the distance to the same quantile of what is usual it ascends by one
+    step of the EM algorithm, whose hidden variables are regimes, delays and what was cut off.
     """
     law = Law(*(part.detach() for part in law))
     usual = torch.where(known, law.level[..., :1] + law.offset, torch.nan)
     seen = torch.where(known, away, torch.nan)
     moved = reference(seen.flatten(-2)) - reference(usual.flatten(-2)) - law.shift[..., 0]
     moved = moved.nan_to_num(0.0)
-    away = torch.where(known, away, 0.0)
     there = known[..., None, None]
-    for _ in range(_ASCENTS):
-        with torch.enable_grad():
-            moved = moved.detach().requires_grad_()
-            at = law._replace(shift=law.shift + moved[..., None])
-            usual, delayed = log_parts(at, away, censored)
-            both = torch.logaddexp(usual, delayed)
-            joint = (both * there).sum(-3) + law.log_regime[..., None, :]
-            (slope,) = torch.autograd.grad(joint.logsumexp(-1).sum(), moved)
-        with torch.no_grad():
-            late = (delayed - both).exp()
-            precision = (1.0 - late) / law.spread[..., None, :].square()
-            precision += late / law.delay_spread[..., None, None].square()
-            precision *= joint.softmax(-1)[..., None, :, :] * there
-            moved = moved + slope / precision.sum((-1, -2, -3, -4)).clamp(min=1e-6)
-    return moved
+    with torch.enable_grad():
+        moved.requires_grad_()
+        at = law._replace(shift=law.shift + moved[..., None])
+        usual, delayed = log_parts(at, torch.where(known, away, 0.0), censored)
+        both = torch.logaddexp(usual, delayed)
+        joint = (both * there).sum(-3) + law.log_regime[..., None, :]
+        (slope,) = torch.autograd.grad(joint.logsumexp(-1).sum(), moved)
+    with torch.no_grad():
+        late = (delayed - both).exp()
+        precision = (1.0 - late) / law.spread[..., None, :].square()
+        precision += late / law.delay_spread[..., None, None].square()
+        precision *= joint.softmax(-1)[..., None, :, :] * there
+        return moved + slope / precision.sum((-1, -2, -3, -4)).clamp(min=1e-6)
 
 
 def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
