@@ -63,6 +63,7 @@ class Cell:
         most: the longest run of another strategy, in mean times of BSP.
         patience_s: how long a partial push waits after its quorum, in virtual time.
         only: names of the strategies; empty: all.
+        rivals: measured in place of the strategies that `outpace advise` chooses from.
     """
 
     task: str
@@ -74,6 +75,7 @@ class Cell:
     most: float
     patience_s: float
     only: tuple[str, ...] = ()
+    rivals: tuple[Candidate, ...] = ()
 
     @property
     def name(self) -> str:
@@ -95,8 +97,8 @@ class Cell:
         return float(self.data["optimizer"]["lr"])
 
     def strategies(self) -> list[Candidate]:
-        """Return all strategies, BSP first."""
-        every = candidates(self.data["workers"])
+        """Return all strategies, BSP first, or the rivals."""
+        every = self.rivals or candidates(self.data["workers"])
         found = [each.with_patience(self.patience_s) for each in every]
         return [each for each in found if not self.only or each.name in self.only]
 

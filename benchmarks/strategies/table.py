@@ -161,8 +161,8 @@ def ratio(estimate: Estimate) -> str:
     return f"{estimate.mean:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"
 
 
-def readme_with(generated: str, path: Path) -> str:
-    """Return the file with this table in the place of the one that it has."""
-    before, rest = path.read_text("utf-8").split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{generated}\n\n{END}{after}"
+def readme_with(generated: str, path: Path, begin: str = BEGIN, end: str = END) -> str:
+    """Return the file with this table in the place of the one between the two comments."""
+    before, rest = path.read_text("utf-8").split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n\n{generated}\n\n{end}{after}"

@@ -96,8 +96,6 @@ def test_the_configuration_of_a_run_is_read_again():
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"checkpoint": {"every_s": 5.0}}, "checkpoint: what the rule of adaptive"),
-        ({"faults": {"crashes": {"per_hour": 1.0}}}, "faults"),
         ({"barrier": "global"}, "barrier: with adaptive one rule"),
         ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "bsp"}}]}, "sync_changes: with adaptive"),
         ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: with adaptive"),

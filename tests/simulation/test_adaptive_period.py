@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulation.faults import ledger
 from tests.support.runtimes import rows
 
 from outpace.config.reading import experiment_from, to_plain
@@ -73,8 +74,6 @@ def test_the_rule_says_whether_an_adaptive_strategy_has_servers():
         ({"sync": {"kind": "adaptive", "rule": "adacom"}}, "sync.rule: unknown rule"),
         ({"sync": {**ADACOMM, "window": 5}}, "sync.window"),
         ({"servers": 2}, "servers: adaptive has no servers"),
-        ({"checkpoint": {"every_s": 5.0}}, "checkpoint: what the workers of adaptive keep"),
-        ({"faults": {}}, "faults: what the rule of adaptive"),
         ({"task": {"kind": "timing"}}, "sync.rule: adacomm needs the loss"),
         ({"task": {"kind": "script", "path": "train.py"}}, "sync.rule: adacomm needs the loss"),
     ],
@@ -83,3 +82,17 @@ def test_what_the_rule_cannot_have_is_refused_with_the_reason(changes, named):
     with pytest.raises(ConfigError) as refused:
         experiment_from({**BASE, **changes}, "test")
     assert named in str(refused.value)
+
+
+def test_the_rule_sees_losses_with_their_sign(monkeypatch):
+    gradient = ledger.Ledger.gradient
+
+    def below_zero(self, parameters, worker, iteration):
+        _, blocks = gradient(self, parameters, worker, iteration)
+        return -2.5 - 1e-9 * worker, blocks
+
+    monkeypatch.setattr(ledger.Ledger, "gradient", below_zero)
+    found = ledger.Ran(ledger.experiment("adacomm", None))
+    assert found.totals.switches
+    for switch in found.totals.switches:  # the mean of the three workers, and to the last digits
+        assert switch.figures == pytest.approx((-2.500000001, -2.500000001), abs=1e-14)

@@ -25,6 +25,8 @@ def nodes(*names: str, cpus: float) -> Iterator[Any]:
     variables = {
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray gives its workers a niceness of 15: they would miss their limits beside other tests.
+        "RAY_worker_niceness": "0",
         # A lost node is known after 2 s instead of 30.
         "RAY_health_check_initial_delay_ms": "0",
         "RAY_health_check_period_ms": "500",

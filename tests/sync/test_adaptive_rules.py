@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import random
+
+import msgspec
 import pytest
 
+from outpace.blocks.sums import TreeSum
 from outpace.sync import Adaptive, AdaptivePeriod, Asp, Bsp, DropStragglers, Scale, Ssp
-from outpace.sync.adaptive.adacomm import AdaComm, Averaged
+from outpace.sync.adaptive.adacomm import AdaComm, Averaged, SavedPeriod
 from outpace.sync.adaptive.interface import Family, Observation, Setting
 from outpace.sync.adaptive.progress import Progress
 from outpace.sync.adaptive.sync_switch import SyncSwitch
 from outpace.sync.decision import Reason
+from outpace.sync.peers.context import Reduced, finite_loss
 
 
 def told(rule, *rounds):
@@ -181,3 +187,89 @@ def test_options_out_of_range_or_of_another_rule_are_refused(options, named):
 def test_periods_out_of_range_are_refused(options):
     with pytest.raises(ValueError, match=f"^{next(iter(options))}"):
         AdaptivePeriod(**{"every": 4, **options})
+
+
+def copied(rule, made):
+    """Return the rule `made` with the state of another one, as a checkpoint has it."""
+    state = json.loads(json.dumps(rule.state()))
+    made.restore(state, range(4))
+    return made
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: progress(4, window=3, gain_percent=0.0, noise_scale=None, stale=True),
+        lambda: progress(4, window=4),
+        lambda: SyncSwitch(after=25),
+    ],
+    ids=["measured noise", "given noise", "sync-switch"],
+)
+def test_a_rule_that_is_restored_orders_what_the_one_that_was_saved_orders(make):
+    draw, rule, again = random.Random(5), make(), make()
+    noise = signal = 0.0
+    count = 0
+    for iteration in range(60):
+        slow = draw.randrange(4) if iteration % 20 > 9 else None
+        for worker in range(4):
+            noise, signal = noise + draw.random(), signal + draw.random() / 4
+            busy_s = draw.uniform(0.9, 1.1) * (5.0 if worker == slow else 1.0)
+            seen = Observation(float(iteration), worker, iteration, busy_s, noise, signal)
+            order = rule.observe(seen)
+            assert again.observe(seen) == order
+            count += order is not None
+            again = copied(again, make())
+            assert again.setting == rule.setting
+    assert count
+
+
+def with_setting(workers, quorum):
+    """Return the state of a rule with this quorum, in which worker w has taken w + 1 s, twice."""
+    rule = progress(workers)
+    told(rule, *[tuple(float(1 + n) for n in range(workers))] * 2)
+    return {**rule.state(), "value": quorum}
+
+
+@pytest.mark.parametrize(
+    ("quorum", "workers", "expected"),
+    [(4, 5, 5), (4, 3, 3), (3, 5, 3), (3, 2, 2), (3, 3, 3), (None, 3, None)],
+)
+def test_a_quorum_of_all_stays_one_of_all_and_no_other_is_more_than_there_are(
+    quorum, workers, expected
+):
+    rule = progress(workers)
+    rule.restore(with_setting(4, quorum), [n if n < 4 else None for n in range(workers)])
+    assert rule.setting == Setting(Family.QUORUM, expected)
+
+
+def test_the_times_of_workers_that_have_left_are_forgotten_and_new_ones_are_observed_first():
+    rule = progress(3, noise_scale=1.0)
+    rule.restore(with_setting(4, 4), [0, 2, None])  # worker 2 has number 1 now
+    assert told(rule, (1.0, 3.0, 9.0)) == []
+    costs = {setting.value: found[-1] for setting, found in rule.predicted().items()}
+    assert costs == pytest.approx({1: 1 * 4 / 3, 2: 3 * 5 / 6, 3: 9 * 6 / 9})
+    assert [len(found) for found in rule.predicted().values()] == [1] * 3  # of the new worker
+    orders = told(rule, *[(1.0, 3.0, 9.0)] * 2)
+    assert [(iteration, order.to.value) for iteration, order in orders] == [(1, 1)]  # it has three
+
+
+def test_adacomm_that_is_restored_decides_as_the_one_that_was_saved():
+    draw, rule, again = random.Random(1), AdaComm(64, 1.0, 0.7), AdaComm(64, 1.0, 0.7)
+    orders = 0
+    for step in range(60):
+        seen = Averaged(0.35 * step, draw.uniform(0.5, 1.0) * 0.97**step)
+        order = rule.observe(seen)
+        assert again.observe(seen) == order
+        orders += order is not None
+        saved = json.loads(json.dumps(msgspec.to_builtins(again.state(orders))))
+        again = AdaComm(64, 1.0, 0.7)
+        again.restore(msgspec.convert(saved, SavedPeriod))
+    assert orders > 3
+
+
+def test_the_mean_loss_of_the_workers_keeps_its_sign_and_precision():
+    losses = [-3.0000000000000004, 2.5e-12, None, -1e9]
+    found = Reduced(TreeSum(4), 4, [finite_loss(loss) for loss in losses]).loss
+    assert found == (-3.0000000000000004 + 2.5e-12 - 1e9) / 3
+    assert finite_loss(float("nan")) is None
+    assert Reduced(TreeSum(4), 4, [None]).loss is None

@@ -177,8 +177,6 @@ def _of_rules(experiment: Experiment) -> Iterator[str]:
     sync, task = experiment.sync, experiment.task
     if isinstance(sync, AdaptivePeriod) and isinstance(task, Script | Timing):
         yield f"sync.rule: {sync.rule} needs the loss of each mini-batch, which {task.kind} has not"
-    if isinstance(sync, AdaptivePeriod) and experiment.faults is not None:
-        yield "faults: what the rule of adaptive has observed and ordered is lost with a process"
     if isinstance(sync, Adaptive) and sync.needs_iterations and experiment.stop.iterations is None:
         yield (
             "sync.share: a share of the training needs stop.iterations; without it give "

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import answers_of, narrowing
-from outpace.sync import Adaptive
+from outpace.sync import Adaptive, Policy
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
@@ -97,7 +97,15 @@ def is_exact(experiment: Experiment) -> bool:
         return False
     followed = [each.base for each in policies.initial()]
     followed += [policy for _, _, policy in policies.later()]
-    return all((policy.scheduler or policy).lockstep for policy in followed)
+    return all(map(in_lockstep, followed))
+
+
+def in_lockstep(policy: Policy) -> bool:
+    """True if every worker waits for all servers to finish an iteration; see `Policy.lockstep`.
+
+    An adaptive strategy begins so. What its rule orders later is a policy of its own.
+    """
+    return isinstance(policy, Adaptive) or (policy.scheduler or policy).lockstep
 
 
 def returns_alone(experiment: Experiment) -> bool:

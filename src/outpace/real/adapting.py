@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import Adaptation, adaptive_policy
+from outpace.engine.adapting import Adaptation, adaptive_policy, note_again, policy_in_force
+from outpace.engine.resuming import ResumePoint
 from outpace.real.control import RealControl
 from outpace.real.coordinator.coordinator import Coordinator
 from outpace.real.coordinator.observers import RunObserver
@@ -16,6 +17,7 @@ from outpace.record.event_log import LAUNCHER, EventLog
 from outpace.record.switches import Switch
 from outpace.record.totals import Totals
 from outpace.record.trace import ITERATION, SCHEMA, Table, Trace
+from outpace.sync.membership import Removed, Start
 
 _RULE: Final = "the rule of the adaptive strategy"  # a name for its sums
 _COLUMNS: Final = [
@@ -29,11 +31,17 @@ def adapt(
     control: RealControl,
     trace: Trace,
     events: EventLog,
-) -> None:
-    """Let the rule of an adaptive strategy, if it is one, observe this attempt and change it."""
+    resume: ResumePoint | None,
+) -> Adaptation | None:
+    """Let the rule of an adaptive strategy, if it is one, observe this attempt and change it.
+
+    resume: where the attempt goes on; None: it begins. Without servers the workers have the rule.
+    """
+    if resume is not None:
+        note_again(resume.totals, resume.now, trace.row)
     policy = adaptive_policy(experiment)
     if policy is None:
-        return
+        return None
 
     def note(switch: Switch) -> None:
         trace.row(*switch.row())
@@ -43,7 +51,12 @@ def adapt(
         before, after = said.pop("from"), said.pop("to")
         events.add("switch", role=LAUNCHER, before=before, after=after, **said)
 
-    observer = _Adapting(coordinator.reports.totals_of)
+    saved: Mapping[str, Any] = {}
+    if resume is not None:
+        saved = resume.adaptive
+        if (ordered := policy_in_force(experiment, saved)) is not None:
+            control.save_as_under(ordered)
+    observer = _Adapting(coordinator.reports.totals_of, lambda: coordinator.taking_part)
     observer.adaptation = Adaptation(
         experiment,
         policy,
@@ -51,15 +64,18 @@ def adapt(
         note,
         lambda: coordinator.clock.now,
         lambda: observer.noise,
+        saved,
     )
     coordinator.observers.add(observer)
+    return observer.adaptation
 
 
 class _Adapting(RunObserver):
-    """Passes the iterations of workers on to a rule.
+    """Passes the iterations of workers on to a rule, and says which workers take part.
 
     Args:
         totals: the sums that each process has reported.
+        taking_part: returns the workers that have not left for good.
 
     Attributes:
         noise: sums `noise` and `signal` when the last rows came.
@@ -67,13 +83,29 @@ class _Adapting(RunObserver):
 
     adaptation: Adaptation
 
-    def __init__(self, totals: Mapping[str, Totals]) -> None:
-        self._totals = totals
-        self.noise = 0.0, 0.0
+    def __init__(
+        self, totals: Mapping[str, Totals], taking_part: Callable[[], Collection[int]]
+    ) -> None:
+        self._totals, self._taking_part = totals, taking_part
+        self.noise = self._sums()
+
+    def _sums(self) -> tuple[float, float]:
+        every = self._totals.values()
+        return sum(each.noise for each in every), sum(each.signal for each in every)
+
+    def started(self) -> None:
+        self.adaptation.start()
+
+    def recovered(self, recovered: Start | Removed) -> None:
+        if isinstance(recovered, Removed):
+            left = set(self._taking_part()) - {recovered.worker}
+            self.adaptation.go_on_with(left)
+
+    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
+        self.adaptation.go_on_with(self._taking_part())
 
     def traced(self, rows: Table) -> None:
-        every = self._totals.values()
-        self.noise = sum(each.noise for each in every), sum(each.signal for each in every)
+        self.noise = self._sums()
         found = rows[rows[:, 0] == ITERATION][:, _COLUMNS]
         for worker, iteration, started, finished, held in np.asarray(found).tolist():
             self.adaptation.iteration_finished(worker, iteration, started, finished, held)

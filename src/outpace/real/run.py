@@ -174,6 +174,7 @@ class RealRun:
             self._recovery,
             self._quality,
             lambda: self._attempt.history,
+            lambda: self._adaptation,
         )
         return Saving(keeper, completion.complete)
 
@@ -191,7 +192,12 @@ class RealRun:
         control = RealControl(self._experiment, coordinator)
         if self._control is not None:
             coordinator.observers.add(AtStart(partial(self._control, control)))
-        adapt(self._experiment, coordinator, control, self._trace, self.events)
+        experiment = self._experiment
+        if workers is not None:
+            experiment = replace(experiment, workers=workers)
+        self._adaptation = adapt(
+            experiment, coordinator, control, self._trace, self.events, self._resume
+        )
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt

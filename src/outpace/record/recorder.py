@@ -73,6 +73,7 @@ class Recorder:
         self.totals = Totals()
         self._row, self._append = rows.row, rows.append
         self.updated = on_update  # the rest of `ShardObserver` are methods
+        self._recent = 0.0, 0  # sum and number of losses
         self.watch: Callable[[int, int, Time, Time, Time], object] | None = None
 
     # -- workers ---------------------------------------------------------------
@@ -88,6 +89,12 @@ class Recorder:
     def batch_loss(self, loss: float) -> None:
         self.totals.loss_sum += loss
         self.totals.losses += 1
+        self._recent = self._recent[0] + loss, self._recent[1] + 1
+
+    def take_losses(self) -> tuple[float, int]:
+        """Return sum and number of the losses since the last call."""
+        recent, self._recent = self._recent, (0.0, 0)
+        return recent
 
     def iteration_finished(
         self,

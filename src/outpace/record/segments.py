@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from outpace.errors import RunError
 from outpace.record.sinks import ParquetSink
-from outpace.record.trace import CHUNK, SCHEMA
+from outpace.record.trace import CHUNK, EVENTS, SCHEMA, SWITCH
 from outpace.support.replacing import replace_file, sync
 from outpace.support.units import Time
 
@@ -169,7 +169,8 @@ class SegmentedSink:
         """Remove rows of the segments that have a time (ns) after `last`. Raises OSError.
 
         Processes of a real run report their rows a little later, so a segment may have some that
-        belong to the time after the checkpoint.
+        belong to the time after the checkpoint. Switches of an adaptive strategy at that time are
+        removed, too: the run that goes on notes them again (`engine.adapting.note_again`).
         """
         for name in self._names:
             path = self._path.parent / name
@@ -179,6 +180,10 @@ class SegmentedSink:
                 if column.endswith(_OF_TIMES):
                     times = pc.fill_null(kept[column], last)
                     kept = kept.filter(pc.less_equal(times, last))
+            if "event" in kept.column_names:
+                is_switch = pc.equal(kept["event"].cast(pa.string()), EVENTS[SWITCH])
+                is_now = pc.equal(kept["start_ns"], last)
+                kept = kept.filter(pc.invert(pc.and_(is_switch, is_now)))
             if kept.num_rows < rows.num_rows:
                 replace_file(path, partial(pq.write_table, kept, compression="zstd"))
                 sync(path)

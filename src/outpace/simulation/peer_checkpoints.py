@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.record.checkpoints import Taken, write_shard
@@ -168,6 +170,8 @@ class PeerSaving:
         taken = written_now(self._run, self._workload, self._keeper, self._number, put, folder)
         if taken is not None:
             count_until(state.watermarks, taken.totals.iterations)
+            if (rule := self._run.rule) is not None:
+                taken = structs.replace(taken, adaptive=structs.asdict(rule))
         return taken
 
     # -- where scripts are saved, too ------------------------------------------------

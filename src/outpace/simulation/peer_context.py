@@ -12,6 +12,7 @@ from outpace.simulation.collective.exchanges import SimulatedExchange
 from outpace.simulation.collective.meetings import SimulatedMeeting
 from outpace.simulation.nodes import Computing
 from outpace.support.units import Time
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.adaptive.interface import Order, Setting
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
@@ -20,7 +21,7 @@ from outpace.sync.peers.context import (
     Parameters,
     Reduction,
     Unsent,
-    whole_loss,
+    finite_loss,
 )
 from outpace.sync.peers.parameters import AccumulatedInPlace, Common, Own, Replica
 from outpace.sync.policy import Scale
@@ -61,10 +62,12 @@ class SimulatedPeer(Computing):
         iteration: int,
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
+        rule: SavedPeriod | None = None,
     ) -> None:
         simulation = self._simulation
         if not simulation.is_saved:
             return
+        simulation.rule = rule
         kept: PendingIteration | None = None
         if unsent is not None:
             kept = unsent_steps(iteration, unsent, self.workers)
@@ -124,15 +127,22 @@ class SimulatedPeer(Computing):
     ) -> SimulatedReduction:
         self._computed, self.joined_after = 0, self._iteration
         versions, self._versions = self._versions, []
-        return self._simulation.join(self.worker, value, weight, versions, whole_loss(loss))
+        return self._simulation.join(self.worker, value, weight, versions, finite_loss(loss))
+
+    def take_losses(self) -> tuple[float, int]:
+        return self._simulation.losses.pop(self.worker, (0.0, 0))
 
     @property
-    def losses(self) -> tuple[float, int]:
-        return self._simulation.losses.get(self.worker, (0.0, 0))
+    def rule_before(self) -> SavedPeriod | None:
+        return self._simulation.rule_before
 
-    def switched(self, number: int, iteration: int, before: Setting, order: Order) -> None:
-        now = self._simulation.kernel.now
-        self._recorder.switched(Switch.of(number, now, iteration, before, order))
+    def switched(
+        self, number: int, iteration: int, before: Setting, order: Order, noting: int
+    ) -> None:
+        # The first one to say so notes it: it may be saved before the others have come so far.
+        if number == len(self._recorder.totals.switches):
+            now = self._simulation.kernel.now
+            self._recorder.switched(Switch.of(number, now, iteration, before, order))
 
     def begin_exchange(self, iteration: int) -> SimulatedExchange:
         self._computed, self.joined_after = 0, iteration

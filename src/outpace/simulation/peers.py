@@ -14,6 +14,7 @@ from outpace.blocks.block import Block, Value, value_of
 from outpace.cluster.paths import Paths
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
+from outpace.engine.adapting import note_again, saved_period
 from outpace.optim import Optimizer, OptimizerState
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
@@ -27,6 +28,7 @@ from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import nanoseconds
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker, states_of_workers
 from outpace.sync.messages import worker_name
@@ -46,6 +48,10 @@ class PeerSimulation(VirtualRun):
         self.initial, self._strategy = value_of(initial), sync
         # By worker: sum and number of the losses of its mini-batches.
         self.losses: dict[int, tuple[float, int]] = {}
+        # The rule of an adaptive strategy: at the checkpoint from which the workers have begun, and
+        # when a worker could be saved last.
+        self.rule_before: SavedPeriod | None = None
+        self.rule: SavedPeriod | None = None
         self.first = [0] * experiment.workers if self.resume is None else self.resume.first
         self.model = self._new_model()
         self._own: dict[int, ParameterBlock] = {}  # by worker
@@ -55,6 +61,8 @@ class PeerSimulation(VirtualRun):
         before = Before()
         if self.resume is not None:
             before = take_up(self.resume, sync, self.model, self.own_block)
+            self.rule = self.rule_before = saved_period(self.resume.adaptive)
+            note_again(self.recorder.totals, self.resume.now, self.rows.row)
         if (settings := experiment.checkpoint) is not None:
             self._saving = self._new_saving(settings, workload)
         if settings is not None and self._saving is not None:
@@ -261,13 +269,13 @@ class PeerSimulation(VirtualRun):
         value: Block | None,
         weight: int,
         versions: Sequence[int],
-        loss: int | None = None,
+        loss: float | None = None,
     ) -> SimulatedReduction:
         """Let this worker join its next all-reduce.
 
         Args:
             versions: the versions of the common model at which its gradients were computed.
-            loss: see `whole_loss`.
+            loss: see `finite_loss`.
         """
         part = self._all_reduces.join(worker, value, weight, loss)
         if versions:

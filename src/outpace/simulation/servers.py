@@ -17,7 +17,12 @@ from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.config.keys import SERVICE_TIMES
-from outpace.engine.adapting import Adaptation, adaptive_policy
+from outpace.engine.adapting import (
+    Adaptation,
+    adaptive_policy,
+    note_again,
+    policy_in_force,
+)
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
@@ -57,6 +62,8 @@ from outpace.tasks import Workload
 class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
+    adaptation: Adaptation | None = None  # of an adaptive strategy
+
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
@@ -87,7 +94,11 @@ class Simulation(VirtualRun):
 
     def _new_shard(self, server: int, policy: Policy, initial: Block) -> Shard:
         block = self._block(server, initial)
-        return Shard(server, block, self.experiment.workers, policy, self.recorder)
+        shard = Shard(server, block, self.experiment.workers, policy, self.recorder)
+        adaptive = adaptive_policy(self.experiment)
+        if adaptive is not None and adaptive.measures_noise:
+            shard.measure_noise(self.recorder.noise_measured)
+        return shard
 
     def _new_saving(
         self, settings: Checkpoint, workload: Workload, *, exact: bool
@@ -107,7 +118,8 @@ class Simulation(VirtualRun):
         for time, server, policy in experiment.policies.later() if self.resume else ():
             if time <= self.kernel.now:
                 followed[server] = replace(followed[server], base=policy)
-        return followed
+        ordered = policy_in_force(experiment, self.resume.adaptive) if self.resume else None
+        return [replace(each, base=ordered) for each in followed] if ordered else followed
 
     def _restore(self, point: ResumePoint) -> None:
         """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
@@ -183,17 +195,20 @@ class Simulation(VirtualRun):
     def _adapt(self, experiment: Experiment) -> None:
         """Let the rule of an adaptive strategy, if it is one, observe the run and change it."""
         if (policy := adaptive_policy(experiment)) is not None:
-            totals = self.recorder.totals
-            self.recorder.watch = Adaptation(
+            resume = self.resume
+            if resume is not None:
+                note_again(self.recorder.totals, resume.now, self.rows.row)
+            self.adaptation = Adaptation(
                 experiment,
                 policy,
                 self._control.follow,
                 self.recorder.switched,
                 lambda: self.kernel.now,
-                lambda: (totals.noise, totals.signal),
-            ).iteration_finished
-            for shard in self._shards if policy.measures_noise else ():
-                shard.measure_noise(self.recorder.noise_measured)
+                lambda: (self.recorder.totals.noise, self.recorder.totals.signal),
+                None if resume is None else resume.adaptive,
+            )
+            self.recorder.watch = self.adaptation.iteration_finished
+            self.adaptation.start()
 
     def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
         """Return the contexts of the servers' programs."""

@@ -31,6 +31,7 @@ class Reason(enum.IntEnum):
     MORE_PROGRESS = 7  # the setting is predicted to make more progress
     LOSS_FELL = 8  # the loss fell, so workers average more often
     LOSS_STAYS = 9  # the loss did not fall enough, so the period is shortened by a factor
+    OTHER_WORKERS = 10  # other workers take part, so another number of them is waited for
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
-from outpace.sync.peers.context import MOST_LOSS
 
 COUNTS = st.integers(0, 2**32 - 1)
-LOSSES = st.none() | st.integers(0, MOST_LOSS)
+LOSSES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 ENTRIES = st.builds(
     Entry, weight=COUNTS, joined=st.integers(0, 2**56 - 1), computed=COUNTS, loss=LOSSES
 )

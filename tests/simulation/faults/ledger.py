@@ -48,11 +48,14 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "partial-push": {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.03}},
     "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count", "warmup": 3}},
     "specsync": {"sync": {"kind": "specsync", "abort_time_s": 0.02, "abort_rate": 0.3}},
+    "adaptive": {"sync": {"kind": "adaptive", "window": 3, "gain_percent": 0}},
+    "sync-switch": {"sync": {"kind": "adaptive", "rule": "sync-switch", "after": 6}},
 }
 # Each adds 1/N of a gradient up, so their counts are multiplied by N.
 PEERS: dict[str, dict[str, Any]] = {
     "ssgd": {"kind": "ssgd"},
     "local-sgd": {"kind": "local-sgd", "every": 4},
+    "adacomm": {"kind": "adaptive", "rule": "adacomm", "every": 4, "interval_s": 0.5},
     "hpsgd": {"kind": "hpsgd"},
     "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
     "hpsgd, together": {"kind": "hpsgd", "start_together": True},
@@ -60,7 +63,7 @@ PEERS: dict[str, dict[str, Any]] = {
     "psgd": {"kind": "psgd"},
 }
 RELAXED = ("ssp", "asp", "pssp", "dsps", "ssptable", "half of the servers", "skipped pulls")
-LOSES = ("drop-stragglers", "partial-push", "cutoff")  # gradients of its own accord
+LOSES = ("drop-stragglers", "partial-push", "cutoff", "adaptive")  # gradients of its own accord
 
 
 class Ledger:
@@ -116,7 +119,7 @@ def experiment(
         **changes,
     }
     if strategy in STRATEGIES:
-        data["sync"] = {**chosen["sync"], "scale": "sum"}
+        data["sync"] = {**data["sync"], "scale": "sum"}
     if faults is not None:
         recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
         recovery["server_alone"] = server_alone

@@ -76,6 +76,7 @@ def _killed_when(is_enough, monkeypatch):
     "sync",
     [
         {"kind": "bsp"},
+        pytest.param({"kind": "adaptive"}, marks=pytest.mark.slow),
         {"kind": "ssgd"},
         pytest.param({"kind": "local-sgd", "every": 2}, marks=pytest.mark.slow),
         pytest.param({"kind": "diloco", "every": 2}, marks=pytest.mark.slow),
@@ -84,7 +85,7 @@ def _killed_when(is_enough, monkeypatch):
 )
 def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp_path, monkeypatch):
     config = {**CONFIG, "sync": sync}
-    if sync["kind"] != "bsp":
+    if sync["kind"] not in ("bsp", "adaptive"):
         del config["servers"]
     whole = outpace.simulate({**config, "checkpoint": None})
     with monkeypatch.context() as patch:

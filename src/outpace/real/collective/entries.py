@@ -6,6 +6,8 @@ all entries. Numbers are split into digits, which every floating-point type repr
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -13,7 +15,7 @@ from typing import Final, NamedTuple
 from outpace.support.units import Time
 
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
-_COUNT, _TIME, _LOSS = 4, 7, 5  # digits: up to 4e9 iterations, two years in ns, see `whole_loss`
+_COUNT, _TIME, _LOSS = 4, 7, 8  # digits: up to 4e9 iterations, two years in ns, a double
 DIGITS: Final = 1 + 2 * _COUNT + _TIME + _LOSS
 
 
@@ -32,7 +34,7 @@ class Entry(NamedTuple):
     weight: int  # iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
     computed: int  # iterations of the worker until then
-    loss: int | None = None  # see `sync.peers.context.whole_loss`
+    loss: float | None = None  # finite; None: the worker has none
 
 
 def digits_of(entry: Entry) -> list[float]:
@@ -42,7 +44,7 @@ def digits_of(entry: Entry) -> list[float]:
         *_digits(entry.weight, _COUNT),
         *_digits(entry.joined, _TIME),
         *_digits(entry.computed, _COUNT),
-        *_digits(0 if entry.loss is None else entry.loss + 1, _LOSS),
+        *struct.pack("<d", math.nan if entry.loss is None else entry.loss),
     ]
 
 
@@ -53,11 +55,13 @@ def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
 
 def _entry_of(row: Sequence[float]) -> Entry:
     numbers, start = [], 1
-    for count in (_COUNT, _TIME, _COUNT, _LOSS):
+    for count in (_COUNT, _TIME, _COUNT):
         numbers.append(_number(row[start : start + count]))
         start += count
-    weight, joined, computed, loss = numbers
-    return Entry(Contribution(int(row[0])), weight, joined, computed, loss - 1 if loss else None)
+    (loss,) = struct.unpack("<d", bytes(map(int, row[start:])))
+    weight, joined, computed = numbers
+    known = loss if math.isfinite(loss) else None
+    return Entry(Contribution(int(row[0])), weight, joined, computed, known)
 
 
 def _digits(number: int, count: int) -> list[float]:

@@ -186,12 +186,12 @@ class Reductions:
         return self._joined
 
     def begin(
-        self, value: Block | None, weight: int, computed: int = 0, loss: int | None = None
+        self, value: Block | None, weight: int, computed: int = 0, loss: float | None = None
     ) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
         computed: iterations of this worker so far, all of which are in this value or earlier ones.
-        loss: see `whole_loss`.
+        loss: see `finite_loss`.
         """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
@@ -378,7 +378,7 @@ class Reductions:
         part: PendingReduction,
         given: list[int],
         total: torch.Tensor | None,
-        losses: Sequence[int | None],
+        losses: Sequence[float | None],
     ) -> None:
         values: BlockSum
         if self._like is None:
@@ -433,7 +433,7 @@ class PendingReduction:
     joined: Time
     arrived: Future[Reduced]
     computed: int = 0  # iterations of this worker
-    loss: int | None = None
+    loss: float | None = None
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
     began: Time = field(init=False)

@@ -59,7 +59,7 @@ from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard, wire_reply
 from outpace.real.net.transport import FIRST, Handlers
-from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
+from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_policy, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.moving_server import Around, ServerMoves
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
@@ -236,10 +236,17 @@ class Server(Member):
     async def _saved_state(self, folder: Path) -> ShardState:
         """Return the state of a checkpoint with which this server begins. Raises RunError."""
         if not self._copies:
-            return saved_state(folder, self.index, self._experiment)
+            return self._state_in(folder)
         with TemporaryDirectory(prefix="outpace-") as copied:
             await self.fetched.into(Path(copied))
-            return saved_state(Path(copied), self.index, self._experiment)
+            return self._state_in(Path(copied))
+
+    def _state_in(self, folder: Path) -> ShardState:
+        """Return the state, and begin with the policy that was in force."""
+        ordered = saved_policy(folder, self.index, self._experiment)
+        if ordered is not None:
+            self._followed = replace(self._followed, base=ordered)
+        return saved_state(folder, self.index, self._experiment)
 
     async def _serve_others(self, plan: Plan) -> None:
         """Join a run that goes on: wait for the parts of other servers."""

@@ -52,11 +52,11 @@ class SimulatedAllReduces:
         self.begun = first  # number of those that have begun
 
     def join(
-        self, worker: int, value: Block | None, weight: int, loss: int | None = None
+        self, worker: int, value: Block | None, weight: int, loss: float | None = None
     ) -> SimulatedReduction:
         """Let a worker join its next all-reduce; return its part.
 
-        value: None: it has none. loss: see `whole_loss`.
+        value: None: it has none. loss: see `finite_loss`.
         """
         number = self._joined[worker]
         self._joined[worker] += 1
@@ -152,7 +152,7 @@ class SimulatedReduction:
     _whole: _AllReduce
     _value: Block | None
     _arrived: Future[None]
-    loss: int | None = None
+    loss: float | None = None
     ended: Time = field(init=False)
 
     @property

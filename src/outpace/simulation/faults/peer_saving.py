@@ -38,11 +38,12 @@ class KeepsLast(PeerSaving):
         resume = self._failing.resume
         assert resume is not None
         found = [state for state in resume.own_states() if state is not None]
-        return Kept.of(self._failing, self._number, [resume.state(0)], found)
+        shards, rule = [resume.state(0)], self._run.rule
+        return Kept.of(self._failing, self._number, shards, found, period=rule)
 
     def _taken(self, number: int, state: ShardState, own: Sequence[ShardState]) -> Kept:
         """Return what is to be kept of the run now, as the checkpoint of this number."""
-        kept = Kept.of(self._failing, number, [state], own)
+        kept = Kept.of(self._failing, number, [state], own, period=self._run.rule)
         count_until(state.watermarks, kept.totals.iterations)
         return kept
 

@@ -88,7 +88,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         value: Block | None,
         weight: int,
         versions: Sequence[int],
-        loss: int | None = None,
+        loss: float | None = None,
     ) -> SimulatedReduction:
         part = super().join(worker, value, weight, versions, loss)
         self._given[worker].add(part.number, self.contexts[worker].next_iteration)
@@ -311,6 +311,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     def _begin_again(self, kept: Kept) -> None:
         self.first = list(kept.first)
+        self.rule = self.rule_before = kept.period
         self._start(self._before)
 
 

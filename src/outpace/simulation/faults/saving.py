@@ -12,6 +12,7 @@ import torch
 from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
+from outpace.engine.adapting import Adaptation, Cut
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.engine.scripts.redividing import Redivided
 from outpace.record.recovery import Recovery
@@ -19,6 +20,7 @@ from outpace.record.totals import Totals
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.support.units import Time
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.tasks import Workload
@@ -33,6 +35,7 @@ class Kept:
     """All that a run needs to go on from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
+    rule, period: that of an adaptive strategy, with servers and without.
     scripts: without servers the files with which scripts go on, by worker. redivided: how, if there
     were other workers. anew: workers whose scripts begin anew.
     """
@@ -49,6 +52,8 @@ class Kept:
     scripts: Mapping[int, Path] = field(default_factory=dict)
     redivided: Redivided | None = None
     anew: Sequence[int] = ()
+    rule: Cut | None = None
+    period: SavedPeriod | None = None
 
     @classmethod
     def of(
@@ -57,6 +62,8 @@ class Kept:
         number: int,
         states: Sequence[ShardState],
         own: Sequence[ShardState] = (),
+        adaptation: Adaptation | None = None,
+        period: SavedPeriod | None = None,
     ) -> Kept:
         """Return what is to be kept of a run now."""
         run.settle(wait=True)  # the evaluations until now
@@ -79,6 +86,8 @@ class Kept:
             metrics=run.metrics.kept(),
             recovery=structs.replace(run.recovery()),
             rows=run.rows.held,
+            rule=None if adaptation is None else adaptation.cut(first),
+            period=period,
         )
 
     def hand_on(self, rows: HeldRows) -> None:
@@ -121,7 +130,7 @@ class KeptSaving(Saving):
     def begin(self) -> None:
         if self._planner.number:  # the run was resumed from this one
             states = [shard.state() for shard in self._shards]
-            self.last = Kept.of(self._failing, self._planner.number, states)
+            self.last = self._kept(self._planner.number, states)
         super().begin()
 
     def now(self) -> None:
@@ -142,6 +151,9 @@ class KeptSaving(Saving):
         self._writing = 0
         self.close()
 
+    def _kept(self, number: int, states: Sequence[ShardState]) -> Kept:
+        return Kept.of(self._failing, number, states, adaptation=self._failing.adaptation)
+
     @property
     def is_taking(self) -> bool:
         # While a server is away, or lacks what its workers do not repeat, none is begun.
@@ -153,7 +165,7 @@ class KeptSaving(Saving):
         super()._saved(server, number, state)
 
     def _write(self, number: int, states: Sequence[ShardState]) -> None:
-        kept = self._coming = Kept.of(self._failing, number, states)
+        kept = self._coming = self._kept(number, states)
         if self._keeper is not None:
             super()._write(number, states)
         kernel, until = self._failing.kernel, self._failing.servers_stand_until
@@ -176,7 +188,7 @@ class KeptSaving(Saving):
 
     @property
     def _may_complete(self) -> bool:
-        return self._coming is None
+        return self._coming is None and super()._may_complete
 
     def close(self) -> None:
         self._coming = None

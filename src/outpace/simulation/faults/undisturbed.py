@@ -11,13 +11,14 @@ from outpace.record.trace import Trace
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.support.units import Time, seconds
+from outpace.sync import Adaptive, AdaptivePeriod
 from outpace.tasks import Timing, Workload
 
 
 def undisturbed_rate(
     experiment: Experiment, workload: Workload, until: Time | None, iterations: int
 ) -> float:
-    """Return the gradients per second that are applied without failures; 0 if there are none.
+    """Return the gradients per second that are applied without failures; 0 if it is not known.
 
     Args:
         experiment: of a run with failures.
@@ -25,7 +26,7 @@ def undisturbed_rate(
         until: the latest end of this run (ns); None: it has as many iterations as that one.
         iterations: of the worker of that run that has most.
     """
-    if not iterations:
+    if not iterations or _needs_gradients(experiment.sync):
         return 0.0
     task = Timing(layers=tuple(workload.layers))
     plain = replace(
@@ -45,3 +46,8 @@ def undisturbed_rate(
         return run.totals.applied / seconds(run.kernel.now) if run.kernel.now else 0.0
     finally:
         run.close()
+
+
+def _needs_gradients(sync: object) -> bool:
+    """True if a rule changes the strategy by losses or gradient noise: only times are simulated."""
+    return isinstance(sync, AdaptivePeriod) or (isinstance(sync, Adaptive) and sync.measures_noise)

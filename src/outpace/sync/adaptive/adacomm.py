@@ -14,7 +14,9 @@ rate it is 1.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+import msgspec
 
 from outpace.sync.adaptive.interface import Family, Order, Setting
 from outpace.sync.decision import Reason
@@ -25,6 +27,26 @@ class Averaged(NamedTuple):
 
     now_s: float  # when all had joined, in seconds since the start of the run
     loss: float | None  # mean over the steps since the average before; None: there is none
+
+
+class SavedPeriod(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state of the rule in a checkpoint.
+
+    Attributes:
+        value: the period in force.
+        first: F₀; None: it is not known yet.
+        due_s: when the next decision is due, in seconds since the start of the run.
+        switches: of the run until then.
+    """
+
+    value: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    first: float | None
+    due_s: Annotated[float, msgspec.Meta(ge=0)]
+    switches: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+    @property
+    def is_finite(self) -> bool:
+        return math.isfinite(self.due_s) and (self.first is None or math.isfinite(self.first))
 
 
 class AdaComm:
@@ -49,7 +71,7 @@ class AdaComm:
             self._first = seen.loss if self._first is None else self._first
             return None
         self._due_s = (math.floor(seen.now_s / self._interval_s) + 1) * self._interval_s
-        share = max(0.0, seen.loss) / self._first if self._first > 0 else 1.0
+        share = min(1.0, max(0.0, seen.loss) / self._first) if self._first > 0 else 1.0
         after, reason = max(1, math.ceil(math.sqrt(share) * self._every)), Reason.LOSS_FELL
         if after >= before:
             after, reason = max(1, math.floor(self._factor * before)), Reason.LOSS_STAYS
@@ -57,3 +79,16 @@ class AdaComm:
             return None
         self.setting = Setting(Family.PERIOD, after)
         return Order(self.setting, reason, (self._first, seen.loss))
+
+    def state(self, switches: int) -> SavedPeriod:
+        """Return all that another rule with the same options needs to go on.
+
+        switches: number of the run's until now.
+        """
+        assert self.setting.value is not None
+        return SavedPeriod(self.setting.value, self._first, self._due_s, switches)
+
+    def restore(self, state: SavedPeriod) -> None:
+        """Go on from a state; only before the first observation."""
+        self.setting = Setting(Family.PERIOD, state.value)
+        self._first, self._due_s = state.first, state.due_s

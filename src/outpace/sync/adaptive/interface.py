@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from outpace.sync.decision import Reason
+
+RuleState: TypeAlias = Mapping[str, Any]  # plain values, lists and dicts, for a checkpoint
 
 
 class Family(IntEnum):
@@ -71,6 +74,21 @@ class Rule(Protocol):
         up to a fraction of a second late.
         """
 
+    def state(self) -> RuleState:
+        """Return all that another rule with the same options needs to go on from here."""
+
+    def restore(self, state: RuleState, places: Sequence[int | None]) -> None:
+        """Go on from a state; only before the first observation.
+
+        The rule may have been made for another number of workers than the one of the state. Its
+        setting is then one that these workers can follow: all of them if it was all, else at most
+        as many as before.
+
+        Args:
+            places: for each worker of this rule, its number in the rule of the state; None: it was
+                not there.
+        """
+
 
 def words(reason: Reason, figures: tuple[float, float]) -> str:
     """Return the reason of a switch as a sentence without a full stop."""
@@ -82,6 +100,8 @@ def words(reason: Reason, figures: tuple[float, float]) -> str:
             f"predicted progress is worth {after:.4g} gradients per second, "
             f"with the setting before {before:.4g}"
         )
+    if reason is Reason.OTHER_WORKERS:
+        return f"the run goes on with {after:.0f} workers, before it had {before:.0f}"
     if reason is Reason.LOSS_FELL:
         return f"the loss is {after:.4g}, at the start it was {before:.4g}"
     if reason is Reason.LOSS_STAYS:

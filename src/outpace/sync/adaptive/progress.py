@@ -39,7 +39,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from outpace.sync.adaptive.interface import Family, Observation, Order, Setting
+from outpace.sync.adaptive.interface import Family, Observation, Order, RuleState, Setting
 from outpace.sync.decision import Reason
 
 _FEWEST: Final = 3  # iterations of each worker before the first decision
@@ -100,6 +100,24 @@ class Progress:
         self.setting, self._left = best, self._workers * self._window
         return Order(best, Reason.MORE_PROGRESS, figures)
 
+    def state(self) -> RuleState:
+        return {
+            "value": self.setting.value,
+            "times": [list(times) for times in self._times],
+            "left": self._left,
+            "noise": self._noise_scale.state(),
+        }
+
+    def restore(self, state: RuleState, places: Sequence[int | None]) -> None:
+        value, before, count = state["value"], state["times"], self._workers
+        if value is not None:
+            value = count if value == len(before) else min(value, count)
+        self.setting, self._left = Setting(Family.QUORUM, value), state["left"]
+        for times, place in zip(self._times, places, strict=True):
+            times.extend(() if place is None else before[place])
+        self._unsettled = {n for n, times in enumerate(self._times) if len(times) < _FEWEST}
+        self._noise_scale.restore(state["noise"])
+
     @property
     def noise(self) -> float:
         """B, the gradient noise scale in gradients of one worker, at least 1."""
@@ -143,6 +161,13 @@ class _NoiseScale:
         added = (now - before for now, before in zip(sums, self._before, strict=True))
         noise, signal = (self._keep * old + new for old, new in zip(self._sums, added, strict=True))
         self._before, self._sums = (sums[0], sums[1]), (noise, signal)
+
+    def state(self) -> list[list[float]]:
+        return [list(self._before), list(self._sums)]
+
+    def restore(self, state: Sequence[Sequence[float]]) -> None:
+        (noise, signal), (old_noise, old_signal) = state
+        self._before, self._sums = (noise, signal), (old_noise, old_signal)
 
     @property
     def value(self) -> float | None:

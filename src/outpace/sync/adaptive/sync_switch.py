@@ -9,7 +9,9 @@ are slow for a while, are left out: gradients keep their weight.
 
 from __future__ import annotations
 
-from outpace.sync.adaptive.interface import Family, Observation, Order, Setting
+from collections.abc import Sequence
+
+from outpace.sync.adaptive.interface import Family, Observation, Order, RuleState, Setting
 from outpace.sync.decision import Reason
 
 BSP, ASP = Setting(Family.BOUND, 0), Setting(Family.BOUND, None)
@@ -32,3 +34,9 @@ class SyncSwitch:
             return None
         self.setting = ASP
         return Order(ASP, Reason.SHARE_DONE, (0.0, float(self._after)))
+
+    def state(self) -> RuleState:
+        return {"value": self.setting.value}
+
+    def restore(self, state: RuleState, places: Sequence[int | None]) -> None:
+        self.setting = Setting(Family.BOUND, state["value"])

@@ -40,6 +40,7 @@ class AdaptivePeriod(BufferAveragingStrategy):
 
     has_common: ClassVar[bool] = False
     has_own: ClassVar[bool] = True
+    can_be_saved: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         BufferAveragingStrategy.__post_init__(self)
@@ -51,22 +52,23 @@ class AdaptivePeriod(BufferAveragingStrategy):
     async def train(self, me: PeerContext) -> None:
         mine, steps, switches = me.own(), 0, 0
         rule = AdaComm(self.every, self.interval_s, self.factor)
-        lost, losses = me.losses
+        if (before := me.rule_before) is not None:
+            rule.restore(before)
+            switches = before.switches
+        me.take_losses()  # of a process that was lost
 
         async def average(number: int) -> Reduction:
             """Average with all others, and let the rule decide; number: of the iteration."""
-            nonlocal lost, losses, switches
-            total, count = me.losses
-            loss = (total - lost) / (count - losses) if count > losses else None
-            lost, losses = total, count
+            nonlocal switches
+            total, count = me.take_losses()
+            loss = total / count if count else None
             reduction = me.begin_all_reduce(mine.read().clone(), steps, loss)
             reduced = await reduction.result()
             mine.replace(reduced.mean)
             before = rule.setting
             order = rule.observe(Averaged(seconds(reduction.began), reduced.loss))
             if order is not None:
-                if me.worker == reduction.members[0]:  # one is enough
-                    me.switched(switches, number, before, order)
+                me.switched(switches, number, before, order, reduction.members[0])
                 switches += 1
             return reduction
 
@@ -79,5 +81,6 @@ class AdaptivePeriod(BufferAveragingStrategy):
                 reduction = await average(number)
                 iteration.note_wait(iteration.computed, reduction.began)
                 steps = 0
+                me.may_save(number + 1, rule=rule.state(switches))
         if steps:
             await average(number)

@@ -8,22 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from outpace.blocks.block import Block, Value
 from outpace.blocks.sums import BlockSum
 from outpace.support.units import Time
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.adaptive.interface import Order, Setting
 
-LOSS_UNIT: Final = 1 << 20  # losses travel as whole numbers of 1 / LOSS_UNIT
-MOST_LOSS: Final = (1 << 40) - 2  # about a million
 
-
-def whole_loss(loss: float | None) -> int | None:
-    """Return a loss as it travels, at least 0; None: there is none, or it is not finite."""
-    if loss is None or not math.isfinite(loss):
-        return None
-    return min(max(0, round(loss * LOSS_UNIT)), MOST_LOSS)
+def finite_loss(loss: float | None) -> float | None:
+    """Return a loss as it travels; None: there is none, or it is not finite."""
+    return None if loss is None or not math.isfinite(loss) else loss
 
 
 class PeerContext(Protocol):
@@ -41,11 +37,10 @@ class PeerContext(Protocol):
     def workers(self) -> int:
         """N, the number of workers that the run began with."""
 
-    @property
-    def losses(self) -> tuple[float, int]:
-        """Sum and number of the losses of this worker's mini-batches so far; of scripts (0, 0).
+    def take_losses(self) -> tuple[float, int]:
+        """Return sum and number of the losses of this worker's mini-batches since the last call.
 
-        With that of a gradient once its value is used.
+        With that of a gradient once its value is used. Of scripts (0, 0).
         """
 
     @property
@@ -69,6 +64,7 @@ class PeerContext(Protocol):
         iteration: int,
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
+        rule: SavedPeriod | None = None,
     ) -> None:
         """Say that this worker begins `iteration` next and has nothing but its models.
 
@@ -81,7 +77,12 @@ class PeerContext(Protocol):
             accumulated: a sum that the worker has beside its models.
             unsent: steps that only its own model has. With one of these two, workers say so at
                 different times and iterations; else at the same iterations.
+            rule: of an adaptive strategy; all workers say the same.
         """
+
+    @property
+    def rule_before(self) -> SavedPeriod | None:
+        """The rule of an adaptive strategy at a checkpoint; None: it begins."""
 
     def common(self) -> CommonParameters:
         """Return the model that all workers start from and change alike."""
@@ -121,11 +122,14 @@ class PeerContext(Protocol):
             loss: of this worker, for `Reduced.loss`; None: it has none.
         """
 
-    def switched(self, number: int, iteration: int, before: Setting, order: Order) -> None:
-        """Note that a rule has ordered another setting after an iteration.
+    def switched(
+        self, number: int, iteration: int, before: Setting, order: Order, noting: int
+    ) -> None:
+        """Note that a rule has ordered another setting after an iteration; all workers say so.
 
         Args:
             number: of the switch in the run, from 0.
+            noting: the worker whose process notes it, where each has records of its own.
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
@@ -275,12 +279,12 @@ class Meeting(Protocol):
 class Reduced:
     """The result of an all-reduce. A program may ask for `mean` or for `total`, not for both."""
 
-    def __init__(self, values: BlockSum, weight: int, losses: Sequence[int | None] = ()) -> None:
+    def __init__(self, values: BlockSum, weight: int, losses: Sequence[float | None] = ()) -> None:
         self._values = values
         self.weight = weight  # of all workers that took part
         known = [loss for loss in losses if loss is not None]
         # The mean of the losses that workers gave, the same for all workers; None: none did.
-        self.loss = sum(known) / len(known) / LOSS_UNIT if known else None
+        self.loss = math.fsum(loss / len(known) for loss in known) if known else None
         self.members = values.count  # workers that gave a value
 
     @cached_property

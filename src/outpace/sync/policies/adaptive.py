@@ -27,9 +27,6 @@ _OPTIONS: Final = {  # of each rule
 SHARE: Final = 0.25  # of the training that is synchronous, unless it is given
 _ONE_RULE: Final = "with adaptive one rule decides for all servers and the whole run"
 _UNKNOWN: Final = "the rule of adaptive is told of whole iterations, which wait for all servers"
-_NOT_SAVED: Final = (
-    "what the rule of adaptive has observed and ordered is not saved, so a run could not go on"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +67,6 @@ class Adaptive(WirePolicy):
         "barrier": _ONE_RULE,
         "pull": _UNKNOWN,
         "skip": _UNKNOWN,
-        "checkpoint": _NOT_SAVED,
-        "faults": f"{_NOT_SAVED} after a failure",
     }
 
     def __post_init__(self) -> None:

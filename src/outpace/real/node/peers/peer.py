@@ -47,11 +47,12 @@ from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.switches import Switch
 from outpace.support.units import Time
+from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.adaptive.interface import Order, Setting
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.messages import Leave, WireMessage
-from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent, whole_loss
+from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent, finite_loss
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
 from outpace.tasks import Script
@@ -298,10 +299,11 @@ class PeerWorker(WorkerProcess):
         iteration: int,
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
+        rule: SavedPeriod | None = None,
     ) -> None:
         if self.saver is not None:
             pending = partial(self._pending, iteration, accumulated, unsent)
-            self.saver.look(iteration, pending, has_unsent=unsent is not None)
+            self.saver.look(iteration, pending, has_unsent=unsent is not None, rule=rule)
 
     def _pending(
         self, iteration: int, accumulated: AccumulatedGradient | None, unsent: Unsent | None
@@ -321,19 +323,25 @@ class PeerWorker(WorkerProcess):
             pushes=tuple((self.worker, version) for version in self._averages.versions),
         )
 
+    def take_losses(self) -> tuple[float, int]:
+        return self.recorder.take_losses()
+
     @property
-    def losses(self) -> tuple[float, int]:
-        totals = self.recorder.totals
-        return totals.loss_sum, totals.losses
+    def rule_before(self) -> SavedPeriod | None:
+        return self._before.rule
 
     def begin_all_reduce(
         self, value: Block | None, weight: int = 1, loss: float | None = None
     ) -> PendingReduction:
         self._averages.joins_all_reduce()
-        return self._groups.reductions.begin(value, weight, self._computed, whole_loss(loss))
+        return self._groups.reductions.begin(value, weight, self._computed, finite_loss(loss))
 
-    def switched(self, number: int, iteration: int, before: Setting, order: Order) -> None:
-        self.recorder.switched(Switch.of(number, self.clock.now, iteration, before, order))
+    def switched(
+        self, number: int, iteration: int, before: Setting, order: Order, noting: int
+    ) -> None:
+        if self.worker == noting:
+            switch = Switch.of(number, self.clock.now, iteration, before, order)
+            self.recorder.switched(switch)
 
     @property
     def _computed(self) -> int:

@@ -1,0 +1,185 @@
+"""Strategies that change in the run, and SpecSync, beside the best fixed strategy of each cell.
+
+    python -m benchmarks.strategies.rivals                          # the table of what is recorded
+    python -m benchmarks.strategies.rivals --record --missing       # measure what has no result
+    python -m benchmarks.strategies.rivals --record --missing --again adaptive   # its rule changed
+
+They are measured as the suite measures its strategies: the same search for the learning rate, the
+same seeds, runs of the same length at most. `outpace advise` does not choose from them. The cluster
+`moving`, on which the slow workers change every 2 s, counts here, too.
+
+Goals of `adaptive`: at most 3 % more time to the target than the best fixed strategy of the cell;
+on `moving` at least 10 % less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from benchmarks.papers.results import origin
+from benchmarks.strategies.measuring import longest_s
+from benchmarks.strategies.outcome import Measured, Outcome, read, save
+from benchmarks.strategies.recording import record
+from benchmarks.strategies.suite import HERE, Cell, cells
+from benchmarks.strategies.table import README, dated, ratio, readme_with, seconds
+
+from outpace.errors import ConfigError, OutpaceError
+from outpace.experiment.advising.question.candidates import Candidate
+from outpace.simulation.executors.processes import cores
+from outpace.support.estimates import Estimate
+
+FOLDER: Final = HERE / "rivals"
+BEGIN: Final = "<!-- python -m benchmarks.strategies.rivals -->"
+END: Final = "<!-- end of the rivals -->"
+ADAPTIVE: Final = "adaptive"
+MOVING: Final = "moving"
+# The largest time to the target, in times of the best fixed strategy's.
+GOAL: Final = 1.03
+GOAL_MOVING: Final = 0.9
+
+# BSP is at the target after 40 to 60 iterations of 0.1 s. Sync-Switch uses it for 10 of them; its
+# paper finds the share by a search for each job. AdaComm decides each second: its paper's minute is
+# longer than these runs.
+RIVALS: Final = (
+    Candidate(ADAPTIVE, "adaptive", {"kind": "adaptive"}),
+    Candidate("Sync-Switch", "adaptive", {"kind": "adaptive", "rule": "sync-switch", "after": 10}),
+    Candidate(
+        "AdaComm",
+        "adaptive",
+        {"kind": "adaptive", "rule": "adacomm", "every": 16, "interval_s": 1.0},
+    ),
+    Candidate("SpecSync", "speculative", {"kind": "specsync"}),
+)
+
+
+def cell_of(fixed: Outcome) -> Cell:
+    """Return the cell with the rivals in place of the fixed strategies.
+
+    Raises:
+        ConfigError: if BSP was not measured, whose time says how long the runs may be.
+    """
+    if fixed.bsp is None:
+        raise ConfigError(
+            f"{fixed.cell.name}: BSP is not recorded; measure the fixed strategies first: "
+            f"python -m benchmarks.strategies --record --missing --cells {fixed.cell.name}"
+        )
+    return replace(fixed.cell, limit_s=longest_s(fixed.cell, fixed.bsp), rivals=RIVALS)
+
+
+def recorded(patterns: Sequence[str]) -> Iterator[tuple[Outcome, Outcome]]:
+    """Yield for each cell with results what is known of the fixed strategies and of the rivals."""
+    for cell in cells(patterns):
+        fixed = read(cell)
+        if fixed is not None and fixed.bsp is not None:
+            rivals = cell_of(fixed)
+            yield fixed, read(rivals, FOLDER) or Outcome(rivals, {})
+
+
+def forget(rivals: Outcome, names: Sequence[str]) -> None:
+    """Remove the results of these strategies from the file of the cell."""
+    left = tuple(each for each in rivals.strategies if each.name not in names)
+    if left != rivals.strategies:
+        save(replace(rivals, strategies=left), FOLDER)
+
+
+def table(found: Sequence[tuple[Outcome, Outcome]]) -> str:
+    """Return the times of the rivals in times of the best fixed strategy's, and the goals."""
+    measured = [(fixed, rivals) for fixed, rivals in found if rivals.strategies]
+    if not measured:
+        return "Nothing is recorded yet."
+    names = [each.name for each in RIVALS]
+    hours = sum(one.cpu_s for _, rivals in measured for one in rivals.strategies) / 3600
+    lines = [
+        f"{dated([rivals.origin for _, rivals in measured])}: {hours:.1f} hours of processor time.",
+        "",
+        f"| cell | the best fixed strategy | {' | '.join(names)} |",
+        f"|---|---|{'---|' * len(names)}",
+    ]
+    for fixed, rivals in measured:
+        by_name = {each.name: each for each in rivals.strategies}
+        best = fixed.best
+        row = [_beside(by_name.get(name), best) for name in names]
+        first = "none reached the target on all seeds" if best is None else _named(best)
+        lines.append(f"| {fixed.cell.name} | {first} | {' | '.join(row)} |")
+    return "\n".join([*lines, "", *_goals(measured)])
+
+
+def _named(best: Measured) -> str:
+    return f"{best.name}: {seconds(best)}"
+
+
+def _beside(rival: Measured | None, best: Measured | None) -> str:
+    if rival is None or best is None:
+        return ""
+    return ratio(rival.relative_to(best)) + ("†" if rival.tuned.at_edge else "")
+
+
+def _goals(measured: Sequence[tuple[Outcome, Outcome]]) -> Iterator[str]:
+    """Yield a line for each goal: in which cells it is met, missed, or not decided."""
+    for text, of_moving, most in (
+        ("at most 3 % more time than the best fixed strategy", False, GOAL),
+        ("at least 10 % less where the slow workers change", True, GOAL_MOVING),
+    ):
+        verdicts: dict[str, list[str]] = {"met": [], "missed": [], "not decided": []}
+        for fixed, rivals in measured:
+            adaptive = next((each for each in rivals.strategies if each.name == ADAPTIVE), None)
+            moving = fixed.cell.cluster == MOVING
+            if adaptive is not None and fixed.best is not None and moving is of_moving:
+                verdict = judged(adaptive.relative_to(fixed.best), most)
+                verdicts[verdict].append(fixed.cell.name)
+        parts = [f"{name} in {', '.join(where)}" for name, where in verdicts.items() if where]
+        yield f"- `adaptive`, {text}: {'; '.join(parts) or 'not measured'}."
+
+
+def judged(estimate: Estimate, most: float) -> str:
+    """Return whether a ratio is surely at most so much: `met`, `missed` or `not decided`."""
+    if estimate.high is not None and estimate.high <= most:
+        return "met"
+    return "missed" if estimate.low is not None and estimate.low > most else "not decided"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.strategies.rivals",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--record", action="store_true", help="measure, and keep the results")
+    parser.add_argument("--missing", action="store_true", help="only what has no result")
+    parser.add_argument("--cells", nargs="+", default=["*", MOVING], metavar="PATTERN")
+    parser.add_argument(
+        "--again",
+        nargs="+",
+        choices=[each.name for each in RIVALS],
+        default=[],
+        help="forget the results of these, so that --missing measures them anew",
+    )
+    parser.add_argument("--processes", type=int, default=cores(), help="runs at a time")
+    options = parser.parse_args(arguments)
+    try:
+        if options.record:
+            known = [rivals for _, rivals in recorded(options.cells)]
+            for each in known:
+                forget(each, options.again)
+            chosen = [each.cell for each in known]
+            record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
+        text = table(list(recorded(["*", MOVING])))
+        if options.record:
+            README.write_text(readme_with(text, README, BEGIN, END), "utf-8")
+        print(text)
+    except OutpaceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Strategies that change in the run, beside the best fixed strategy of a cell of the suite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from benchmarks.strategies import rivals
+from benchmarks.strategies.outcome import Measured, Outcome
+from benchmarks.strategies.rates import Tuned
+from benchmarks.strategies.suite import cells
+from benchmarks.strategies.table import README, readme_with
+
+from outpace.config.reading import experiment_from
+from outpace.errors import ConfigError
+from outpace.experiment.advising.question.candidates import candidates
+from outpace.support.estimates import Estimate, TimeTo
+
+ORIGIN = {"date": "2026-01-02", "commit": "abc"}
+STEADY = (4.0, 5.0, 6.0, 4.0, 5.0)
+
+
+def measured(candidate, *times_s):
+    times = tuple((seed, TimeTo(time_s, reached=True)) for seed, time_s in enumerate(times_s))
+    return Measured(candidate, Tuned(0.4, at_edge=False, tried=()), times)
+
+
+def fixed_of(name, *times_s):
+    (cell,) = cells([name])
+    bsp = candidates(16)[0]
+    return Outcome(cell, ORIGIN, (measured(bsp, *times_s),))
+
+
+def beside(fixed, **times_s):
+    cell = rivals.cell_of(fixed)
+    known = {each.name: each for each in rivals.RIVALS}
+    return Outcome(cell, ORIGIN, tuple(measured(known[name], *t) for name, t in times_s.items()))
+
+
+def test_the_readme_has_the_recorded_table():
+    text = rivals.table(list(rivals.recorded(["*", rivals.MOVING])))
+    whole = README.read_text("utf-8")
+    assert whole == readme_with(text, README, rivals.BEGIN, rivals.END)
+
+
+def test_every_rival_can_be_run_on_every_cluster():
+    for cell in cells(["digits-cnn", "digits-cnn/moving"]):
+        data = dict(cell.data)
+        if cell.cluster == "recorded":  # needs a file
+            data["compute"] = {"kind": "constant", "mean_s": 0.1}
+        for each in rivals.RIVALS:
+            wanted = replace(cell, data=data).configuration(each, 0.1, 3, 9.0)
+            run = experiment_from(wanted, "test")
+            assert (run.seed, run.optimizer.lr, run.stop.virtual_time_s) == (3, 0.1, 9.0)
+
+
+def test_times_are_relative_to_the_best_fixed_strategy_and_the_goals_are_judged():
+    even, moving = (fixed_of(f"digits-cnn/{name}", *STEADY) for name in ("even", "moving"))
+    bursts = fixed_of("digits-cnn/bursts", *STEADY)
+    found = [
+        (even, beside(even, adaptive=STEADY)),  # the same times: 1.00, so at most 1.03
+        (bursts, beside(bursts, adaptive=[2 * time_s for time_s in STEADY])),
+        (moving, beside(moving, adaptive=[time_s / 2 for time_s in STEADY])),
+    ]
+    text = rivals.table(found)
+    assert "| digits-cnn/even | BSP: 4.80 s (3.76 to 5.84) | 1.00 (1.00 to 1.00) |" in text
+    assert "| digits-cnn/moving | BSP: 4.80 s (3.76 to 5.84) | 0.50 (0.50 to 0.50) |" in text
+    assert "strategy: met in digits-cnn/even; missed in digits-cnn/bursts.\n" in text
+    assert text.endswith("where the slow workers change: met in digits-cnn/moving.")
+
+
+def test_an_interval_on_both_sides_of_the_goal_decides_nothing():
+    assert rivals.judged(Estimate(1.0, 0.98, 1.02), 1.03) == "met"
+    assert rivals.judged(Estimate(1.0, 0.95, 1.06), 1.03) == "not decided"
+    assert rivals.judged(Estimate(1.1, 1.04, 1.20), 1.03) == "missed"
+    assert rivals.judged(Estimate(1.1, 1.04, None), 1.03) == "missed"  # some runs were not there
+
+
+def test_runs_are_at_most_as_long_as_those_of_the_fixed_strategies():
+    (cell,) = cells(["digits-cnn/even"])
+    assert rivals.cell_of(fixed_of(cell.name, *STEADY)).limit_s == pytest.approx(3.0 * 4.8)
+    with pytest.raises(ConfigError, match="digits-cnn/even: BSP is not recorded; measure"):
+        rivals.cell_of(Outcome(cell, ORIGIN))
+
+
+def test_the_forgotten_results_are_the_missing_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(rivals, "FOLDER", tmp_path)
+    even = fixed_of("digits-cnn/even", *STEADY)
+    rivals.forget(beside(even, adaptive=STEADY, SpecSync=STEADY), ["adaptive"])
+    left = rivals.read(rivals.cell_of(even), tmp_path)
+    assert [each.name for each in left.strategies] == ["SpecSync"]
+    assert [each.name for each in left.missing] == ["adaptive", "Sync-Switch", "AdaComm"]
