@@ -19,6 +19,10 @@ TIMES_ONLY = "task={kind: timing, parameters: 1000}"
     ("name", "overrides"),
     [
         ("bdsgd-rules", ["repeats=1", "clusters=[i]", "rules=[last-5, rolling hedge]"]),
+        (
+            "bdsgd-common",
+            ["repeats=1", "clusters=[common-0.05x16]", "rules=[all, true count]"],
+        ),
         ("fluentps-fig10", [TIMES_ONLY, "seeds=1", "stop.iterations=3"]),
         ("hybrid_simulator", ["seeds=1", "task={kind: digits-mlp}", "compute.mean_s=4.0"]),
         ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),

@@ -19,6 +19,7 @@ from benchmarks.papers.bdsgd.cut_offs.clusters import (
     random_events,
     switching_nodes,
 )
+from benchmarks.papers.bdsgd.cut_offs.common import PER_NODE, STRENGTHS, common_factor
 from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Law
 from torch import Tensor
 
@@ -54,6 +55,11 @@ def clusters(folder: str) -> dict[str, Cluster]:
         found[f"ii-{name}"] = Cluster(partial(_runs, run, 1), run)
     fit = partial(_runs, partial(switching_nodes, 300), 4)
     found["iii"] = Cluster(fit, partial(switching_nodes, 320))
+    for strength in STRENGTHS:
+        for per_node in PER_NODE:
+            made = partial(common_factor, strength=strength, per_node=per_node)
+            fit = partial(_runs, partial(made, 300), 4)
+            found[f"common-{strength}x{per_node}"] = Cluster(fit, partial(made, 120))
     alibaba = Path(folder) / "alibaba-pai-minibatch-time" / "job_1_norm.csv"
     bytedance = Path(folder) / "bytedance-straggler" / "trace-SE.npz"
     found["alibaba-1"] = _recording(partial(read, alibaba))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from outpace.predict.interface import Prediction
 from outpace.predict.normal import normal_above
 
 Array = NDArray[np.float64]
+
+_MANY: Final = 16  # values of the shared part
+_RULED_OUT: Final = 40.0  # log probability below that of the most probable value
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,8 @@ class Known:
         return replace(self, arrived=arrived, elapsed_s=elapsed_s)
 
     def sample(self, count: int) -> Array:
-        law, random = self.law, self.random
-        shared_logp, regimes_logp = self._posterior()  # (J,), (J, M, G)
+        law, random = self._plausible(), self.random
+        shared_logp, regimes_logp = self._posterior(law)  # (J,), (J, M, G)
         turn = np.arange(count)
         shared = _draw(np.broadcast_to(shared_logp, (count, len(shared_logp))), random)
         regime = _draw(regimes_logp[shared], random)  # (count, M)
@@ -75,8 +79,20 @@ class Known:
     def _log_elapsed(self) -> float:
         return float(np.log(self.elapsed_s)) if self.elapsed_s else -np.inf
 
-    def _posterior(self) -> tuple[Array, Array]:
+    def _plausible(self) -> Law:
+        """Return the law without values of the shared part that some workers rule out."""
         law = self.law
+        if not self.elapsed_s or len(law.shared) <= _MANY:
+            return law
+        some = slice(None, None, 4)
+        part = replace(
+            law, usual=law.usual[some], node=law.node[some], offsets_logp=law.offsets_logp[some]
+        )
+        found, _ = replace(self, arrived=self.arrived[some])._posterior(part)
+        kept = found > found.max() - _RULED_OUT
+        return replace(law, shared=law.shared[kept], shared_logp=law.shared_logp[kept])
+
+    def _posterior(self, law: Law) -> tuple[Array, Array]:
         if not self.elapsed_s:
             return law.shared_logp, np.broadcast_to(
                 law.regimes_logp, (len(law.shared), *law.regimes.shape)
@@ -86,8 +102,8 @@ class Known:
         time = np.where(came, np.log(np.where(came, self.arrived, 1)), self._log_elapsed())
         z = (time - law.usual)[:, None, None] - shift[..., None] - law.offsets
         z /= law.deviation  # (J, N, G, C)
-        density = -np.square(np.where(came[:, None, None], z, 0)) / 2
-        likelihood = np.where(came[:, None, None], density, _log_above(z))
+        likelihood = -np.square(z) / 2
+        likelihood[:, ~came] = _log_above(z[:, ~came])
         each = np.logaddexp.reduce(likelihood + law.offsets_logp[:, None], axis=-1)
         nodes = np.zeros((len(law.shared), *law.regimes.shape))
         np.add.at(nodes.swapaxes(0, 1), law.node, each.swapaxes(0, 1))

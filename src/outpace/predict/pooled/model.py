@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from outpace.predict.pooled.common import plausible
 from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.pooled.network import PooledNetwork
 from outpace.predict.pooled.prediction import Forecast
 from outpace.predict.pooled.tracks import Levels, advance, begin, reference
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
 from outpace.support.repeatable import left_as_they_were
+
+_SCALES: Final = ("noise", "delay", "common")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +41,12 @@ class Pooled:
         return {name: tensor.detach().clone() for name, tensor in self.network.named_parameters()}
 
     def settings(self) -> dict[str, Any]:
-        return {"noise": self.network.noise, "delay": self.network.delay}
+        return {name: getattr(self.network, name) for name in _SCALES}
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> Self:
         with left_as_they_were():  # initial weights are drawn, and replaced
-            network = PooledNetwork(settings["noise"], settings["delay"])
+            network = PooledNetwork(*(settings[name] for name in _SCALES))
         network.load_state_dict(dict(tensors))
         return cls(network.requires_grad_(False))
 
@@ -60,14 +63,12 @@ class Follower:
 
     @torch.no_grad()
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        times = torch.from_numpy(np.log(seconds)).float()
-        mask = torch.from_numpy(np.asarray(censored, bool))
+        self._layout = layout = self._layout.refined(seconds, censored)
+        # Functions may round otherwise at other places of an array, so they are called in order.
+        times = layout.spread(torch.from_numpy(np.asarray(seconds, np.float64))).log().float()
+        mask = layout.spread(torch.from_numpy(np.asarray(censored, bool)))
         self._tracks, features = advance(
-            self._tracks,
-            self._layout.spread(times),
-            self._layout.spread(mask),
-            reference(times),
-            self._network.noise,
+            self._tracks, times, mask, reference(times.flatten()), self._network.noise
         )
         now = Levels(*(part[None, None] for part in features))
         states = self._network(now, self._layout.present[None], self._state)
@@ -75,5 +76,6 @@ class Follower:
 
     @torch.no_grad()
     def predict(self) -> Forecast:
-        law = self._network.law(Levels(*(part[0] for part in self._state)), self._tracks)
+        state = Levels(*(part[0] for part in self._state))
+        law = plausible(*self._network.law(state, self._tracks), self._layout.present)
         return Forecast(law, float(self._tracks.reference), self._layout, self._generator)

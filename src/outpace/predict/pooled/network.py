@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+from outpace.predict.pooled.common import Factor
 from outpace.predict.pooled.law import Law
 from outpace.predict.pooled.recurrent import recurrent
 from outpace.predict.pooled.tracks import (
@@ -24,8 +25,7 @@ from outpace.predict.pooled.tracks import (
 
 _WORKER, _NODE, _CLUSTER = 24, 32, 32  # sizes of the states
 _WORKER_HEAD, _NODE_HEAD = 24, 32
-_SHIFTS: Final = (-8.0, -2.5, -0.8, 0.0, 0.8, 2.5, 8.0)  # in units of the learned size
-_SHIFT_WEIGHTS: Final = (-6.0, -3.0, -0.3, 0.0, -0.3, -3.0, -6.0)  # initial logits
+_COMMON_WEIGHTS: Final = (0.0, -1.0, -4.0)  # initial logits of the factor's three normals
 _OTHERS: Final = (math.log(1.35), math.log(2.2))  # initial levels of regimes not yet seen
 _OTHER_SPREAD: Final = 0.25
 _REGIME_WEIGHTS: Final = (4.0, 1.0, 0.0, 0.0)  # stay, back to normal, others
@@ -38,13 +38,18 @@ class PooledNetwork(nn.Module):
 
     Args:
         noise: Usual change of log times from one iteration to the next.
-        delay: Usual delay of a straggler, in log time. Both are initial scales of the heads.
+        delay: Usual delay of a straggler, in log time.
+        common: Usual change of the reference.
+
+    They are initial scales of the heads.
     """
 
-    def __init__(self, noise: float, delay: float) -> None:
+    def __init__(self, noise: float, delay: float, common: float) -> None:
         super().__init__()
         self.noise = noise
         self.delay = delay
+        self.common = common
+        self._sizes = torch.tensor((0.3 * noise, common, 3.0 * common))
         self.worker = nn.GRU(WORKER_FEATURES, _WORKER)
         self.node = nn.GRU(_WORKER + NODE_FEATURES, _NODE)
         self.cluster = nn.GRU(_NODE + CLUSTER_FEATURES, _CLUSTER)
@@ -53,7 +58,7 @@ class PooledNetwork(nn.Module):
         self.worker_out = nn.Linear(_WORKER_HEAD, 6)
         self.node_in = nn.Linear(_NODE + _CLUSTER, _NODE_HEAD)
         self.node_out = nn.Linear(_NODE_HEAD, 4 + len(_REGIME_WEIGHTS) + 2 * len(_OTHERS))
-        self.cluster_out = nn.Linear(_CLUSTER, len(_SHIFTS) + 3)
+        self.cluster_out = nn.Linear(_CLUSTER, 2 + 3 * len(_COMMON_WEIGHTS))
         with torch.no_grad():
             for head in (self.worker_out, self.node_out, self.cluster_out):
                 head.weight.mul_(0.2)
@@ -82,8 +87,11 @@ class PooledNetwork(nn.Module):
         into = torch.cat((all_nodes, features.cluster), -1)
         return Levels(worker, node, _through(self.cluster, into, state.cluster))
 
-    def law(self, state: Levels, tracks: Tracks) -> Law:
-        """Return the law of the next iteration, relative to the reference of the last one."""
+    def law(self, state: Levels, tracks: Tracks) -> tuple[Law, Factor]:
+        """Return the law of the next iteration, relative to the reference of the last one.
+
+        It has one shift, where the common factor is 1, and the common factor stands beside it.
+        """
         noise = self.noise
         above = torch.cat(
             (state.node, state.cluster[..., None, :].expand(*state.node.shape[:-1], -1)), -1
@@ -111,13 +119,15 @@ class PooledNetwork(nn.Module):
             ),
             -1,
         )
-        all_of_them = self.cluster_out(state.cluster)
-        steps, back, size = all_of_them[..., len(_SHIFTS) :].unbind(-1)
+        out = self.cluster_out(state.cluster)
+        steps, back = out[..., :2].unbind(-1)
         centre = torch.sigmoid(back) * (tracks.usual - tracks.reference) + noise * steps
-        size = 0.3 * noise * size.exp() + _SMALLEST
-        return Law(
-            centre[..., None] + size[..., None] * out.new_tensor(_SHIFTS),
-            (all_of_them[..., : len(_SHIFTS)] + out.new_tensor(_SHIFT_WEIGHTS)).log_softmax(-1),
+        likely, where, wide = out[..., 2:].chunk(3, -1)
+        sizes = self._sizes * wide.exp() + _SMALLEST
+        around = torch.cat((torch.zeros_like(where[..., :1]), where[..., 1:]), -1)
+        law = Law(
+            centre[..., None],
+            torch.zeros_like(centre[..., None]),
             level,
             weights.log_softmax(-1),
             offset,
@@ -126,6 +136,8 @@ class PooledNetwork(nn.Module):
             self.delay * delay_width.exp() * 0.5 + _SMALLEST,
             straggle + _RARELY,
         )
+        weight = likely + out.new_tensor(_COMMON_WEIGHTS)
+        return law, Factor(weight, around * self._sizes, sizes)
 
 
 def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from outpace.predict.normal import normal_above
+from outpace.predict.pooled.common import likely
 from outpace.predict.pooled.law import Law, log_parts, posterior
 from outpace.predict.pooled.layout import NodeLayout
 from outpace.predict.recorded.table import Seconds
@@ -20,8 +21,13 @@ _NEAR: Final = 4.0  # up to here single precision suffices for draws from a tail
 
 
 class _Weights(NamedTuple):
-    """Probabilities of the shifts (Q,), regimes (J, Q, K) and delays (n, Q, K) of n workers."""
+    """A law and the probabilities of its parts.
 
+    Of the Q shifts, shape (Q,), of regimes, (J, Q, K), and of delays, (J, W, Q, K). The axis of the
+    shifts, and that of a delay's regimes, have length 1 where these make no difference.
+    """
+
+    law: Law
     shift: Tensor
     regime: Tensor
     delay: Tensor
@@ -34,6 +40,7 @@ class Forecast:
     Args:
         law: Without leading dimensions.
         reference: The log time that it is relative to.
+        layout: Random numbers go to workers by their places in it.
         generator: Source of all draws.
     """
 
@@ -43,39 +50,57 @@ class Forecast:
     generator: torch.Generator
 
     def sample(self, count: int) -> Seconds:
-        return self.draw(count, self.weights(), self.layout.place, None)
+        drawn = np.empty((count, len(self.layout.place)))
+        workers = self.layout.workers
+        drawn[:, workers.numpy()] = self.draw(
+            count, self.weights(), self.layout.place[workers], None
+        )
+        return drawn
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Given:
         return Given(self, arrived, elapsed_s)
 
     def weights(self) -> _Weights:
         """Return the prior probabilities."""
-        law, shifts = self.law, len(self.law.shift)
-        delay = law.straggle.sigmoid().reshape(-1)[self.layout.place]
+        law = self.law
         return _Weights(
+            law,
             law.log_shift.exp(),
-            law.log_regime.exp()[:, None, :].expand(-1, shifts, -1),
-            delay[:, None, None].expand(-1, shifts, law.level.shape[-1]),
+            law.log_regime.exp()[:, None, :],
+            law.straggle.sigmoid()[..., None, None],
         )
 
     def draw(self, count: int, weights: _Weights, place: Tensor, above: float | None) -> Seconds:
         """Draw times of the workers at these places, shape (count, n), all greater than `above`."""
-        shift, regime, delay = weights
-        shifts, regimes = regime.shape[1:]
+        law, shift, regime, delay = weights
         generator = self.generator
         # Stratified: one shift from each of `count` equal parts, so fewer draws suffice.
         even = (torch.arange(count) + torch.rand(count, generator=generator)) / count
-        which = torch.searchsorted(shift.cumsum(0), even).clamp_(max=shifts - 1)
-        steps = regime.cumsum(-1)[..., :-1].index_select(1, which)
+        which = torch.searchsorted(shift.cumsum(0), even).clamp_(max=len(shift) - 1)
+        steps = regime.cumsum(-1)[..., :-1]
+        if steps.shape[1] > 1:
+            steps = steps.index_select(1, which)
         chance = torch.rand(len(regime), count, 1, generator=generator)
-        turn = (chance > steps).sum(-1).add_(which * regimes)  # (J, count)
+        turn = (chance > steps).sum(-1)  # (J, count)
 
-        # Numbers of cells in tables of each worker, shift and regime: (n, count).
-        cell = turn.index_select(0, place // self.layout.width)
-        cell += torch.arange(len(place))[:, None] * (shifts * regimes)
-        uniform = torch.rand(cell.shape, generator=generator)
-        cell = cell * 2 + (uniform < _at(delay, cell))
-        middle, spread = (_at(table, cell) for table in self._tables(place))
+        # From here on shapes are (n, count): of worker, and of worker and regime, by number.
+        node = place // self.layout.width
+        mine = turn.index_select(0, node)
+        chances, regimes = delay.flatten(0, 1).index_select(0, place), law.level.shape[-1]
+        own = torch.arange(len(place))[:, None]
+        cell = own * chances[0].numel()
+        if chances.shape[1] > 1:
+            cell = cell + which * regimes + mine
+        late = torch.rand(mine.shape, generator=generator) < _at(chances, cell)
+        cell = own * regimes + mine
+        middle = _at(law.level[node] + law.offset.reshape(-1)[place, None], cell)
+        middle += law.shift[which]
+        middle += late * law.delay.reshape(-1)[place, None]
+        spread = torch.where(
+            late,
+            law.delay_spread.reshape(-1)[place, None],
+            _at(law.spread.reshape(-1, regimes)[place], cell),
+        )
         if above is None:
             z = torch.randn(cell.shape, generator=generator)
         else:
@@ -83,22 +108,6 @@ class Forecast:
         times = z.mul_(spread).add_(middle).double().add_(self.reference).exp_().T
         drawn = times.numpy()
         return drawn if above is None else np.maximum(drawn, above)
-
-    def _tables(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Return means and spreads (n, Q, K, 2) of workers, without and with a delay."""
-        law = self.law
-        node = place // self.layout.width
-        usual = (law.level[node] + law.offset.reshape(-1)[place, None])[:, None]
-        usual = usual + law.shift[:, None]
-        late = law.delay.reshape(-1)[place]
-        spread = law.spread.reshape(-1, usual.shape[-1])[place]
-        late_spread = law.delay_spread.reshape(-1)[place]
-        return (
-            torch.stack((usual, usual + late[:, None, None]), -1),
-            torch.stack((spread, late_spread[:, None].expand_as(spread)), -1)[:, None].expand(
-                -1, len(law.shift), -1, -1
-            ),
-        )
 
     def _above(self, low: Tensor) -> Tensor:
         """Draw standard normals above `low` by inversion."""
@@ -121,10 +130,12 @@ class Given:
     """
 
     def __init__(self, forecast: Forecast, arrived: Seconds, elapsed_s: float) -> None:
-        self._forecast = forecast
         self._arrived = np.array(arrived, np.float64)
         self._waiting = np.isnan(self._arrived)
         self._elapsed_s = elapsed_s
+        # Workers that have done the same until this iteration are told apart by it.
+        layout = forecast.layout.refined(self._arrived, self._waiting)
+        self._forecast = replace(forecast, layout=layout)
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Given:
         return Given(self._forecast, arrived, elapsed_s)
@@ -132,27 +143,31 @@ class Given:
     def sample(self, count: int) -> Seconds:
         drawn = np.tile(self._arrived, (count, 1))
         if self._waiting.any():
-            place = self._forecast.layout.place[torch.from_numpy(self._waiting)]
+            layout = self._forecast.layout
+            workers = layout.workers
+            workers = workers[torch.from_numpy(self._waiting)[workers]]
             above = self._elapsed_s if self._elapsed_s > 0.0 else None
-            drawn[:, self._waiting] = self._forecast.draw(count, self._weights, place, above)
+            drawn[:, workers.numpy()] = self._forecast.draw(
+                count, self._weights, layout.place[workers], above
+            )
         return drawn
 
     @cached_property
     def _weights(self) -> _Weights:
-        forecast, waiting = self._forecast, torch.from_numpy(self._waiting)
+        forecast = self._forecast
         layout, present = forecast.layout, forecast.layout.present
         if self._elapsed_s <= 0.0:
-            before = forecast.weights()
-            return before._replace(delay=before.delay[waiting])
-        times = np.log(np.where(self._waiting, self._elapsed_s, self._arrived))
-        away = layout.spread(torch.from_numpy(times - forecast.reference).float())
-        away = torch.where(present, away, 0.0)
-        usual, delayed = log_parts(forecast.law, away, layout.spread(waiting))
+            return forecast.weights()
+        times = layout.spread(
+            torch.from_numpy(np.where(self._waiting, self._elapsed_s, self._arrived))
+        )
+        away = torch.where(present, times.log() - forecast.reference, 0.0).float()
+        waiting = layout.spread(torch.from_numpy(self._waiting))
+        law = likely(forecast.law, away, waiting, present)
+        usual, delayed = log_parts(law, away, waiting)
         both = torch.logaddexp(usual, delayed).mul_(present[..., None, None])
-        shift, regime = posterior(forecast.law, both)
-        place = layout.place[waiting]
-        late = (delayed - both).flatten(0, 1).index_select(0, place).exp_()
-        return _Weights(shift.exp(), regime.exp(), late)
+        shift, regime = posterior(law, both)
+        return _Weights(law, shift.exp(), regime.exp(), (delayed - both).exp_())
 
 
 def _at(table: Tensor, cell: Tensor) -> Tensor:

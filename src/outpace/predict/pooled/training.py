@@ -17,8 +17,9 @@ from torch import Tensor
 
 from outpace.errors import ConfigError
 from outpace.predict.fitting import Adam, require_learnable
+from outpace.predict.pooled.common import near
 from outpace.predict.pooled.law import log_likelihood
-from outpace.predict.pooled.layout import NodeLayout
+from outpace.predict.pooled.layout import NodeLayout, ordered
 from outpace.predict.pooled.model import Pooled
 from outpace.predict.pooled.network import PooledNetwork
 from outpace.predict.pooled.runs import drawn, together
@@ -33,6 +34,7 @@ _TOGETHER: Final = 10  # rounds whose tracks are computed together
 _RUNS: Final = 4  # in parallel
 _STEPS: Final = 12  # iterations that the gradient goes back
 _RATE: Final = 6e-3  # learning rate
+_USUAL: Final = 1.4826 / math.sqrt(2.0)  # standard deviation of a normal by the median step
 _LONGEST: Final = 1.0  # norm to which gradients are clipped
 _SLOWEST_RATE: Final = 0.03  # share of it at the end
 
@@ -46,6 +48,7 @@ def fit(
 ) -> Pooled:
     """Return the pooled model fitted to recorded runs; see `models.fit`."""
     require_learnable(histories, FEWEST, absent=True)
+    histories = [ordered(history) for history in histories]
     with left_as_they_were():
         torch.manual_seed(seed)
         network = PooledNetwork(*_scales(histories))
@@ -108,9 +111,9 @@ def _train(network: PooledNetwork, optimizer: Adam, rate: float, round_: _Round)
         target = slice(part.start + 1, part.stop + 1)
         states = network(Levels(*(values[part] for values in features)), present, state)
         now = Tracks(*(values[part] for values in tracks))
-        law = network.law(states, now)
         away = times[target] - now.reference[..., None, None]
         known = ~away.isnan()
+        law = near(*network.law(states, now), away, censored[target], known)
         likely = log_likelihood(law, away, censored[target], known)
         loss = -(likely / known.sum((-1, -2)).clamp(min=1)).mean()
         optimizer.step(loss, rate)
@@ -134,23 +137,34 @@ def _tracked(
     )
 
 
-def _scales(histories: Sequence[RunTimes]) -> tuple[float, float]:
-    """Return the usual change of log times between iterations, and the usual delay."""
-    moves, apart = [], []
+def _scales(histories: Sequence[RunTimes]) -> tuple[float, float, float]:
+    """Return noise, delay and common (see `PooledNetwork`)."""
+    moves, apart, shared = [], [], []
     for history in histories:
         times = torch.from_numpy(np.log(np.where(history.censored, np.nan, history.seconds)))
-        away = NodeLayout.of(history.node).spread(times - reference(times)[:, None])
-        step = away.diff(dim=0)
-        moves.append(step[~step.isnan()].abs())
+        fast = reference(times)
+        shared.append(fast.diff())
+        away = NodeLayout.of(history.node).spread(times - fast[:, None])
+        moves.append(away.diff(dim=0).flatten())
         if away.shape[-1] > 1:  # a common slow-down of a node is not a delay of one worker
             away = away - away.nanmedian(dim=-1, keepdim=True).values
-        apart.append(away[~away.isnan()])
-    steps, rest = torch.cat(moves).numpy(), torch.cat(apart).numpy()
+        apart.append(away.flatten())
+    steps, together = (_known(each).abs() for each in (moves, shared))
     if not len(steps):
         raise ConfigError(
             "no worker has two consecutive run times that are known and were not cut off; "
             "record a run that waits for all workers"
         )
-    noise = max(1.4826 / math.sqrt(2.0) * float(np.median(steps)), 2e-3)
-    late = rest[rest > 3.0 * noise]
-    return noise, max(float(np.median(late)) if len(late) else 0.0, 3.0 * noise)
+    noise = max(_USUAL * float(steps.median()), 2e-3)
+    late = _known(apart)
+    late = late[late > 3.0 * noise]
+    return (
+        noise,
+        max(float(late.median()) if len(late) else 0.0, 3.0 * noise),
+        max(_USUAL * float(together.median()), noise),
+    )
+
+
+def _known(parts: Sequence[Tensor]) -> Tensor:
+    values = torch.cat(list(parts))
+    return values[~values.isnan()]

@@ -1,0 +1,201 @@
+"""The factor that all workers share: few points of a fine grid stand for all of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+from outpace.predict.pooled.common import Factor, likely, near, plausible, resolution
+from outpace.predict.pooled.law import Law, log_likelihood, log_parts, posterior
+
+_SPREAD = 0.03
+_NODES, _WIDTH = 8, 4
+
+
+def _law(*, nodes: int = _NODES, width: int = _WIDTH) -> Law:
+    """Nodes are usual or twice as slow; workers straggle now and then; the shift is 0."""
+    return Law(
+        shift=torch.zeros(1),
+        log_shift=torch.zeros(1),
+        level=torch.tensor([0.0, math.log(2.0)]).repeat(nodes, 1),
+        log_regime=torch.tensor([0.9, 0.1]).log().repeat(nodes, 1),
+        offset=0.02 * torch.randn(nodes, width, generator=torch.Generator().manual_seed(3)),
+        spread=torch.full((nodes, width, 2), _SPREAD),
+        delay=torch.full((nodes, width), 0.4),
+        delay_spread=torch.full((nodes, width), 0.2),
+        straggle=torch.full((nodes, width), -5.0),
+    )
+
+
+def _factor(size: float) -> Factor:
+    return Factor(torch.tensor([0.0]), torch.tensor([0.0]), torch.tensor([size]))
+
+
+def _everywhere(law: Law, size: float) -> Law:
+    """Return the law with points a 20th of a spread apart, for a factor of this size."""
+    step = _SPREAD / 20
+    far = math.ceil(6.0 * max(size, 0.1) / step)
+    points = step * torch.arange(-far, far + 1)
+    return law._replace(shift=points, log_shift=_factor(size).log_share(points, torch.tensor(step)))
+
+
+def _everyone(law: Law) -> Tensor:
+    return torch.ones(law.offset.shape, dtype=torch.bool)
+
+
+def _times(law: Law, factor: float, slow: int, seed: int) -> Tensor:
+    """Draw log times, shape (J, W), of an iteration in which so many nodes are slow."""
+    noise = torch.randn(law.offset.shape, generator=torch.Generator().manual_seed(seed))
+    times = factor + law.offset + _SPREAD * noise
+    times[:slow] += math.log(2.0)
+    return times
+
+
+def test_points_are_two_deviations_of_what_all_workers_leave_uncertain_apart() -> None:
+    """Of four workers: the factor is the mean of four times. A worker that is absent says nothing.
+
+    A worker with half of the spread says as much as four; one whose regime is one of two equally
+    probable ones with spreads 1 and 2 as much as 5/8.
+    """
+    law = _law(nodes=1, width=4)._replace(straggle=torch.full((1, 4), -50.0))
+    every = torch.ones(1, 4, dtype=torch.bool)
+    assert float(resolution(law, every)) == pytest.approx(_SPREAD)
+    one = torch.tensor([[True, False, False, False]])
+    assert float(resolution(law, one)) == pytest.approx(2.0 * _SPREAD)
+    spread = torch.tensor([[[0.5, 0.5], [1.0, 1.0], [1.0, 2.0], [9.0, 9.0]]])
+    law = law._replace(spread=spread, log_regime=torch.tensor([[0.5, 0.5]]).log())
+    here = torch.tensor([[True, True, True, False]])
+    assert float(resolution(law, here)) == pytest.approx(2.0 / math.sqrt(4.0 + 1.0 + 0.625))
+
+
+def test_a_delay_says_less_of_the_factor() -> None:
+    """Half of the times are delayed, with a spread of 2 instead of 1."""
+    law = _law(nodes=1, width=1)._replace(
+        spread=torch.ones(1, 1, 2),
+        delay_spread=torch.full((1, 1), 2.0),
+        straggle=torch.zeros(1, 1),
+    )
+    step = resolution(law, torch.ones(1, 1, dtype=torch.bool))
+    assert float(step) == pytest.approx(2.0 / math.sqrt(0.5 + 0.5 / 4.0))
+
+
+def test_the_points_have_the_probabilities_of_normals_and_add_up_to_one() -> None:
+    points = 0.1 * torch.arange(-50, 51)
+    weight, middle = torch.tensor([0.0, math.log(3.0)]), torch.tensor([0.0, 0.4])
+    factor = Factor(weight, middle, torch.tensor([0.3, 0.8]))
+    found = factor.log_share(points, torch.tensor(0.1)).exp()
+    assert float(found.sum()) == pytest.approx(1.0, abs=1e-5)
+    expected = 0.1 * (
+        0.25 * norm.pdf(points.numpy(), 0.0, 0.3) + 0.75 * norm.pdf(points.numpy(), 0.4, 0.8)
+    )
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("middle", [0.3, 0.33, 0.35])
+def test_a_normal_narrower_than_the_grid_is_not_lost_between_its_points(middle: float) -> None:
+    points = 0.1 * torch.arange(-10, 11)
+    factor = Factor(torch.tensor([0.0]), torch.tensor([middle]), torch.tensor([0.001]))
+    found = factor.log_share(points, torch.tensor(0.1)).exp()
+    assert float(found.sum()) == pytest.approx(1.0, abs=0.03)
+    assert float(found @ points) == pytest.approx(middle, abs=0.01)
+
+
+@pytest.mark.parametrize("size", [0.005, 0.1, 0.6])
+@pytest.mark.parametrize("slow", [0, 2, 5])
+@pytest.mark.parametrize(("came", "within"), [(32, 0.2), (16, 0.2), (6, 1.1)])
+def test_six_points_have_the_likelihood_of_the_whole_grid(
+    size: float, slow: int, came: int, within: float
+) -> None:
+    """Of 32 workers; the whole is about 50. Iterations end with the first `came` of them."""
+    law = _law()
+    known = _everyone(law)
+    whole = _everywhere(law, size)
+    for seed in range(6):
+        times = _times(law, size * (-1.5, -0.7, 0.0, 0.3, 0.9, 2.0)[seed], slow, seed)
+        bound = times.flatten().sort().values[came - 1]
+        censored = times > bound
+        away = times.clamp(max=bound)
+        few = near(law, _factor(size), away, censored, known)
+        assert few.shift.shape == (6,)
+        found, expected = (
+            float(log_likelihood(each, away, censored, known)) for each in (few, whole)
+        )
+        assert found == pytest.approx(expected, abs=within)
+
+
+def test_where_nothing_is_known_the_middle_is_taken() -> None:
+    law = _law()._replace(shift=torch.tensor([0.25]))
+    none = torch.zeros(_NODES, _WIDTH, dtype=torch.bool)
+    few = near(law, _factor(0.1), torch.full((_NODES, _WIDTH), torch.nan), none, none)
+    counted = few.shift[few.log_shift > -torch.inf]
+    assert len(set(counted.tolist())) == 5
+    assert float(counted.mean()) == pytest.approx(0.25)
+
+
+def test_what_is_plausible_holds_the_whole_factor() -> None:
+    """Its mean and deviation, of a wide factor, and of a narrow one beside a rare wide one."""
+    law = _law()
+    for factor, mean, variance in (
+        (_factor(0.4), 0.0, 0.16),
+        (
+            Factor(*map(torch.tensor, ([math.log(0.9), math.log(0.1)], [0.0, 0.2], [0.02, 0.1]))),
+            0.02,
+            0.9 * 0.02**2 + 0.1 * (0.1**2 + 0.2**2) - 0.02**2,
+        ),
+    ):
+        found = plausible(law, factor, _everyone(law))
+        weight = found.log_shift.exp()
+        assert float(weight.sum()) == pytest.approx(1.0, abs=1e-5)
+        assert float(weight @ found.shift) == pytest.approx(mean, abs=1e-3)
+        around = (found.shift - mean).square()
+        assert float(weight @ around) == pytest.approx(variance, rel=0.02)
+
+
+def test_a_forecast_has_a_limited_number_of_points() -> None:
+    """A factor with a deviation of 3, as in times that grow a thousandfold, and 96 workers."""
+    law = _law(nodes=96, width=1)
+    found = plausible(law, _factor(3.0), _everyone(law))
+    assert 400 < len(found.shift) <= 515
+    assert float(found.log_shift.exp() @ found.shift.square()) == pytest.approx(9.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("nodes", "width"), [(8, 4), (1, 96), (96, 1)])
+@pytest.mark.parametrize("came", [0, 3, 60])
+@pytest.mark.parametrize("size", [0.05, 0.6])
+def test_some_workers_say_which_points_matter_given_all(
+    nodes: int, width: int, came: int, size: float
+) -> None:
+    """Mean and standard deviation of the factor, with more workers than are asked first."""
+    law = _law(nodes=nodes, width=width)
+    every = _everyone(law)
+    law = plausible(law, _factor(size), every)
+    came = min(came, nodes * width - 1)
+    times = _times(law, 0.8 * size, nodes // 4, 0)
+    bound = times.flatten().sort().values[came - 1] if came else torch.tensor(-0.1)
+    waiting = times > bound
+    away = times.clamp(max=bound)
+    mean, deviation = [], []
+    for each in (law, likely(law, away, waiting, every)):
+        weight = posterior(each, torch.logaddexp(*log_parts(each, away, waiting)))[0].exp()
+        mean.append(float(weight @ each.shift))
+        deviation.append(math.sqrt(float(weight @ (each.shift - mean[-1]).square())))
+    assert mean[1] == pytest.approx(mean[0], abs=0.05 * deviation[0])
+    assert deviation[1] == pytest.approx(deviation[0], rel=0.05)
+
+
+def test_of_many_workers_few_points_are_asked_and_keep_the_whole_probability() -> None:
+    """Before any worker has come the factor is uncertain: 2,000 workers, at most 16 points."""
+    law = _law(nodes=100, width=20)
+    every = _everyone(law)
+    law = plausible(law, _factor(0.4), every)
+    away = torch.full((100, 20), -2.0)
+    found = likely(law, away, every, every)
+    assert len(law.shift) > 100
+    assert len(found.shift) <= 16
+    assert float(found.log_shift.exp().sum()) == pytest.approx(1.0, abs=1e-5)
+    assert float(found.log_shift.exp() @ found.shift) == pytest.approx(0.0, abs=0.05)
