@@ -27,6 +27,8 @@ CLUSTERS: Final = (
     "slow-network",
     "recorded",
 )
+# Only if a pattern names them: no results of all strategies are kept.
+FURTHER: Final = ("moving",)
 RUNS: Final = Path("runs/strategies")
 CONVERTED: Final = RUNS / "recorded.parquet"  # the recorded job, for replay
 
@@ -122,14 +124,16 @@ def cells(patterns: Sequence[str] = ("*",), source: Path = HERE / "suite.yaml") 
         ConfigError: if a pattern matches no cell, or the file cannot be read.
     """
     suite = read_yaml(source)
-    names = [f"{task}/{cluster}" for task in suite["tasks"] for cluster in CLUSTERS]
+    further = [cluster for cluster in FURTHER if any(cluster in each for each in patterns)]
+    known = (*CLUSTERS, *further)
+    names = [f"{task}/{cluster}" for task in suite["tasks"] for cluster in known]
     chosen = []
     for pattern in patterns:
         found = [name for name in names if _matches(name, pattern)]
         if not found:
             raise ConfigError(
                 f"--cells: no cell {pattern}; tasks: {', '.join(suite['tasks'])}; clusters: "
-                f"{', '.join(CLUSTERS)}; or TASK/CLUSTER"
+                f"{', '.join((*CLUSTERS, *FURTHER))}; or TASK/CLUSTER"
             )
         chosen += found
     return [_cell(suite, *name.split("/")) for name in names if name in chosen]

@@ -15,7 +15,17 @@ import torch
 from tests.support.peers import Run
 
 from outpace.experiment.running import run, simulate
-from outpace.sync import DiLoCo, Gossip, Hpsgd, LocalSgd, Peers, PeerStrategy, Psgd, Ssgd
+from outpace.sync import (
+    AdaptivePeriod,
+    DiLoCo,
+    Gossip,
+    Hpsgd,
+    LocalSgd,
+    Peers,
+    PeerStrategy,
+    Psgd,
+    Ssgd,
+)
 from outpace.sync.peers.iterations import iterations
 
 ITERATIONS = 12
@@ -48,6 +58,7 @@ STRATEGIES: list[PeerStrategy] = [
     Hpsgd(start_together=True),
     DiLoCo(every=5),
     Gossip(),
+    AdaptivePeriod(every=5, interval_s=0.04),
     EveryOther(),
 ]
 CASES = {  # strategy, workers, optimizer
@@ -55,6 +66,8 @@ CASES = {  # strategy, workers, optimizer
     "ssgd, Adam": ({"kind": "ssgd"}, 2, ADAM),
     "ssgd, bf16": ({"kind": "ssgd", "wire": "bf16"}, 2, SGD),
     "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
+    # A decision after each average, so that times do not matter.
+    "adacomm": ({"kind": "adaptive", "rule": "adacomm", "every": 4, "interval_s": 1e-6}, 3, SGD),
     "psgd": ({"kind": "psgd"}, 2, ADAM),
     "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
     "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1, "start_together": True}, 2, SGD),

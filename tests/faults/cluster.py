@@ -33,6 +33,7 @@ from outpace.sync.programs.cutoff import CutOffWorker, cut_off
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.sync.programs.restarted import RestartedServers
+from outpace.sync.programs.speculating import speculate, speculating_worker
 from outpace.sync.shard import Shard
 
 LIMIT_S = 60.0  # of virtual time; without failures a run takes about one second
@@ -122,6 +123,10 @@ class Cluster:
             rule, first = Fixed(Wait(count=max(1, workers - 1))), states[0].clock if states else 0
             scheduler.run(cut_off(scheduler, rule, workers, servers, first))
             self.processes[SCHEDULER] = scheduler
+        elif self.policy.speculation is not None:
+            scheduler = SchedulerProcess(self, SCHEDULER, self.generation)
+            scheduler.run(speculate(scheduler, self.policy.speculation, workers))
+            self.processes[SCHEDULER] = scheduler
 
     def start_server(self, server: int, state: ShardState | None, *, everyone: bool) -> None:
         scenario, name = self.scenario, server_name(server)
@@ -146,12 +151,14 @@ class Cluster:
 
     async def _live(self, process: WorkerProcess) -> None:
         workers, cut_offs = self.scenario.workers, self.policy.cut_off is not None
-        program = self.policy.worker_program(workers, None) or partial(
+        program: Any = self.policy.worker_program(workers, None) or partial(
             parameter_server_worker,
             pull=self.strategy.pull,
             skip=self.strategy.skip,
             seed=self.scenario.seed,
         )
+        if self.policy.speculation is not None:
+            program = speculating_worker
         if self.strategy.overlaps:
             program = partial(overlapping_worker, pull=self.strategy.pull)
         context = RestartedServers(process, acknowledges=self.policy.acknowledges)

@@ -5,7 +5,8 @@
 
 Workers, servers and the coordinator (the command, which is then resumed) are killed with SIGKILL,
 or stopped with SIGSTOP, 2 s after the run has recovered from the last failure. Exit code 1 if a
-promise does not hold; the folder of that run is kept and named.
+promise does not hold; the folder of that run is kept and named. With `--copies 100` the blocks of
+tasks are so large that they go through memory that the processes share.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--roles", default=",".join(ROLES), help="default: %(default)s")
     parser.add_argument("--signals", default="KILL", help=f"of {','.join(SIGNALS)}")
     parser.add_argument("--iterations", type=int, default=600, help="of each worker of a run")
+    parser.add_argument("--copies", type=int, default=1, help="of each parameter of a task")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     options = parser.parse_args(arguments)
     families, roles, signals = (
@@ -71,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     seed=draw.getrandbits(32),
                     tally=tally,
                     iterations=options.iterations,
+                    copies=options.copies,
                     said=said,
                 )
             except (Broken, OutpaceError) as error:

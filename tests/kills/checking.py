@@ -34,7 +34,12 @@ def check(out: Path, family: Family, iterations: int, deaths: Mapping[str, int])
     if not family.drops and summary["iterations"] != [iterations] * WORKERS:
         raise Broken(f"workers ended after {summary['iterations']} iterations, not {iterations}")
     entries = load_file(out / "model.safetensors")
-    times = (torch.stack([entries["first"], entries["second"]]) * -WORKERS).round(decimals=3)
+    both = torch.stack([entries["first"], entries["second"]])
+    if not family.script:
+        if torn := int((both != both[..., :1]).any(dim=-1).sum()):
+            raise Broken(f"of {torn} gradients a server has a part")
+        both = both[..., 0]
+    times = (both * -WORKERS).round(decimals=3)
     # Of an iteration that is cut off after n gradients, or lacks the others, each has the weight
     # 1 / n.
     counts = range(1, WORKERS + 1) if family.drops or family.averages else [WORKERS]

@@ -36,13 +36,19 @@ class Family:
     script: bool = False
     beside: Mapping[str, Any] = field(default_factory=dict)
 
-    def config(self, iterations: int) -> dict[str, Any]:
-        """Return the configuration of a run; `iterations` of each worker."""
+    def config(self, iterations: int, copies: int = 1) -> dict[str, Any]:
+        """Return the configuration of a run.
+
+        Args:
+            iterations: of each worker.
+            copies: how often a task has each parameter; with n each server has
+                4 · n · workers · iterations bytes of parameters.
+        """
         made = {
             "task": {
                 "kind": "python",
                 "target": f"{TASK}:make_task",
-                "arguments": {"samples": WORKERS * iterations},
+                "arguments": {"samples": WORKERS * iterations, "copies": copies},
             },
             "workers": WORKERS,
             "batch_size": 1,

@@ -43,6 +43,7 @@ def attack(
     seed: int,
     tally: Tally,
     iterations: int,
+    copies: int = 1,
     said: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make one run, with these failures (role and signal) one after the other.
@@ -53,13 +54,14 @@ def attack(
         name: of a family.
         folder: gets the run; must be empty.
         iterations: of each worker.
+        copies: how often a task has each parameter.
 
     Raises:
         Broken: naming the promise that did not hold.
     """
     family, draw = FAMILIES[name], random.Random(seed)
     folder.mkdir(exist_ok=True)
-    command = Command(folder, family.config(iterations))
+    command = Command(folder, family.config(iterations, copies))
     made: Counter[str] = Counter()
     try:
         command.start()

@@ -1,8 +1,9 @@
 """A task whose parameters are a ledger: which gradients are in them, and how often.
 
-Each sample has two parameters of its own, one on each of two servers, and the gradient of a sample
-is 1 there and 0 elsewhere. A worker sees each of its samples once. So after plain SGD a parameter
-is 0 if its gradient is missing, and twice as large as the others if it was applied twice.
+Each sample has parameters of its own, the same number on each of two servers, and the gradient of a
+sample is 1 there and 0 elsewhere. A worker sees each of its samples once. So after plain SGD a
+parameter is 0 if its gradient is missing, and twice as large as the others if it was applied twice.
+Large blocks go through memory that processes share, so `copies` says how large they are.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import outpace
 
 
 class Ledger(torch.nn.Module):
-    """Two entries for each sample; its output is their sum."""
+    """Twice `copies` entries for each sample; its output is their sum."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, copies: int) -> None:
         super().__init__()
-        self.first = torch.nn.Parameter(torch.zeros(samples))
-        self.second = torch.nn.Parameter(torch.zeros(samples))
+        self.first = torch.nn.Parameter(torch.zeros(samples, copies))
+        self.second = torch.nn.Parameter(torch.zeros(samples, copies))
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
-        return self.first[numbers] + self.second[numbers]
+        return (self.first[numbers] + self.second[numbers]).sum(-1)
 
 
-def make_task(samples: int) -> outpace.Task:
+def make_task(samples: int, copies: int = 1) -> outpace.Task:
     data = torch.arange(samples), torch.zeros(samples)
-    return outpace.Task(Ledger(samples), lambda output, _: output.sum(), data, data)
+    return outpace.Task(Ledger(samples, copies), lambda output, _: output.sum(), data, data)

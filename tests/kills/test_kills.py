@@ -18,7 +18,8 @@ from outpace import simulate
 def test_a_run_survives_the_deaths_of_a_worker_a_server_and_its_command(tmp_path):
     tally = Tally()
     failures = [("worker", "KILL"), ("server", "KILL"), ("coordinator", "KILL")]
-    attack("ssp", tmp_path / "run", failures, seed=0, tally=tally, iterations=400)
+    # With so many copies the blocks go through shared memory.
+    attack("ssp", tmp_path / "run", failures, seed=0, tally=tally, iterations=400, copies=100)
     assert tally.failures.total() == 3
 
 

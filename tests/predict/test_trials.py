@@ -10,7 +10,7 @@ from outpace.predict.recorded import RunTimes
 from outpace.predict.trials import trials
 
 NODE = np.arange(12) // 4
-PLAIN = ["all", "fixed", "elfving", "last", "mean-5", "last-20", "last-5"]
+PLAIN = ["all", "fixed", "elfving", "last", "mean-5", "last-20", "last-5", "early-20"]
 
 
 def recording(iterations=32, cut_off=False):

@@ -79,6 +79,22 @@ def all_mapped() -> dict[str, int]:
     return found
 
 
+def watched(control: Control, look: Callable[[], None]) -> None:
+    """Look every tenth of a second, for a few seconds; the run may end before."""
+    for tenth in range(1, 100):
+        control.at(tenth / 10, look)
+
+
+def most_mapped(seen: dict[str, int]) -> Callable[[Control], None]:
+    """Return a function `control` that notes the most pieces that each process had mapped."""
+
+    def look() -> None:
+        for name, count in all_mapped().items():
+            seen[name] = max(seen.get(name, 0), count)
+
+    return lambda control: watched(control, look)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "servers", "wire"),
     [
@@ -97,14 +113,7 @@ def test_bsp_over_shared_memory_is_bitwise_the_run_in_virtual_time(
         optimizer=optimizer,
     )
     seen: dict[str, int] = {}
-
-    def look(control: Control) -> None:
-        def now() -> None:
-            seen.update({name: mapped(pid) for name, pid in processes().items()})
-
-        control.at(0.4, now)
-
-    result = library.run(made, control=look)
+    result = library.run(made, control=most_mapped(seen))
     expected = library.simulate(made).summary["parameters_digest"]
     assert result.summary["parameters_digest"] == expected
     assert set(seen) == {"worker-0", "worker-1", *(f"server-{n}" for n in range(servers))}
@@ -148,12 +157,6 @@ def without_servers(folder: Path, sync: dict[str, Any], **changes: Any) -> dict[
     return made
 
 
-def watched(control: Control, look: Callable[[], None]) -> None:
-    """Look every tenth of a second, for a few seconds; the run may end before."""
-    for tenth in range(1, 100):
-        control.at(tenth / 10, look)
-
-
 @pytest.mark.parametrize(
     "sync",
     [
@@ -167,15 +170,10 @@ def test_a_run_with_all_reduces_through_memory_is_bitwise_the_run_in_virtual_tim
     made = without_servers(tmp_path, sync)
     seen: dict[str, int] = {}
     said: list[str] = []
-
-    def look() -> None:
-        for name, count in all_mapped().items():
-            seen[name] = max(seen.get(name, 0), count)
-
     # `deterministic` is for Gloo: sums in memory are always in this order.
     result = library.run(
         {**made, "deterministic": False},
-        control=lambda control: watched(control, look),
+        control=most_mapped(seen),
         log=said.append,
     )
     expected = library.simulate(made).summary["parameters_digest"]

@@ -70,14 +70,16 @@ def test_other_strategies_push_every_gradient_once():
         assert summary["messages"] == 3 * 3 * sum(summary["iterations"])
 
 
-def test_a_script_has_the_same_times_and_parameters_as_without_overlap_where_nothing_is_sent():
+def test_a_script_is_the_same_as_without_overlap_where_nothing_is_sent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the script writes files
     base = {**DIGITS, "task": SCRIPT, "network": None, "stop": {}}
     plain, overlapped = (simulate({**base, **more}) for more in ({}, OVERLAP))
     for key in ("parameters_digest", "gradients_applied", "iterations", "virtual_time_s"):
         assert overlapped.summary[key] == plain.summary[key]
 
 
-def test_the_parts_of_a_script_leave_during_its_computation():
+def test_the_parts_of_a_script_leave_during_its_computation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the script writes files
     base = {**DIGITS, "task": SCRIPT, "compute": TIMES["compute"], "stop": {"iterations": 1}}
     found = dict(arrivals(simulate({**base, **OVERLAP, "network": None, "workers": 1})))
     # 99 parameters on three servers: a third of backward, which takes 2/3 s, for each of them.

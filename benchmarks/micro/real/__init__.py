@@ -9,7 +9,8 @@ readers. Compared with pyzmq under ASP, because the gradients of one worker need
 a block that it holds. Both ends hold the block in memory of their own, ready to be computed with.
 *outpace run*: an iteration of a run by the command as it is installed, whose gradient costs
 nothing, beside a copy of its 25 MB by one thread. The worker copies the parameters into the model
-and the gradient out of it, and looks whether it is finite.
+and the gradient out of it, and looks whether it is finite. *Adam / SGD*: the same with another
+optimizer.
 *overlap*: a run whose workers push during backward, beside one whose workers push after it
 (`overlapped`).
 *plain*: DEALER and ROUTER, one message of one frame each way, copy=False, no keys; the bytes stay
@@ -30,7 +31,7 @@ from benchmarks.micro.real import overlapped
 from benchmarks.micro.real.command import from_command
 from benchmarks.micro.real.ddp import ddp
 from benchmarks.micro.real.idle import idle_percent
-from benchmarks.micro.real.installed import installed
+from benchmarks.micro.real.installed import installed, of_adam
 from benchmarks.micro.real.start import seconds_to_start
 from benchmarks.micro.real.transport import plain, transport
 from benchmarks.micro.real.whole import whole
@@ -54,6 +55,7 @@ def measure(quick: bool) -> list[Measurement]:
         *_against_ddp(size, steps, repetitions),
         installed(size * MB, few if quick else 100, few, workers=1, servers=1, goal=10),
         installed(size * MB, few if quick else 50, few, workers=4, servers=2, goal=12),
+        *of_adam(size * MB, few if quick else 50, few),
         *overlapped.measure(quick, few),
         value(
             f"idle server in a run, share of a core over {idle_s} s",

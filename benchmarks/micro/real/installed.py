@@ -7,9 +7,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from benchmarks.micro.harness import Measurement, host_seconds, in_turn, ratio
@@ -42,6 +43,30 @@ def installed(
     )
 
 
+def of_adam(elements: int, iterations: int, repetitions: int) -> list[Measurement]:
+    """Compare the time of an iteration with Adam, plain and fused, with that of SGD."""
+    adam = {"kind": "adam", "lr": 0.001}
+    optimizers = [None, adam, {**adam, "fused": True}]
+    sgd, *others = in_turn(
+        [
+            partial(seconds_of_iteration, elements, iterations, 1, 1, optimizer)
+            for optimizer in optimizers
+        ],
+        repetitions,
+    )
+    return [
+        ratio(
+            f"outpace run, {elements * 4 / 1e6:g} MB, 1 worker, 1 server: {name} / SGD",
+            taken,
+            sgd,
+            goal=1.5,
+            at_least=False,
+            note=lambda above, below: f"{above * 1e3:.1f} and {below * 1e3:.1f} ms",
+        )
+        for name, taken in zip(("Adam", "Adam, fused"), others, strict=True)
+    ]
+
+
 def seconds_of_copy(elements: int) -> float:
     """Return the median seconds of a copy of this many float32 from one tensor to another."""
     source, target = torch.ones(elements), torch.zeros(elements)
@@ -58,8 +83,17 @@ def seconds_of_copy(elements: int) -> float:
         torch.set_num_threads(threads)
 
 
-def seconds_of_iteration(elements: int, iterations: int, workers: int, servers: int) -> float:
-    """Return the seconds of an iteration of BSP, of a run by the command as it is installed."""
+def seconds_of_iteration(
+    elements: int,
+    iterations: int,
+    workers: int,
+    servers: int,
+    optimizer: Mapping[str, Any] | None = None,
+) -> float:
+    """Return the seconds of an iteration of BSP, of a run by the command as it is installed.
+
+    optimizer: its configuration; None: SGD.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.yaml")
         task = {"kind": "python", "target": f"{_TASK}:make", "arguments": {"elements": elements}}
@@ -70,6 +104,7 @@ def seconds_of_iteration(elements: int, iterations: int, workers: int, servers: 
             "batch_size": 1,
             "sync": {"kind": "bsp"},
             "stop": {"iterations": iterations},
+            **({} if optimizer is None else {"optimizer": dict(optimizer)}),
         }
         config.write_text(json.dumps(settings), "utf-8")
         command = ["-m", "outpace", "run", str(config), "--out", f"{folder}/run", "--json", "-q"]

@@ -13,7 +13,7 @@ from outpace.config.launchers import Ray
 from outpace.config.overlap import why_not_in_parts
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
-from outpace.sync import PeerStrategy
+from outpace.sync import Adaptive, AdaptivePeriod, PeerStrategy
 from outpace.sync.assignment import without_servers
 from outpace.sync.programs.skipping import Skips
 from outpace.sync.python import PythonStrategy
@@ -55,12 +55,14 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
         )
         return
     yield from experiment.policies.contradictions(load)
+    yield from _of_scripts(experiment, load)
     yield from _of_run_times(experiment)
     is_known = load or not isinstance(experiment.sync, PythonStrategy)
     if is_known and experiment.peers is not None:
         yield from _without_servers(experiment, experiment.peers)
     else:
         yield from _excluded(experiment, load)
+    yield from _of_rules(experiment)
     if is_known:
         yield from _of_faults(experiment)
     yield from _of_service_times(experiment)
@@ -114,6 +116,14 @@ def _left_to_the_script(experiment: Experiment) -> Iterator[str]:
         yield "optimizer: a script brings its own (only kind: python can replace it)"
 
 
+def _of_scripts(experiment: Experiment, load: bool) -> Iterator[str]:
+    """Yield why a script cannot be trained with the policies."""
+    if isinstance(experiment.task, Script):
+        reasons = (policy.tasks_only for policy in experiment.policies.traits(load))
+        for why in dict.fromkeys(filter(None, reasons)):
+            yield f"sync: {why}"
+
+
 def _of_run_times(experiment: Experiment) -> Iterator[str]:
     """Yield workers and factors of the law of run times that are not in the run."""
     compute, workers = experiment.compute, experiment.workers
@@ -160,6 +170,20 @@ def _excluded(experiment: Experiment, load: bool) -> Iterator[str]:
         yield from _unskippable(experiment, experiment.skip, load)
     if experiment.overlap != "none":
         yield from why_not_in_parts(experiment, load)
+
+
+def _of_rules(experiment: Experiment) -> Iterator[str]:
+    """Yield what the rule of an adaptive strategy does not know."""
+    sync, task = experiment.sync, experiment.task
+    if isinstance(sync, AdaptivePeriod) and isinstance(task, Script | Timing):
+        yield f"sync.rule: {sync.rule} needs the loss of each mini-batch, which {task.kind} has not"
+    if isinstance(sync, AdaptivePeriod) and experiment.faults is not None:
+        yield "faults: what the rule of adaptive has observed and ordered is lost with a process"
+    if isinstance(sync, Adaptive) and sync.needs_iterations and experiment.stop.iterations is None:
+        yield (
+            "sync.share: a share of the training needs stop.iterations; without it give "
+            "sync.after, the number of iterations with BSP"
+        )
 
 
 def _unskippable(experiment: Experiment, skip: Skips, load: bool) -> Iterator[str]:

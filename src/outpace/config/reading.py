@@ -201,17 +201,35 @@ def _options(expected: Any) -> list[type]:
 
 
 def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """Return the dataclass selected by the key `kind`; None if there is none."""
+    """Return the dataclass selected by the key `kind`; None if there is none.
+
+    Of several with this kind, `rule` selects one: an adaptive strategy has servers or none.
+    """
     if len(options) == 1:
         return options[0]
-    kinds = {_kind(option): option for option in options}
+    kinds = {_kind(option): option for option in reversed(options)}  # the first one of a kind
     if "kind" not in data:
         problems.append(f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}.")
         return None
     kind = data["kind"]
     if isinstance(kind, str) and kind in kinds:
-        return kinds[kind]
+        alike = [option for option in options if _kind(option) == kind]
+        return kinds[kind] if len(alike) == 1 else _with_rule(alike, data, path, problems)
     problems.append(f"{path}.kind: unknown kind {short(kind)}.{did_you_mean(kind, kinds)}")
+    return None
+
+
+def _with_rule(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
+    """Return the dataclass that has this `rule`, by default the first; None if there is none."""
+    rules = {
+        rule: option
+        for option in options
+        for rule in typing.get_args(typing.get_type_hints(option)["rule"])
+    }
+    rule = data.get("rule", next(iter(rules)))
+    if isinstance(rule, str) and rule in rules:
+        return rules[rule]
+    problems.append(f"{path}.rule: unknown rule {short(rule)}.{did_you_mean(rule, rules)}")
     return None
 
 

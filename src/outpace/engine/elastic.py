@@ -9,6 +9,7 @@ from outpace.config.launchers import Elastic, Ray
 from outpace.engine.servers import has_scheduler, why_servers_stay
 from outpace.errors import ConfigError
 from outpace.support.words import plural
+from outpace.sync import Adaptive
 from outpace.tasks import Script
 
 
@@ -17,8 +18,10 @@ def why_workers_stay(experiment: Experiment) -> str:
     if experiment.peers is not None:
         return f"{experiment.peers.kind} has no servers, and only they have workers join and leave"
     if has_scheduler(experiment):
-        return "a scheduler (barrier: global, cutoff) counts on the workers at the start"
+        return "a scheduler (barrier: global, cutoff, specsync) counts on the workers at the start"
     strategy = experiment.policies.strategy
+    if isinstance(strategy, Adaptive):
+        return "the rule of adaptive predicts iterations of the workers at the start"
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     if strategy.worker_program(experiment.workers, optimizer) is not None:
         return f"the workers of {strategy.kind} take steps of their own, for as many workers"

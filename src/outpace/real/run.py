@@ -23,6 +23,7 @@ from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
 from outpace.errors import OutpaceError, RunError
 from outpace.predict.interface import Model
+from outpace.real.adapting import adapt
 from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
 from outpace.real.control import RealControl
@@ -187,9 +188,10 @@ class RealRun:
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
         self._unrepeated.attach(coordinator)
+        control = RealControl(self._experiment, coordinator)
         if self._control is not None:
-            control = RealControl(self._experiment, coordinator)
             coordinator.observers.add(AtStart(partial(self._control, control)))
+        adapt(self._experiment, coordinator, control, self._trace, self.events)
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from outpace.predict.interface import Wait
+from outpace.record.switches import Switch
 from outpace.record.totals import Totals
 from outpace.record.trace import (
     ALL_REDUCE,
@@ -19,6 +20,7 @@ from outpace.record.trace import (
     NONE,
     PULL,
     PUSH,
+    RESYNC,
     TraceRows,
     pack_row,
 )
@@ -61,12 +63,17 @@ class Recorder:
 
     Args:
         on_update: called with shard and version when the parameters have a new version.
+
+    Attributes:
+        watch: called with worker, iteration, and the times of start, end and held pull of each
+            iteration, once it is recorded; None: nothing watches.
     """
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
         self._row, self._append = rows.row, rows.append
         self.updated = on_update  # the rest of `ShardObserver` are methods
+        self.watch: Callable[[int, int, Time, Time, Time], object] | None = None
 
     # -- workers ---------------------------------------------------------------
 
@@ -98,6 +105,35 @@ class Recorder:
             self.totals.skipped_pulls += 1
             last_shard = NONE
         self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+        if self.watch is not None:
+            self.watch(worker, iteration, started, finished, held)
+
+    def switched(self, switch: Switch) -> None:
+        """Note that the rule of an adaptive strategy has ordered another setting."""
+        self.totals.switches.append(switch)
+        self._row(*switch.row())
+
+    def iteration_resynced(
+        self,
+        worker: int,
+        iteration: int,
+        started: Time,
+        stopped: Time,
+        resumed: Time,
+        pushes: int,
+    ) -> None:
+        """Note a computation that was abandoned, to begin it again with newer parameters.
+
+        started, stopped: the abandoned part. resumed: when the newer parameters had come.
+        pushes: number of gradients of other workers that were the reason.
+        """
+        totals = self.totals
+        totals.resyncs += 1
+        totals.resynced_for += pushes
+        totals.abandoned += stopped - started
+        totals.refreshing += resumed - stopped
+        span = iteration, started, resumed, stopped
+        self._row(RESYNC, worker, NONE, *span, NONE, NONE, NONE, NONE, pushes)
 
     def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
         """Count a span that a script has marked with `outpace.untimed`.
@@ -194,6 +230,11 @@ class Recorder:
                 NONE,
             )
         )
+
+    def noise_measured(self, noise: float, signal: float) -> None:
+        """Add the estimates of an iteration on a shard, see `Shard.measure_noise`."""
+        self.totals.noise += noise
+        self.totals.signal += signal
 
     def _count(self, outcome: Outcome) -> None:
         """Count a push to shard 0, which stands for its whole gradient."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from outpace.record.switches import Switch
 from outpace.support.units import Time, seconds
 
 
@@ -39,6 +40,13 @@ class Totals(msgspec.Struct, array_like=True):
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
     collectives: int = 0  # of scripts, beside those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
+    resyncs: int = 0  # computations that were abandoned, to begin again with newer parameters
+    resynced_for: int = 0  # gradients of other workers that were the reason
+    abandoned: int = 0  # ns computed in vain
+    refreshing: int = 0  # ns from then until the newer parameters had come
+    switches: list[Switch] = []  # of an adaptive strategy
+    noise: float = 0.0  # estimates of E|g - G|², of iterations and servers, if they are measured
+    signal: float = 0.0  # likewise of |G|²
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -46,6 +54,7 @@ class Totals(msgspec.Struct, array_like=True):
         _add(self.delayed, other.delayed)
         for shard, histogram in other.staleness.items():
             _add(self.staleness.setdefault(shard, {}), histogram)
+        self.switches += other.switches
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -78,6 +87,12 @@ class Totals(msgspec.Struct, array_like=True):
             "mean_count": self.counted / max(self.closed, 1),
             "mean_iteration_s": seconds(self.open) / max(self.closed, 1),
         }
+        resyncs = {
+            "count": self.resyncs,
+            "mean_pushes": self.resynced_for / max(self.resyncs, 1),
+            "abandoned_s": seconds(self.abandoned) / workers,
+            "pulling_s": seconds(self.refreshing) / workers,
+        }
         collectives = {
             "count": self.collectives,
             "seconds": seconds(self.collecting) / workers,
@@ -100,8 +115,15 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
+            **({"resyncs": resyncs} if self.resyncs else {}),
             **({"collectives": collectives} if self.collectives else {}),
+            **({"switches": [each.summary() for each in self.switches]} if self.switches else {}),
+            **({"noise_scale": self._noise_scale(workers)} if self.noise > 0 else {}),
         }
+
+    def _noise_scale(self, workers: int) -> float | None:
+        """Return the gradient noise scale in batches of all workers; None: it is too large."""
+        return self.noise / self.signal / workers if self.signal > 0 else None
 
     def summary_of_peers(self) -> dict[str, Any]:
         """Return the part of summary.json about synchronizations without servers."""

@@ -35,7 +35,7 @@ def findings(
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         said += [_interrupted(run)]
         if run.complete:
-            said += [_abstained(run), _skipped(run)]
+            said += [_abstained(run), _begun_again(run), _skipped(run)]
             said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
         said = comparison(runs, target)
@@ -120,6 +120,17 @@ def _abstained(run: Run) -> str:
     return (
         f"{int(count):,} of the pushes carried no gradient, because it was not finite or the step "
         "was skipped."
+    )
+
+
+def _begun_again(run: Run) -> str:
+    count, spent = run.number("resyncs", "count"), run.number("resyncs", "abandoned_s")
+    if not count or spent is None:
+        return ""
+    share = f", {percent(spent / run.time_s)} of the time" if run.time_s else ""
+    return (
+        f"Workers abandoned {plural(int(count), 'computation')}, to begin again with newer "
+        f"parameters; that cost a worker {seconds(spent)} on average{share}."
     )
 
 

@@ -13,6 +13,7 @@ from outpace.report.figures.faults import what_failures_cost
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
+from outpace.report.figures.switches import switches
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import Section, table, write_page
@@ -98,7 +99,7 @@ def _sections(
             [*([split_of_runs(runs)] if several else []), split_of_workers(traced, totals)],
             "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, "
             "until a server answers or until all workers have joined an all-reduce. Communicate: "
-            f"transfers and queues.{of_both}",
+            f"transfers and queues.{_of_abandoned(runs)}{of_both}",
         ),
         Section(
             "timeline",
@@ -113,6 +114,8 @@ def _sections(
         *([_runs(runs, target)] if runs[0].seeds else []),
         Section("configuration", "Configuration", [_configuration(traced)]),
     ]
+    if (changed := switches(traced)) is not None:
+        sections.insert(2, changed)
     if (failures := what_failures_cost(runs)) is not None:
         sections.insert(2, failures)
     if (closed := cut_offs(traced, totals)) is not None:
@@ -126,6 +129,15 @@ def _sections(
         )
         sections.insert(2, section)
     return sections
+
+
+def _of_abandoned(runs: Sequence[Run]) -> str:
+    if not any(run.number("resyncs", "count") for run in runs):
+        return ""
+    return (
+        " Abandoned: the worker computed, and pulled again, before it began the same computation "
+        "with newer parameters."
+    )
 
 
 def _what(runs: Sequence[Run]) -> str:

@@ -56,7 +56,7 @@ class ServerNode(VirtualNode):
 
 
 class CutOffNode(VirtualNode):
-    """The context of the program that cuts iterations off.
+    """The context of the program of a scheduler that has no shard.
 
     clock: of the time in seconds that decisions take; None: they take none.
     """
@@ -83,6 +83,7 @@ class Computing:
         self._run, self._run_time = run, run.run_time
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration_finished = partial(run.recorder.iteration_finished, worker)
+        self.iteration_resynced = partial(run.recorder.iteration_resynced, worker)
         limit = run.experiment.stop.iterations
         self._last = math.inf if limit is None else limit
 

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING
 
 from outpace.blocks.block import Block
 from outpace.kernel import Future
+from outpace.record.switches import Switch
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange
 from outpace.simulation.collective.meetings import SimulatedMeeting
 from outpace.simulation.nodes import Computing
 from outpace.support.units import Time
+from outpace.sync.adaptive.interface import Order, Setting
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
-from outpace.sync.peers.context import AccumulatedGradient, Parameters, Reduction, Unsent
+from outpace.sync.peers.context import (
+    AccumulatedGradient,
+    Parameters,
+    Reduction,
+    Unsent,
+    whole_loss,
+)
 from outpace.sync.peers.parameters import AccumulatedInPlace, Common, Own, Replica
 from outpace.sync.policy import Scale
 
@@ -111,10 +119,20 @@ class SimulatedPeer(Computing):
         since = self._computing_since
         return self._computed + (0 if since is None else self._kernel.now - since)
 
-    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
+    def begin_all_reduce(
+        self, value: Block | None, weight: int = 1, loss: float | None = None
+    ) -> SimulatedReduction:
         self._computed, self.joined_after = 0, self._iteration
         versions, self._versions = self._versions, []
-        return self._simulation.join(self.worker, value, weight, versions)
+        return self._simulation.join(self.worker, value, weight, versions, whole_loss(loss))
+
+    @property
+    def losses(self) -> tuple[float, int]:
+        return self._simulation.losses.get(self.worker, (0.0, 0))
+
+    def switched(self, number: int, iteration: int, before: Setting, order: Order) -> None:
+        now = self._simulation.kernel.now
+        self._recorder.switched(Switch.of(number, now, iteration, before, order))
 
     def begin_exchange(self, iteration: int) -> SimulatedExchange:
         self._computed, self.joined_after = 0, iteration

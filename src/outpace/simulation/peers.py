@@ -44,6 +44,8 @@ class PeerSimulation(VirtualRun):
         assert sync is not None
         (initial,) = workload.initial_parameters()
         self.initial, self._strategy = value_of(initial), sync
+        # By worker: sum and number of the losses of its mini-batches.
+        self.losses: dict[int, tuple[float, int]] = {}
         self.first = [0] * experiment.workers if self.resume is None else self.resume.first
         self.model = self._new_model()
         self._own: dict[int, ParameterBlock] = {}  # by worker
@@ -108,6 +110,12 @@ class PeerSimulation(VirtualRun):
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
         for context in self.contexts:
             self._spawn_program(worker_name(context.worker), self._train(context))
+
+    def _computed(self, worker: int, iteration: int, loss: float | None) -> None:
+        super()._computed(worker, iteration, loss)
+        if loss is not None:
+            total, count = self.losses.get(worker, (0.0, 0))
+            self.losses[worker] = total + loss, count + 1
 
     # -- checkpoints --------------------------------------------------------------------
 
@@ -248,14 +256,20 @@ class PeerSimulation(VirtualRun):
         return self._own[worker]
 
     def join(
-        self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
+        self,
+        worker: int,
+        value: Block | None,
+        weight: int,
+        versions: Sequence[int],
+        loss: int | None = None,
     ) -> SimulatedReduction:
         """Let this worker join its next all-reduce.
 
         Args:
             versions: the versions of the common model at which its gradients were computed.
+            loss: see `whole_loss`.
         """
-        part = self._all_reduces.join(worker, value, weight)
+        part = self._all_reduces.join(worker, value, weight, loss)
         if versions:
             self._computed_at.setdefault(part.number, []).extend(versions)
         return part

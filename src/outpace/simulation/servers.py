@@ -17,6 +17,7 @@ from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.config.keys import SERVICE_TIMES
+from outpace.engine.adapting import Adaptation, adaptive_policy
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
@@ -48,6 +49,7 @@ from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.policy import Policy
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
+from outpace.sync.programs.speculating import speculate
 from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
@@ -168,6 +170,7 @@ class Simulation(VirtualRun):
         nodes = self._server_nodes(servers)
         # Before anything starts: a later policy or the rule may turn out to be impossible.
         self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
+        self._adapt(experiment)
         rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
         if rule is not None and (self._saving is not None or self.resume is not None):
             rule = self.rule_history = with_history(rule, self.resume)
@@ -176,6 +179,21 @@ class Simulation(VirtualRun):
         train = worker_program(experiment)
         for index in range(experiment.workers):
             self._spawn_program(worker_name(index), self._train(train, index, servers))
+
+    def _adapt(self, experiment: Experiment) -> None:
+        """Let the rule of an adaptive strategy, if it is one, observe the run and change it."""
+        if (policy := adaptive_policy(experiment)) is not None:
+            totals = self.recorder.totals
+            self.recorder.watch = Adaptation(
+                experiment,
+                policy,
+                self._control.follow,
+                self.recorder.switched,
+                lambda: self.kernel.now,
+                lambda: (totals.noise, totals.signal),
+            ).iteration_finished
+            for shard in self._shards if policy.measures_noise else ():
+                shard.measure_noise(self.recorder.noise_measured)
 
     def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
         """Return the contexts of the servers' programs."""
@@ -208,6 +226,9 @@ class Simulation(VirtualRun):
             decider, first = self._cut_off_node(), self._shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
             self._spawn_program(SCHEDULER, ends, daemon=True)
+        elif (settings := experiment.speculation) is not None:
+            resyncs = speculate(self._cut_off_node(), settings, experiment.workers)
+            self._spawn_program(SCHEDULER, resyncs, daemon=True)
 
     # -- where runs of scripts, and runs with faults, differ -------------------------
 

@@ -314,7 +314,8 @@ class VirtualRun(ABC):
         """Return the share of the run that is done, in [0, 1]; 0 if that is unknown."""
         limit_s = self.experiment.stop.virtual_time_s
         by_time = seconds(self.kernel.now) / limit_s if limit_s is not None else 0.0
-        return max(by_time, self._done / self._total if self._total else 0.0)
+        by_steps = self._done / self._total if self._total else 0.0
+        return min(1.0, max(by_time, by_steps))  # a step that is begun again counts twice
 
     def _computed(self, worker: int, iteration: int, loss: float | None) -> None:
         """Record the loss of a gradient that was computed because its value was read."""

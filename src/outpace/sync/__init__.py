@@ -16,6 +16,7 @@ from outpace.blocks.narrowing import Wire
 from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
+from outpace.sync.peers.adaptive import AdaptivePeriod
 from outpace.sync.peers.context import PeerContext
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
@@ -25,6 +26,7 @@ from outpace.sync.peers.local_sgd import LocalSgd
 from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
 from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
+from outpace.sync.policies.adaptive import Adaptive
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff
@@ -33,6 +35,7 @@ from outpace.sync.policies.dsps import Dsps
 from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.psp_sampling import PspSampling
 from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
+from outpace.sync.policies.specsync import SpecSync
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
 from outpace.sync.programs.skipping import PushView, WorkerView
@@ -48,10 +51,12 @@ ServerPolicy: TypeAlias = (
     | PartialPush
     | PspSampling
     | CutOff
+    | SpecSync
     | SspTable
+    | Adaptive
 )
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
+Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip | AdaptivePeriod
 
 POLICIES: Final[dict[str, type[ServerPolicy]]] = {
     str(entry.default): policy
@@ -64,6 +69,8 @@ __all__ = [
     "ANYBODY",
     "ASK_AGAIN",
     "POLICIES",
+    "Adaptive",
+    "AdaptivePeriod",
     "AllReduce",
     "AllReduceStrategy",
     "Apply",
@@ -95,6 +102,7 @@ __all__ = [
     "Scale",
     "ServerPolicy",
     "ShardView",
+    "SpecSync",
     "Ssgd",
     "Ssp",
     "SspTable",

@@ -174,7 +174,8 @@ class Lost(msgspec.Struct, gc=False):
 class Done(WireMessage, tag="done"):
     """Tells the scheduler that `worker` has computed its gradient of `iteration`, or stopped.
 
-    seconds: duration of the computation. share: part of the computation done; NaN: unknown.
+    With `specsync` it follows the push. seconds: duration of the computation. share: part of it
+    that was done; NaN: unknown.
     finished: True if there is a gradient.
     """
 
@@ -200,6 +201,23 @@ class Abort(WireMessage, tag="abort"):
     """Tells a worker that this iteration and earlier ones are over and need no computation."""
 
     iteration: Count
+
+
+class Began(WireMessage, tag="began"):
+    """Tells the scheduler that `worker` computes `iteration` now, with parameters just pulled."""
+
+    worker: Index
+    iteration: Count
+
+
+class Resync(WireMessage, tag="resync"):
+    """Tells a worker to begin the computation of this iteration again, with parameters pulled anew.
+
+    pushes: number of gradients that other workers have pushed since its `Began`.
+    """
+
+    iteration: Count
+    pushes: Count
 
 
 class Ack(WireMessage, tag="ack"):
@@ -232,8 +250,10 @@ Message: TypeAlias = (
     | Done
     | Close
     | Abort
+    | Began
+    | Resync
 )
-FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done | Began
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

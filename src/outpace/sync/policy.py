@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from outpace.optim import Optimizer
     from outpace.predict.rules.settings import CutOffSettings
     from outpace.sync.programs.context import WorkerProgram
+    from outpace.sync.programs.freshness import Speculation
 
 
 class Buffer(StrEnum):
@@ -162,6 +163,9 @@ class Policy(ABC):
     lockstep: ClassVar[bool] = False
     """True if every worker waits until an iteration is closed, so all start the next together."""
 
+    tasks_only: ClassVar[str] = ""
+    """Why scripts cannot be trained with this policy; empty if they can."""
+
     acknowledges: ClassVar[bool] = False
     """True if servers confirm every push with an `Ack`."""
 
@@ -201,6 +205,11 @@ class Policy(ABC):
 
         None: each server finishes its iterations by itself.
         """
+        return None
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """When a scheduler has workers begin a computation again with newer parameters; or None."""
         return None
 
     @property

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outpace.predict.rules.hedge import Guess
+from outpace.predict.rules.guess import Guess
 
 NO_WORKER = np.zeros(5, dtype=bool)
 ONE = np.array([False, False, False, False, True])
@@ -34,14 +35,17 @@ def test_several_are_spread_over_them_the_last_seen_fastest_first():
     assert row.tolist() == [1.0, 1.0, 1.0, 5.0, 1.1]
 
 
-def test_if_no_time_was_longer_it_was_about_to_come():
-    assert guessed(([*FAST, 1.5], NO_WORKER), ([*FAST, 4.0], ONE))[4] == 4.0
-    assert guessed(([*FAST, 4.0], ONE))[4] == 4.0
+def test_if_no_time_was_longer_it_takes_twice_as_long_in_the_middle():
+    # P(more than x) = bound / x: half of the workers need more than twice the bound.
+    assert guessed(([*FAST, 1.5], NO_WORKER), ([*FAST, 4.0], ONE))[4] == 8.0
+    assert guessed(([*FAST, 4.0], ONE))[4] == 8.0
 
 
-def test_its_own_last_time_counts_if_that_is_more():
-    rows = ([*FAST, 3.0], NO_WORKER), ([0.1, 0.1, 0.1, 0.1, 0.2], ONE)
-    assert guessed(*rows)[4] == 3.0
+def test_its_own_last_time_counts_if_that_is_more_by_the_speed_of_this_iteration():
+    rows = ([*FAST, 3.0], NO_WORKER), ([*FAST, 1.5], NO_WORKER), ([*FAST, 5.0], NO_WORKER)
+    # 1.6 is exceeded by 3 and 5 (relatively), of which 5 is the middle; it had needed 8 at last.
+    last = ([2.0, 2.0, 2.0, 2.0, 16.0], ~ONE & False)
+    assert guessed(*rows, last, ([0.1, 0.1, 0.1, 0.1, 0.16], ONE))[4] == pytest.approx(0.8)
 
 
 def test_one_that_was_not_there_stays_away():

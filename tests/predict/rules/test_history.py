@@ -57,7 +57,7 @@ class AtOnce:
 
 def test_a_learned_rule_is_fitted_to_it_and_does_not_warm_up_again():
     def learning():
-        made = lambda _: Fixed(Wait(count=2))  # noqa: E731
+        made = lambda *_: Fixed(Wait(count=2))  # noqa: E731
         return History(Learning(AtOnce(), made, Fixed(Wait(count=4)), NODE, 20))
 
     half, again = learning(), learning()

@@ -9,6 +9,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Wait
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Fixed
+from outpace.predict.rules.hedge import Hedge
 from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings
@@ -58,7 +59,7 @@ class Watching:
 
 def learning(fitting, made, **options):
     other = Fixed(Wait(count=4))
-    return Learning(fitting, lambda _: made, other, node=NODE, warmup=10, **options)
+    return Learning(fitting, lambda *_: made, other, node=NODE, warmup=10, **options)
 
 
 @pytest.mark.parametrize("takes", [0, 1, 7])
@@ -112,7 +113,7 @@ def test_it_is_fitted_again_whenever_the_run_is_three_times_as_long():
     fitting, made, noted = After(4), [], []
     other = Fixed(Wait(count=4))
 
-    def make(model):
+    def make(model, observes):
         made.append(Watching())
         return made[-1]
 
@@ -138,9 +139,28 @@ def test_if_a_later_fit_fails_the_model_that_is_there_goes_on():
     assert said == ["no model could be fitted, the earlier one will decide: no"]
 
 
-def test_by_name_it_is_last_20_until_then():
-    fitting = After(10**9)
+def hedge_without_a_model(warmup):
+    names = ("last-20", "last-5", "early-20")
+    rules = [make_rule(CutOffSettings(name, warmup=0), node=NODE) for name in names]
+    return Hedge(rules, warmup=warmup)
+
+
+def test_by_name_it_is_the_hedge_without_a_model_from_the_second_iteration_until_it_is_fitted():
+    fitting = After(10)
     rule = make_rule(CutOffSettings(), node=NODE, fitting=fitting)
-    assert replay(rule, TIMES).count.tolist() == (
-        replay(make_rule(CutOffSettings("last-20"), node=NODE), TIMES).count.tolist()
-    )
+    counts = replay(rule, TIMES).count.tolist()
+    assert counts == replay(hedge_without_a_model(0), TIMES).count.tolist()
+    assert counts[0] == 6
+    assert min(counts[1:20]) < 6
+    (history,) = fitting.histories
+    assert history.iterations == 20
+    assert history.censored.any()
+
+
+@pytest.mark.parametrize("settings", [{"warmup": 12}, {"model": "deep-markov"}])
+def test_by_name_it_waits_for_all_while_that_is_asked_for_or_the_model_needs_it(settings):
+    waits = settings.get("warmup", 20)
+    rule = make_rule(CutOffSettings(**settings), node=NODE, fitting=After(10))
+    counts = replay(rule, TIMES).count.tolist()
+    assert counts[:waits] == [6] * waits
+    assert counts == replay(hedge_without_a_model(waits), TIMES).count.tolist()

@@ -8,9 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outpace.real.collective.entries import DIGITS, Entry, digits_of, entries_in
+from outpace.sync.peers.context import MOST_LOSS
 
 COUNTS = st.integers(0, 2**32 - 1)
-ENTRIES = st.builds(Entry, weight=COUNTS, joined=st.integers(0, 2**56 - 1), computed=COUNTS)
+LOSSES = st.none() | st.integers(0, MOST_LOSS)
+ENTRIES = st.builds(
+    Entry, weight=COUNTS, joined=st.integers(0, 2**56 - 1), computed=COUNTS, loss=LOSSES
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])

@@ -7,6 +7,7 @@ import tracemalloc
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 from unittest import mock
 
@@ -87,6 +88,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(StateEntry, value=value, **named)
     if kind is BlockHead:
         return heads()
+    if issubclass(kind, Enum):
+        return st.sampled_from(kind)
     if issubclass(kind, msgspec.Struct):
         hints = typing.get_type_hints(kind, include_extras=True)
         return st.builds(kind, **{name: values(hint) for name, hint in hints.items()})

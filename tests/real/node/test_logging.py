@@ -56,7 +56,8 @@ def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path)
     compute = {"kind": "constant", "mean_s": 0.02}
     result, said = launch("untimed", tmp_path / "run", compute=compute, stop={"iterations": 9})
     assert result.summary["untimed_s"] >= 0.9
-    assert 3 * 0.02 <= result.summary["seconds"]["compute"] < 0.9
+    # Begins are noted a little late on a busy machine, so a span may seem shorter than 0.02 s.
+    assert 3 * 0.01 <= result.summary["seconds"]["compute"] < 0.9
     spans: dict[str, list[float]] = {"untimed": [], "compute": []}
     for each in result.timing.to_pylist():
         if each["worker"] == 0 and each["what"] in spans:
@@ -64,7 +65,7 @@ def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path)
     assert len(spans["untimed"]) == 3
     assert min(spans["untimed"]) >= 0.3
     assert len(spans["compute"]) == 3
-    assert 0.02 <= min(spans["compute"]) < 0.3  # 0.32 if it had the untimed spans, too
+    assert 0.01 <= min(spans["compute"]) < 0.3  # 0.32 if it had the untimed spans, too
     *rows, row = result.metrics.to_pylist()
     assert [each["number"] for each in rows] == list(range(600))  # from another thread
     assert (row["accuracy"], row["iteration"], row["worker"]) == (0.75, 3, 0)

@@ -77,17 +77,25 @@ def test_scripts_whose_processes_die_train_bitwise_the_same_and_log_everything_o
     assert [died[name].summary["restarts"] for name in died] == [1, 1, 2]
 
 
-@pytest.mark.parametrize("sync", ["asp", "cutoff"])
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"kind": "asp"},
+        {"kind": "cutoff", "warmup": 20},  # no iteration is cut off
+        {"kind": "cutoff", "model": "mean-5", "warmup": 1},
+        {"kind": "cutoff"},
+    ],
+)
 def test_each_script_reads_its_data_once_whatever_dies(sync):
     """A sample counts as seen when its step is done; `seen` would jump, or repeat, otherwise."""
-    changes = {"compute": {"kind": "exponential", "mean_s": 0.1}, "sync": {"kind": sync}, **SAVED}
+    changes = {"compute": {"kind": "exponential", "mean_s": 0.1}, "sync": sync, **SAVED}
     schedule = crash(0.5, server=1), crash(0.52, worker=0), crash(1.05, worker=1)
     found = failing(*schedule, **changes)
     for rows in logged(found).values():
         assert [row[0] for row in rows] == list(range(1, 10))
         assert [row[-1] for row in rows] == [4 * done for done in range(1, 10)]
     # Under `asp` the server comes back alone. Under `cutoff` all begin again, and so does worker 0.
-    restarts = 3 if sync == "asp" else 2
+    restarts = 3 if sync["kind"] == "asp" else 2
     assert (found.summary["iterations"], found.summary["restarts"]) == ([9, 9], restarts)
 
 

@@ -201,6 +201,19 @@ def test_a_process_joins_as_a_worker_that_has_left():
         members.joins(1, 5)
 
 
+def test_what_a_server_lacks_that_comes_back_while_a_worker_joins_anew_is_lost():
+    members = Membership(2, SERVERS, Rules("continue"))
+    members.lost(0, KILLED, 0, has_ended=True)
+    for server in SERVERS:
+        members.confirmed(server, 0, 1, 4, 4, now=1)  # it has pushed iterations 0 to 4
+    members.server_lost("server-1", 2)
+    members.joins(0, 3)
+    assert members.confirmed("server-0", 0, 2, 7, 8, now=4) == []
+    members.server_back("server-1", 5)
+    # Of the worker, server-1 has iterations 0 and 1. Those from 5 on were finished without it.
+    assert members.confirmed("server-1", 0, 2, 1, 2, now=6) == [Start(0, 2, first=8, lost=3)]
+
+
 def test_a_server_that_comes_back_is_told_of_every_worker_before_the_workers_connect():
     members = Membership(3, SERVERS, Rules("continue"))
     members.finished(1)

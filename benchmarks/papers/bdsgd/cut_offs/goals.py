@@ -9,7 +9,7 @@ from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL, Row
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.over_seeds import Spread, all_of
 
-ROLLING: Final = ("last", "mean-5", "last-20", "last-5")
+ROLLING: Final = ("last", "mean-5", "last-20", "last-5", "early-20")
 HEDGES: Final = ("rolling hedge", "deep-markov hedge", "pooled hedge")
 LARGE: Final = 512  # workers, above
 _BDSGD: Final = "deep-markov count"

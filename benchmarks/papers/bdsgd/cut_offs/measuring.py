@@ -29,7 +29,7 @@ from outpace.predict.recorded.bytedance import read_bytedance
 from outpace.predict.recorded.table import Nodes
 from outpace.predict.replay import Replay, replay
 from outpace.predict.rules.hedge import Hedge
-from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.making import HEDGED, make_rule
 from outpace.predict.rules.settings import LEARNED, CutOffSettings, ObjectiveName
 from outpace.tasks.data.files import DATA
 
@@ -173,8 +173,7 @@ def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -
         return make_rule(chosen, node=run.node, fitted=fitted, seed=seed, say=_not_here)
 
     if model == "rolling":  # the hedge without a model
-        cold = (make("last-20", warmup=0), make("last-5", warmup=0))
-        return Hedge(cold, warmup=settings.warmup)
+        return Hedge([make(name, warmup=0) for name in HEDGED], warmup=settings.warmup)
     if model == "true":
         return make("pooled", decision, fitted=Truth(run.law)) if run.law else None
     if model in LEARNED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,54 +10,8 @@ import numpy as np
 
 from outpace.predict.interface import Rule, Wait
 from outpace.predict.recorded.table import Mask, Seconds
+from outpace.predict.rules.guess import Guess
 from outpace.predict.rules.iteration import Ended, came, play
-
-_WHOLE: Final = 20  # remembered iterations without a cut-off
-_FAST: Final = 0.2  # times are taken relative to this quantile of their iteration
-
-
-class Guess:
-    """Guesses how long workers that were cut off would have taken.
-
-    The guesses come from the last 20 iterations without a cut-off (possibly the warm-up), as
-    times relative to the fast workers of the iteration. The workers that were cut off, ordered
-    by their last uncensored times, are spread evenly over the times that exceed their bounds.
-    A guess is never below the worker's last uncensored time. If no time exceeds the bound, the
-    guess is the bound.
-    """
-
-    def __init__(self) -> None:
-        self._whole: deque[Seconds] = deque(maxlen=_WHOLE)
-        self._relative = np.zeros(0)  # ascending
-        self._last: Seconds | None = None  # uncensored times
-
-    def observe(self, seconds: Seconds, censored: Mask) -> Seconds:
-        """Return the times with guesses in place of bounds, shape (N,); NaN: absent."""
-        there = ~np.isnan(seconds)
-        last = np.zeros_like(seconds) if self._last is None else self._last
-        self._last = np.where(there & ~censored, seconds, last)
-        known = np.sort(seconds[there])
-        fast = known[int(_FAST * (len(known) - 1))]
-        if not censored.any():
-            self._whole.append(known / fast)
-            self._relative = np.zeros(0)
-            return seconds
-        if self._whole and not len(self._relative):
-            self._relative = np.sort(np.concatenate(self._whole))
-        cut = np.flatnonzero(censored)
-        cut = cut[np.argsort(last[cut], kind="stable")]
-        row = seconds.copy()
-        row[cut] = np.maximum(fast * self._spread(seconds[cut] / fast), seconds[cut])
-        return np.where(censored, np.maximum(row, last), row)
-
-    def _spread(self, bound: Seconds) -> Seconds:
-        """Return relative times spread evenly over those above each bound, else the bound."""
-        place = np.searchsorted(self._relative, bound, "right")
-        beyond = len(self._relative) - place
-        level = (np.arange(len(bound)) + 0.5) / len(bound)
-        longer = np.append(self._relative, np.inf)[place + (level * beyond).astype(np.int64)]
-        return np.where(beyond > 0, longer, bound)
-
 
 _MEMORY: Final = 40  # iterations after which a comparison has weight 1/e
 # A rule whose results have only been guessed is tried after so many iterations that the trial

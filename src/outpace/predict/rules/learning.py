@@ -17,28 +17,34 @@ from outpace.predict.recorded.table import Mask, Nodes, RunTimes, Seconds
 _AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
 _LONGEST: Final = 1000  # a model is fitted to at most the last 1,000 iterations
 _SHOWN: Final = 100  # most recent iterations that a new rule observes
+_COMPARED: Final = 10  # of these, the most recent ones in which it could have decided
 
 
 @dataclass
 class Learning(Rule):
-    """Waits for all workers in the warm-up, then follows a rule with a model fitted to it.
+    """Follows a rule without a model until a model is fitted, then one with it.
 
     The fit is repeated each time the run is three times as long as at the last fit, because the
     cluster may change after the warm-up.
 
     Args:
-        make: makes the rule from a model; the rule then observes the last 100 iterations.
-        rule: decides during the first fit, and for the rest of the run if it fails.
+        make: makes the rule from a model and the number of iterations that it then observes,
+            which are the last ones, at most 100.
+        rule: decides between the warm-up and the end of the first fit, and for the rest of the
+            run if that fails.
         node: the machine of each worker, shape (N,).
+        warmup: number of iterations at the start that wait for all workers.
+        first: number of iterations before the first fit, if there are more than in the warm-up.
         note: called with a message once the rule decides, with its first iteration.
         say: called with the reason if a fit fails.
     """
 
     fitting: Fitting
-    make: Callable[[Model], Rule]
+    make: Callable[[Model, int], Rule]
     rule: Rule
     node: Nodes
     warmup: int
+    first: int = 0
     note: Callable[[str], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
     _rows: deque[tuple[Seconds, Mask, float]] = field(
@@ -49,12 +55,13 @@ class Learning(Rule):
     _fits: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._fit_at = self.warmup
+        self._fit_at = max(self.warmup, self.first)
 
     def begin(self) -> Wait:
         if self._fits or self._seen >= self._fit_at:
             self._learn()
-        return Wait() if self._seen < self.warmup else self.rule.begin()
+        wait = self.rule.begin()  # in the warm-up, too: a hedge compares its rules
+        return Wait() if self._seen < self.warmup else wait
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         return self.rule.review(arrived, elapsed_s)
@@ -91,9 +98,10 @@ class Learning(Rule):
         self._fits = False
 
     def _made(self, model: Model) -> Rule:
-        rule = self.make(model)
-        for place, (seconds, censored, ended_s) in enumerate(list(self._rows)[-_SHOWN:]):
-            if place < self.warmup and not censored.any():
+        shown = list(self._rows)[-_SHOWN:]
+        rule = self.make(model, len(shown))
+        for left, (seconds, censored, ended_s) in zip(range(len(shown), 0, -1), shown, strict=True):
+            if left <= _COMPARED:
                 rule.begin()  # a hedge compares what its rules would have done
             rule.observe(seconds, censored, ended_s)
         return rule

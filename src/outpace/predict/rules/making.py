@@ -9,6 +9,7 @@ from outpace.errors import ConfigError
 from outpace.predict.interface import Filter, Model, Rule, Wait
 from outpace.predict.models import Fitting
 from outpace.predict.recorded.table import Nodes, Seconds
+from outpace.predict.rules.against_all import AgainstAll
 from outpace.predict.rules.baselines import Elfving, Fixed, Oracle
 from outpace.predict.rules.decisions import (
     Decision,
@@ -17,11 +18,12 @@ from outpace.predict.rules.decisions import (
     best_count_or_deadline,
     best_deadline,
 )
+from outpace.predict.rules.early import Early
 from outpace.predict.rules.hedge import Hedge
 from outpace.predict.rules.learning import Learning
 from outpace.predict.rules.predicted import Predicted, Replan
 from outpace.predict.rules.rolling import Rolling
-from outpace.predict.rules.settings import LEARNED, ROLLING, CutOffSettings
+from outpace.predict.rules.settings import LEARNED, ROLLING, WARM_UP, CutOffSettings
 from outpace.predict.rules.wrappers import Every, Fallback, WarmUp
 
 _PLANS: Final[dict[str, Decision]] = {
@@ -34,7 +36,9 @@ _WINDOWS: Final = {  # model -> number of iterations, usual decision
     "mean-5": (5, "count"),
     "last-20": (20, "count"),
     "last-5": (5, "deadline"),
+    "early-20": (20, "deadline"),
 }
+HEDGED: Final = ("last-20", "last-5", "early-20")  # rules without a model
 _MEANT_FOR: Final = {"deep-markov": "count", "pooled": "replan"}
 
 
@@ -57,7 +61,7 @@ def make_rule(
         node: the machine of each worker, shape (N,).
         seed: seeds the model's draws.
         fitted: a learned model.
-        fitting: fits a learned model to the warm-up if `fitted` is None.
+        fitting: fits a learned model to the beginning of the run if `fitted` is None.
         truth: returns the run times of the next iteration, for the oracle.
         say: called once with the reason if the last-20 rule takes over, because the learned
             rule raised an exception or is late (see `Fallback`).
@@ -69,13 +73,13 @@ def make_rule(
     """
     warmup = settings.iterations_for_all
     if settings.model in ROLLING:
-        rule = _rolling(settings, settings.model, settings.decision)
-        return WarmUp(Every(rule, settings.every), warmup)
+        return WarmUp(_rolling(settings, settings.model, settings.decision), warmup)
     if settings.model not in LEARNED:
         return _independent(settings, len(node), truth)
 
-    def learned(model: Model) -> Rule:
-        return _learned(settings, model, model.follow(node, seed), say=say, note=note, clock=clock)
+    def learned(model: Model, observes: int = 0) -> Rule:
+        following = model.follow(node, seed)
+        return _learned(settings, model, following, observes, say=say, note=note, clock=clock)
 
     if fitted is not None:
         if fitted.kind != settings.model:
@@ -86,8 +90,8 @@ def make_rule(
         return learned(fitted)
     if fitting is None:
         raise ConfigError(f"model {settings.model!r} has to be fitted to recorded run times first")
-    meanwhile = Every(_rolling(settings, "last-20"), settings.every)
-    return Learning(fitting, learned, meanwhile, node, warmup, note, say)
+    meanwhile = Hedge([_rolling(settings, name) for name in HEDGED], warmup=warmup)
+    return Learning(fitting, learned, meanwhile, node, warmup, WARM_UP, note, say)
 
 
 def _independent(
@@ -109,17 +113,20 @@ def _independent(
             return Fixed(Wait())
 
 
-def _rolling(settings: CutOffSettings, name: str, decision: str | None = None) -> Rolling:
+def _rolling(settings: CutOffSettings, name: str, decision: str | None = None) -> Rule:
     iterations, usual = _WINDOWS[name]
-    objective = Objective(settings.objective)
+    plan, objective = _PLANS[decision or usual], Objective(settings.objective)
+    if name.startswith("early"):
+        return Early(iterations, plan, objective, settings.every)
     averaged = name.startswith("mean")
-    return Rolling(iterations, _PLANS[decision or usual], objective, averaged=averaged)
+    return Every(Rolling(iterations, plan, objective, averaged=averaged), settings.every)
 
 
 def _learned(
     settings: CutOffSettings,
     model: Model,
     following: Filter,
+    observes: int,
     *,
     say: Callable[[str], None],
     note: Callable[[str], None],
@@ -135,8 +142,10 @@ def _learned(
         plan = "count-or-deadline" if plan == "replan" else plan
         rule = Every(Predicted(following, objective, _PLANS[plan], samples), settings.every)
     rule = Fallback(rule, _rolling(settings, "last-20"), say, clock)
-    warmup = settings.iterations_for_all
+    warmup = observes or settings.iterations_for_all
     if decision == "hedge":
-        others = [Every(_rolling(settings, name), settings.every) for name in ("last-20", "last-5")]
+        others = [_rolling(settings, name) for name in HEDGED]
         return Hedge([rule, *others], warmup=max(warmup, 2 * model.needs))
+    if decision == "replan":
+        rule = AgainstAll(rule)
     return WarmUp(rule, max(warmup, model.needs))

@@ -23,7 +23,7 @@ class Rolling(Rule):
 
     A worker that was cut off counts with its last uncensored time, or the cut-off if that is
     later: the smallest time consistent with the observations. So the count
-    rises until the true times have been observed. A larger guess (`hedge.Guess`) would raise the
+    rises until the true times have been observed. A larger guess (`guess.Guess`) would raise the
     deadline, and cost 3 to 4 points on clusters whose nodes become fast again. The time of an
     absent worker is infinite.
 

@@ -8,7 +8,8 @@ from typing import Final, Literal, TypeAlias, get_args
 from outpace.support.checks import require
 
 IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
-RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5"]  # from the last iterations
+# From the last iterations.
+RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5", "early-20"]
 LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
 ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
 PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
@@ -33,10 +34,10 @@ class CutOffSettings:
         model: predicts the run times of the next iteration.
         decision: how a wait is chosen from a prediction; None: the usual one for the model.
         file: a model of kind pooled or deep-markov, made by `outpace runtimes fit`; None: the
-            model is fitted to the warm-up.
+            model is fitted to the first iterations of the run.
         share: share of the workers that model `fixed` waits for (Chen et al. 2016: 0.943).
         warmup: number of iterations at the start that wait for all workers; None: 20, or with
-            a model file as few as the model needs.
+            a model file as few as the model needs, or 0 if model `pooled` is fitted in the run.
         samples: joint draws per prediction.
         every: number of iterations for which a decision holds.
         objective: maximise gradients per second of each iteration (Ω), or of the whole run.
@@ -93,12 +94,22 @@ class CutOffSettings:
 
     @property
     def fitted_in_run(self) -> bool:
-        """True if the model is fitted to the warm-up."""
+        """True if the model is fitted to the beginning of the run."""
         return self.learned and self.file is None
+
+    @property
+    def fitted_to_all(self) -> bool:
+        """True if that beginning has to wait for all workers.
+
+        The pooled model learns from iterations that were cut off, too.
+        """
+        return self.fitted_in_run and self.model != "pooled"
 
     @property
     def iterations_for_all(self) -> int:
         """The length of the warm-up; a fitted model may need more."""
         if self.warmup is not None:
             return self.warmup
-        return WARM_UP if self.file is None else 1
+        if self.file is not None:
+            return 1
+        return 0 if self.fitted_in_run and not self.fitted_to_all else WARM_UP

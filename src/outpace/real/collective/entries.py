@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from outpace.support.units import Time
 
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
-_COUNT, _TIME = 4, 7  # digits: up to 4e9 iterations, two years in ns
-DIGITS: Final = 1 + 2 * _COUNT + _TIME
+_COUNT, _TIME, _LOSS = 4, 7, 5  # digits: up to 4e9 iterations, two years in ns, see `whole_loss`
+DIGITS: Final = 1 + 2 * _COUNT + _TIME + _LOSS
 
 
 class Contribution(IntEnum):
@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     weight: int  # iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
     computed: int  # iterations of the worker until then
+    loss: int | None = None  # see `sync.peers.context.whole_loss`
 
 
 def digits_of(entry: Entry) -> list[float]:
@@ -41,21 +42,22 @@ def digits_of(entry: Entry) -> list[float]:
         *_digits(entry.weight, _COUNT),
         *_digits(entry.joined, _TIME),
         *_digits(entry.computed, _COUNT),
+        *_digits(0 if entry.loss is None else entry.loss + 1, _LOSS),
     ]
 
 
 def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
     """Return the entries of the workers that took part, by worker."""
-    return {
-        worker: Entry(
-            Contribution(int(row[0])),
-            _number(row[1 : 1 + _COUNT]),
-            _number(row[1 + _COUNT : 1 + _COUNT + _TIME]),
-            _number(row[1 + _COUNT + _TIME :]),
-        )
-        for worker, row in enumerate(rows)
-        if row[0]
-    }
+    return {worker: _entry_of(row) for worker, row in enumerate(rows) if row[0]}
+
+
+def _entry_of(row: Sequence[float]) -> Entry:
+    numbers, start = [], 1
+    for count in (_COUNT, _TIME, _COUNT, _LOSS):
+        numbers.append(_number(row[start : start + count]))
+        start += count
+    weight, joined, computed, loss = numbers
+    return Entry(Contribution(int(row[0])), weight, joined, computed, loss - 1 if loss else None)
 
 
 def _digits(number: int, count: int) -> list[float]:

@@ -185,10 +185,13 @@ class Reductions:
         self._joined = Future[Joined](self._kernel, "the model of the other workers")
         return self._joined
 
-    def begin(self, value: Block | None, weight: int, computed: int = 0) -> PendingReduction:
+    def begin(
+        self, value: Block | None, weight: int, computed: int = 0, loss: int | None = None
+    ) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
         computed: iterations of this worker so far, all of which are in this value or earlier ones.
+        loss: see `whole_loss`.
         """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
@@ -196,7 +199,7 @@ class Reductions:
         number = self._done
         arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
         part = self._pending = PendingReduction(
-            number, value, weight, self._wires[number % 2], self._clock.now, arrived, computed
+            number, value, weight, self._wires[number % 2], self._clock.now, arrived, computed, loss
         )
         self._tell(EnterAllReduce(number))
         self._connected.do(partial(self._reduce, part, part.wire))
@@ -364,12 +367,19 @@ class Reductions:
             part.over = partial(self._joined.set, Joined(self._given, part))
             self._joined = self._given = None
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
+        losses = [entry.loss for _, entry in sorted(table.items())]
         if part.ended > self._clock.now:
-            self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
+            self._kernel.call_at(part.ended, lambda _: self._end(part, given, total, losses))
         else:
-            self._end(part, given, total)
+            self._end(part, given, total, losses)
 
-    def _end(self, part: PendingReduction, given: list[int], total: torch.Tensor | None) -> None:
+    def _end(
+        self,
+        part: PendingReduction,
+        given: list[int],
+        total: torch.Tensor | None,
+        losses: Sequence[int | None],
+    ) -> None:
         values: BlockSum
         if self._like is None:
             values = ArrivalSum()
@@ -381,11 +391,11 @@ class Reductions:
             )
         part.over()
         part.value = None
-        part.arrived.set(Reduced(values, sum(given)))
+        part.arrived.set(Reduced(values, sum(given), losses))
 
 
 def _row(kind: Contribution, part: PendingReduction) -> list[float]:
-    return digits_of(Entry(kind, part.weight, part.joined, part.computed))
+    return digits_of(Entry(kind, part.weight, part.joined, part.computed, part.loss))
 
 
 @dataclass(slots=True)
@@ -423,6 +433,7 @@ class PendingReduction:
     joined: Time
     arrived: Future[Reduced]
     computed: int = 0  # iterations of this worker
+    loss: int | None = None
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
     began: Time = field(init=False)

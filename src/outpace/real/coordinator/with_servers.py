@@ -29,6 +29,7 @@ from outpace.support.units import Time
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
+    Began,
     Close,
     Done,
     FromWorker,
@@ -38,11 +39,13 @@ from outpace.sync.messages import (
     Rejoin,
     Reply,
     Resume,
+    Resync,
     WireMessage,
     server_name,
 )
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
+from outpace.sync.programs.speculating import speculate
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,25 +144,17 @@ class _ShardScheduler(_Scheduler):
             self._listener.send(to, wire_reply(reply, reply.parameters), reply.parameters)
 
 
-class _CutOffScheduler(_Scheduler):
-    """Ends iterations when `rule` says so."""
+class _OrderingScheduler(_Scheduler):
+    """The base of schedulers without a shard, which give orders to workers and servers."""
 
-    def __init__(self, place: SchedulerResources, rule: Rule, resume: ResumePoint | None) -> None:
+    def __init__(self, place: SchedulerResources) -> None:
         super().__init__(place)
-        self._experiment, self._rule = place.experiment, rule
-        self._first = 0 if resume is None else max(resume.first)
-
-    def _program(self) -> Coroutine[Any, Any, None]:
-        workers, servers = self._experiment.workers, self._experiment.servers
-        return cut_off(self, self._rule, workers, servers, self._first)
-
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
+        self._experiment = place.experiment
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
             self.recorder.totals.messages += 1
-            assert isinstance(message, Close | Abort)
+            assert isinstance(message, Close | Abort | Resync)
             self._listener.send(to, message)
 
     async def decide(self, decision: Callable[[], Wait]) -> Wait:
@@ -169,6 +164,34 @@ class _CutOffScheduler(_Scheduler):
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
     ) -> None:
         self.recorder.iteration_closed(iteration, opened, ended, wait, count)
+
+
+class _CutOffScheduler(_OrderingScheduler):
+    """Ends iterations when `rule` says so."""
+
+    def __init__(self, place: SchedulerResources, rule: Rule, resume: ResumePoint | None) -> None:
+        super().__init__(place)
+        self._rule = rule
+        self._first = 0 if resume is None else max(resume.first)
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        workers, servers = self._experiment.workers, self._experiment.servers
+        return cut_off(self, self._rule, workers, servers, self._first)
+
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+        return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
+
+
+class _SpeculatingScheduler(_OrderingScheduler):
+    """Has workers begin a step again when their parameters have become old."""
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        settings = self._experiment.speculation
+        assert settings is not None
+        return speculate(self, settings, self._experiment.workers)
+
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+        return [received] if isinstance(received, Began | Done | Leave | Rejoin) else []
 
 
 class WithServers:
@@ -194,6 +217,8 @@ class WithServers:
         self._scheduler: _Scheduler | None = None
         if rule is not None:
             self._scheduler = _CutOffScheduler(resources, rule, resume)
+        elif resources.experiment.speculation is not None:
+            self._scheduler = _SpeculatingScheduler(resources)
         elif has_scheduler(resources.experiment):
             self._scheduler = _ShardScheduler(resources, resume)
         if self._scheduler is not None:

@@ -15,6 +15,7 @@ from outpace.blocks.division import Division
 from outpace.blocks.slicing import layers_of, layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
+from outpace.engine.adapting import adaptive_policy
 from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.engine.servers import (
@@ -214,6 +215,9 @@ class Server(Member):
         policy = self._followed.policy
         self.shard = TimedShard(self.index, block, experiment.workers, policy, self.recorder)
         self.shard.times = self._times
+        adaptive = adaptive_policy(experiment)
+        if adaptive is not None and adaptive.measures_noise:
+            self.shard.measure_noise(self.recorder.noise_measured)
         self._is_ready = True
         for name in self._want_initial:
             self._send_parameters(name)

@@ -70,6 +70,7 @@ from outpace.sync.messages import (
     SCHEDULER,
     Abort,
     Ack,
+    Began,
     Divided,
     Done,
     GoOver,
@@ -81,6 +82,7 @@ from outpace.sync.messages import (
     Rejoin,
     Restarted,
     Resume,
+    Resync,
     WireMessage,
     server_name,
     size_bytes,
@@ -430,7 +432,7 @@ class ServedWorker(WorkerProcess):
                     if isinstance(message, Push):
                         self._send_push(to, caller, message, None)
                         continue
-                    alone = Pull | Leave | Pause | Resume | Rejoin | Done | GoOver
+                    alone = Pull | Leave | Pause | Resume | Rejoin | Began | Done | GoOver
                     assert isinstance(message, alone)
                     began = monotonic_ns()
                     caller.send(message)
@@ -510,6 +512,11 @@ class ServedWorker(WorkerProcess):
         for server, part in rest.items():
             send(server, part)
 
+    def iteration_resynced(
+        self, iteration: int, started: Time, stopped: Time, resumed: Time, pushes: int
+    ) -> None:
+        self.recorder.iteration_resynced(self.worker, iteration, started, stopped, resumed, pushes)
+
     def prepare(self, iteration: int) -> None:
         if not self.must_stop(iteration):
             self.trainer.prepare(iteration)
@@ -541,7 +548,7 @@ class ServedWorker(WorkerProcess):
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Plan) and message.kept:
             self._kept_bytes = message.kept[self.worker]
-        if isinstance(message, Abort):
+        if isinstance(message, Abort | Resync):
             self._mailbox.put(message)
         elif isinstance(message, WireReply):
             self._mailbox.put(reply_of(message, block))

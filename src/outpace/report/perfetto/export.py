@@ -64,6 +64,8 @@ def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
             "restart": drawing.restart,
             "loss": drawing.restart,
             "gap": drawing.gap,
+            "resync": drawing.iteration,
+            "switch": drawing.switch,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -87,12 +89,13 @@ def _require_sense(of: Columns) -> None:
     event = of["event"]
     if not np.isin(event, EVENTS).all():
         raise ValueError("an event in it is of an unknown kind")
-    of_run = np.isin(event, ("checkpoint", "restart", "loss"))
+    of_run = np.isin(event, ("checkpoint", "restart", "loss", "switch"))
     of_all = (
         event == "cut-off"
     ) | of_run  # concerns all workers and servers: its row names none of them
-    # Without servers, an iteration names no server, and an all-reduce has its own row.
-    averages = (event == "all-reduce") | (event == "collective")
+    # Without servers, an iteration names no server, and an all-reduce has its own row. What is
+    # abandoned concerns a worker alone.
+    averages = (event == "all-reduce") | (event == "collective") | (event == "resync")
     no_server = averages | (event == "iteration") & (of["shard"] == NONE)
     whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
     what = (of["iteration"][~of_run], of["start_ns"], of["clock"][event == "cut-off"])
@@ -127,6 +130,7 @@ class _Drawing:
         self._clocks: dict[int, int] = {}
 
     def iteration(self, row: Row) -> None:
+        """Draw an iteration, or a computation that was begun again, in the order of the rows."""
         self._undrawn[row["worker"]].append(row)
         self._draw(row["worker"])
 
@@ -136,11 +140,17 @@ class _Drawing:
             self._release(shard)
         for rows in self._undrawn.values():
             for row in rows:
-                self._iteration(row, {})
+                if row["event"] == "resync":
+                    self._resync(row)
+                else:
+                    self._iteration(row, {})
 
     def _draw(self, worker: int) -> None:
         rows, held = self._undrawn[worker], self._held[worker]
         while rows:
+            if rows[0]["event"] == "resync":
+                self._resync(rows.popleft())
+                continue
             iteration, shard = rows[0]["iteration"], rows[0]["shard"]
             pull = held.get((iteration, shard), {})
             if rows[0]["held_ns"] and not pull and shard != NONE:
@@ -213,6 +223,14 @@ class _Drawing:
         args = {"iteration": row["iteration"], "members": row["clock"]}
         self._joined("all-reduce", row, args)
 
+    def _resync(self, row: Row) -> None:
+        """Draw a computation that was begun again, and the pull before that."""
+        track, stopped = self._worker(row["worker"]), row["computed_ns"]
+        args: dict[str, int | str] = {"iteration": row["iteration"], "pushes": row["clock"]}
+        self._packets.slice(track, row["start_ns"], stopped, "abandoned", args)
+        if row["end_ns"] > stopped:
+            self._packets.slice(track, stopped, row["end_ns"], "pull again", args)
+
     def checkpoint(self, row: Row) -> None:
         args: dict[str, int | str] = {"updates": row["clock"]}
         name = f"checkpoint {row['version']}"
@@ -242,6 +260,12 @@ class _Drawing:
         what = f"{self._name(row['shard'])} lacks {row['clock']} of worker-{row['worker']}"
         args: dict[str, int | str] = {"from iteration": row["iteration"]}
         self._packets.mark(self._run(), row["start_ns"], what, args)
+
+    def switch(self, row: Row) -> None:
+        """Mark when the rule of an adaptive strategy ordered another setting."""
+        before, after = ("asp" if row[key] == NONE else str(row[key]) for key in ("lead", "bound"))
+        args: dict[str, int | str] = {"iteration": row["iteration"], "reason": row["reason"]}
+        self._packets.mark(self._run(), row["start_ns"], f"switch from {before} to {after}", args)
 
     def _run(self) -> int:
         return self._packets.track(self._servers, "run", (1 << 16) + 1)  # after the scheduler

@@ -83,9 +83,14 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._end_if_over()
 
     def join(
-        self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
+        self,
+        worker: int,
+        value: Block | None,
+        weight: int,
+        versions: Sequence[int],
+        loss: int | None = None,
     ) -> SimulatedReduction:
-        part = super().join(worker, value, weight, versions)
+        part = super().join(worker, value, weight, versions, loss)
         self._given[worker].add(part.number, self.contexts[worker].next_iteration)
         return part
 

@@ -317,7 +317,8 @@ class Membership:
             if untold:
                 return [*orders, *self._replace(known, untold, stays=False)]
             known.phase = Phase.GONE if known.phase is Phase.LEAVING else Phase.TOLD
-            known.pushed = max(known.pushed, self._highest(known))
+            if not known.joins:  # else servers count what they finished before it began
+                known.pushed = max(known.pushed, self._highest(known))
             return [*orders, Removed(worker, self._lost_of(known))]
         return [*orders, *self._started_if_fenced(known, now)]
 
@@ -469,8 +470,13 @@ class Membership:
         lowest = min(known.has_at(server) for server in self._servers)
         # A worker that has left pushes nothing more, whatever its script keeps.
         kept = known.kept - 1 if known.phase is Phase.STARTING else -1
-        new = known.loses(lowest, max(self._highest(known), kept))
-        return 0 if known.joins else new  # servers have finished them without it
+        last = max(self._highest(known), kept)
+        if not known.joins:
+            return known.loses(lowest, last)
+        # Servers have finished later ones without it. One that came back since may lack earlier.
+        lost = known.loses(lowest, min(last, known.pushed))
+        known.loses(lowest, last)
+        return lost
 
     def _lacking(self, server: str, known: Worker, has: int, last: int) -> list[Order]:
         lost = known.loses(has, last)

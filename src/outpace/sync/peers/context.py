@@ -5,12 +5,25 @@ A program knows only these methods, in virtual time and for real.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from outpace.blocks.block import Block, Value
 from outpace.blocks.sums import BlockSum
 from outpace.support.units import Time
+from outpace.sync.adaptive.interface import Order, Setting
+
+LOSS_UNIT: Final = 1 << 20  # losses travel as whole numbers of 1 / LOSS_UNIT
+MOST_LOSS: Final = (1 << 40) - 2  # about a million
+
+
+def whole_loss(loss: float | None) -> int | None:
+    """Return a loss as it travels, at least 0; None: there is none, or it is not finite."""
+    if loss is None or not math.isfinite(loss):
+        return None
+    return min(max(0, round(loss * LOSS_UNIT)), MOST_LOSS)
 
 
 class PeerContext(Protocol):
@@ -21,8 +34,19 @@ class PeerContext(Protocol):
         """ns since the start of the run."""
 
     @property
+    def worker(self) -> int:
+        """The number of this worker."""
+
+    @property
     def workers(self) -> int:
         """N, the number of workers that the run began with."""
+
+    @property
+    def losses(self) -> tuple[float, int]:
+        """Sum and number of the losses of this worker's mini-batches so far; of scripts (0, 0).
+
+        With that of a gradient once its value is used.
+        """
 
     @property
     def first_iteration(self) -> int:
@@ -82,7 +106,9 @@ class PeerContext(Protocol):
         to `accumulated()`, which copies it there, and pass on what `take()` returns.
         """
 
-    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
+    def begin_all_reduce(
+        self, value: Block | None, weight: int = 1, loss: float | None = None
+    ) -> Reduction:
         """Begin to add `value` up with the values of all other workers; does not block.
 
         The n-th reduction of a worker is the n-th of all workers: it may begin the next one when
@@ -92,6 +118,14 @@ class PeerContext(Protocol):
             value: belongs to the runtime afterwards, and must stay valid until the result has
                 arrived (see `compute`); None: join the others without a value.
             weight: number of iterations in the value.
+            loss: of this worker, for `Reduced.loss`; None: it has none.
+        """
+
+    def switched(self, number: int, iteration: int, before: Setting, order: Order) -> None:
+        """Note that a rule has ordered another setting after an iteration.
+
+        Args:
+            number: of the switch in the run, from 0.
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
@@ -208,6 +242,10 @@ class Reduction(Protocol):
     def began(self) -> Time:
         """Time when all had joined (ns since the start of the run); known once it is done."""
 
+    @property
+    def members(self) -> Sequence[int]:
+        """The workers that took part, in order; known once it is done."""
+
     async def result(self) -> Reduced:
         """Wait for the result, which is the same for all workers."""
 
@@ -237,9 +275,12 @@ class Meeting(Protocol):
 class Reduced:
     """The result of an all-reduce. A program may ask for `mean` or for `total`, not for both."""
 
-    def __init__(self, values: BlockSum, weight: int) -> None:
+    def __init__(self, values: BlockSum, weight: int, losses: Sequence[int | None] = ()) -> None:
         self._values = values
         self.weight = weight  # of all workers that took part
+        known = [loss for loss in losses if loss is not None]
+        # The mean of the losses that workers gave, the same for all workers; None: none did.
+        self.loss = sum(known) / len(known) / LOSS_UNIT if known else None
         self.members = values.count  # workers that gave a value
 
     @cached_property

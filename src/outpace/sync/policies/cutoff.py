@@ -40,7 +40,7 @@ class CutOff(CutOffSettings, Policy):
     def __post_init__(self) -> None:
         CutOffSettings.__post_init__(self)
         enough = f"at least {WARM_UP}: {self.model} is fitted to it, unless there is a file"
-        too_few = self.fitted_in_run and self.iterations_for_all < WARM_UP
+        too_few = self.fitted_to_all and self.iterations_for_all < WARM_UP
         require(not too_few, "warmup", enough, self.warmup)
 
     @property

@@ -45,11 +45,13 @@ from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
+from outpace.record.switches import Switch
 from outpace.support.units import Time
+from outpace.sync.adaptive.interface import Order, Setting
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.messages import Leave, WireMessage
-from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
+from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent, whole_loss
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
 from outpace.tasks import Script
@@ -319,9 +321,19 @@ class PeerWorker(WorkerProcess):
             pushes=tuple((self.worker, version) for version in self._averages.versions),
         )
 
-    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
+    @property
+    def losses(self) -> tuple[float, int]:
+        totals = self.recorder.totals
+        return totals.loss_sum, totals.losses
+
+    def begin_all_reduce(
+        self, value: Block | None, weight: int = 1, loss: float | None = None
+    ) -> PendingReduction:
         self._averages.joins_all_reduce()
-        return self._groups.reductions.begin(value, weight, self._computed)
+        return self._groups.reductions.begin(value, weight, self._computed, whole_loss(loss))
+
+    def switched(self, number: int, iteration: int, before: Setting, order: Order) -> None:
+        self.recorder.switched(Switch.of(number, self.clock.now, iteration, before, order))
 
     @property
     def _computed(self) -> int:

@@ -25,12 +25,14 @@ class Noted(NamedTuple):
 
     kept: the file; None: the script begins anew. redivided: if it was noted with other workers.
     logged: how often the script had called `outpace.log`.
+    computed: gradients that it had computed; None: not known.
     """
 
     iteration: int
     kept: Path | None
     redivided: Redivided | None = None
     logged: int = 0
+    computed: int | None = None
 
 
 class NotedStates:

@@ -44,7 +44,8 @@ class NotedScripts(FailingScripts):
     def note(self, worker: int, iteration: int, file: Path, now: Time) -> None:
         """A script has written its state, at the beginning of an iteration."""
         logged = self._logs[worker] - self._known_logs[worker]  # by this process
-        noted = Noted(iteration, file, logged=logged)
+        computed = self.totals.iterations.get(worker, 0)
+        noted = Noted(iteration, file, logged=logged, computed=computed)
         self.noted.add(worker, noted, now, may_drop=self._may_drop_notes)
 
     def logged(self, worker: int, values: Mapping[str, float]) -> None:

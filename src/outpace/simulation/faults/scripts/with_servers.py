@@ -139,10 +139,23 @@ class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation)
         back = {n: self.noted.go_back(n, kept.first[n]) for n in sorted(workers)}
         rows = self._rows_until(kept.metrics, back)
         super()._take_back(kept)
+        self._count_computed(back, kept.first)
         self.metrics.take_up(rows)
         self._recovery.updates_lost += self._lost_since.then(kept.number, lost)
         self._back = back
         self._known_logs.clear()
+
+    def _count_computed(self, back: Mapping[int, Noted], first: Sequence[int]) -> None:
+        """Count the iterations from which a script goes on, though they ended after the checkpoint.
+
+        An iteration that was cut off is over for the servers while a script still computes it.
+        """
+        done = self.totals.iterations
+        for worker, noted in back.items():
+            if noted.computed is not None and worker not in self.noted.anew:
+                before = noted.computed + first[worker] - noted.iteration
+                done[worker] = max(done.get(worker, 0), before)
+        self._done = sum(done.values())
 
     def _rows_until(self, kept: pa.Table, back: Mapping[int, Noted]) -> pa.Table:
         """Return the metrics with what each script had logged when it was noted.

@@ -1,0 +1,92 @@
+"""The interface of rules that change a strategy: observation, setting, order."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from outpace.sync.decision import Reason
+
+
+class Family(IntEnum):
+    """What a rule changes. The numbers are in messages, so a number must not change its meaning."""
+
+    BOUND = 0  # iterations by which a worker may lead the slowest: 0 is BSP, None is ASP
+    QUORUM = 1  # workers whose gradients an iteration waits for; None is ASP
+    PERIOD = 2  # steps from one average of all workers to the next, without servers
+
+
+class Setting(NamedTuple):
+    """A strategy of a family."""
+
+    family: Family
+    value: int | None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "asp"
+        if self.family is Family.PERIOD:
+            return f"every {self.value}"
+        if self.family is Family.QUORUM:
+            return f"quorum {self.value}"
+        return f"ssp {self.value}" if self.value else "bsp"
+
+
+class Observation(NamedTuple):
+    """One iteration of one worker, which has just ended."""
+
+    now_s: float  # seconds since the start of the run
+    worker: int
+    iteration: int
+    busy_s: float  # from its start to the answers, without the time that servers held the pull
+    noise: float = 0.0  # estimates of E|g - G|² for a gradient g with mean G, summed over the run
+    signal: float = 0.0  # estimates of |G|², likewise; both 0 if they are not measured
+
+
+class Order(NamedTuple):
+    """Says to go on with a setting, and why.
+
+    figures: two numbers that belong to the reason, see `words`.
+    """
+
+    to: Setting
+    reason: Reason
+    figures: tuple[float, float]
+
+
+class Rule(Protocol):
+    """Decides which setting a run with servers follows.
+
+    A run begins with the `setting` that the rule has then.
+    """
+
+    @property
+    def setting(self) -> Setting:
+        """The setting that was ordered last."""
+
+    def observe(self, seen: Observation) -> Order | None:
+        """Take an observation; return an order if another setting is to be followed from now on.
+
+        Observations of one worker come in the order of its iterations. In a real run they come
+        up to a fraction of a second late.
+        """
+
+
+def words(reason: Reason, figures: tuple[float, float]) -> str:
+    """Return the reason of a switch as a sentence without a full stop."""
+    before, after = figures
+    if reason is Reason.SHARE_DONE:
+        return f"every worker has done the {after:.0f} iterations that were to be synchronous"
+    if reason is Reason.MORE_PROGRESS:
+        return (
+            f"predicted progress is worth {after:.4g} gradients per second, "
+            f"with the setting before {before:.4g}"
+        )
+    if reason is Reason.LOSS_FELL:
+        return f"the loss is {after:.4g}, at the start it was {before:.4g}"
+    if reason is Reason.LOSS_STAYS:
+        return (
+            f"the loss is {after:.4g}, at the start it was {before:.4g}: the period would not "
+            "become shorter, so it is reduced by the factor"
+        )
+    return reason.name.lower().replace("_", " ")

@@ -1,0 +1,142 @@
+"""A strategy that a rule changes while the run goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Final, Literal, TypeAlias, get_args
+
+from outpace.support.checks import require
+from outpace.sync.adaptive.interface import Family, Rule, Setting
+from outpace.sync.adaptive.progress import Progress
+from outpace.sync.adaptive.sync_switch import SyncSwitch
+from outpace.sync.decision import Decision
+from outpace.sync.messages import Pull
+from outpace.sync.policies.asp import Asp
+from outpace.sync.policies.bsp import Bsp
+from outpace.sync.policies.drop_stragglers import DropStragglers
+from outpace.sync.policies.ssp import Ssp
+from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy, bounded
+
+RuleName: TypeAlias = Literal["progress", "sync-switch"]
+_OPTIONS: Final = {  # of each rule
+    "progress": ("window", "gain_percent", "noise_scale", "stale"),
+    "sync-switch": ("share", "after"),
+}
+SHARE: Final = 0.25  # of the training that is synchronous, unless it is given
+_ONE_RULE: Final = "with adaptive one rule decides for all servers and the whole run"
+_UNKNOWN: Final = "the rule of adaptive is told of whole iterations, which wait for all servers"
+_NOT_SAVED: Final = (
+    "what the rule of adaptive has observed and ordered is not saved, so a run could not go on"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive(WirePolicy):
+    """Begins as BSP; then all servers follow what a rule of `sync.adaptive` orders.
+
+    Args:
+        rule: `progress` predicts from the workers' run times which quorum makes the most progress.
+            `sync-switch` goes from BSP to ASP.
+        window: of progress: iterations of each worker that it looks at.
+        gain_percent: of progress: by how much another setting must be ahead.
+        noise_scale: of progress: the gradient noise scale, in batches of all workers together;
+            None: servers measure it.
+        stale: of progress: whether it may choose ASP.
+        share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
+        after: of sync-switch: number of iterations with BSP; in place of `share`.
+
+    Raises:
+        ValueError: for values out of range, and for options of another rule.
+    """
+
+    rule: RuleName = "progress"
+    window: int = 5
+    gain_percent: float = 5.0
+    noise_scale: float | None = None
+    stale: bool = False
+    share: float | None = None
+    after: int | None = None
+    kind: Literal["adaptive"] = "adaptive"
+    scale: Scale = Scale.MEAN
+
+    apply: ClassVar[Apply] = Apply.ON_ADVANCE
+    everywhere: ClassVar[str] = _ONE_RULE
+    excludes: ClassVar[Mapping[str, str]] = {
+        "sync": _ONE_RULE,
+        "sync_changes": _ONE_RULE,
+        "conditions": _ONE_RULE,
+        "barrier": _ONE_RULE,
+        "pull": _UNKNOWN,
+        "skip": _UNKNOWN,
+        "checkpoint": _NOT_SAVED,
+        "faults": f"{_NOT_SAVED} after a failure",
+    }
+
+    def __post_init__(self) -> None:
+        names = get_args(RuleName)
+        require(self.rule in names, "rule", f"one of {', '.join(names)}", self.rule)
+        usual = {each.name: each.default for each in fields(self)}
+        for rule, options in _OPTIONS.items():
+            for key in options if rule != self.rule else ():
+                value = getattr(self, key)
+                require(value == usual[key], key, f"left out: it belongs to rule: {rule}", value)
+        require(3 <= self.window <= 10_000, "window", "from 3 to 10,000", self.window)
+        gain, noise = self.gain_percent, self.noise_scale
+        require(0 <= gain <= 1000, "gain_percent", "from 0 to 1000", gain)
+        in_range = noise is None or 0 < noise <= 1e9
+        require(in_range, "noise_scale", "above 0 and at most 1e9", noise)
+        share, after = self.share, self.after
+        require(share is None or 0 < share < 1, "share", "above 0 and below 1", share)
+        require(after is None or 1 <= after < 2**31, "after", "from 1 to 2^31 − 1", after)
+        if share is not None and after is not None:
+            raise ValueError("share, after: give one of them")
+
+    @property
+    def leaves_behind(self) -> bool:
+        return self.rule == "progress"
+
+    @property
+    def measures_noise(self) -> bool:
+        """True if servers measure the gradient noise (`Shard.measure_noise`)."""
+        return self.rule == "progress" and self.noise_scale is None
+
+    @property
+    def needs_iterations(self) -> bool:
+        """True if the rule must know how many iterations the training has."""
+        return self.rule == "sync-switch" and self.after is None
+
+    def rule_for(self, workers: int, iterations: int | None) -> Rule:
+        """Return the rule at the start of a run.
+
+        iterations: of the training; may be None unless `needs_iterations`.
+        """
+        if self.rule == "progress":
+            return Progress(
+                workers, self.window, self.gain_percent, self.noise_scale, stale=self.stale
+            )
+        after = self.after
+        if after is None:
+            assert iterations is not None
+            after = max(1, math.ceil((self.share or SHARE) * iterations))
+        return SyncSwitch(after)
+
+    def at(self, setting: Setting) -> Bsp | Asp | Ssp | DropStragglers:
+        """Return the policy of the servers with this setting."""
+        value = setting.value
+        if value is None:
+            return Asp(scale=self.scale, wire=self.wire)
+        if setting.family is Family.QUORUM:
+            return DropStragglers(value, scale=self.scale, wire=self.wire)
+        if value == 0:
+            return Bsp(scale=self.scale, wire=self.wire)
+        return Ssp(value, scale=self.scale, wire=self.wire)
+
+    def problems(self, workers: int) -> Iterator[str]:
+        yield from Policy.problems(self, workers)
+        if self.scale not in (Scale.MEAN, Scale.SUM):
+            yield f"scale: adaptive has mean or sum, which all of its settings have: {self.scale}"
+
+    def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+        return bounded(pull, view, 0)

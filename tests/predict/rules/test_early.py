@@ -1,0 +1,124 @@
+"""A deadline relative to the arrival of the first quarter of the workers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from outpace.predict.interface import Wait
+from outpace.predict.replay import replay
+from outpace.predict.rules.decisions import Objective, best_count, best_deadline
+from outpace.predict.rules.early import Early
+from outpace.predict.rules.hedge import Hedge
+from outpace.predict.rules.making import make_rule
+from outpace.predict.rules.settings import CutOffSettings
+
+# Relative to the second of eight: 1.2 is the best deadline (6 / 1.2 = 5; 8 / 2 = 4; 2 / 1 = 2).
+EIGHT = np.array([0.9, 1.0, 1.1, 1.1, 1.2, 1.2, 2.0, 2.0])
+
+
+def early(decision=best_deadline, *, iterations=20, objective="iteration", every=1):
+    return Early(iterations, decision, Objective(objective), every)
+
+
+def shown(rule, rows):
+    for row in rows:
+        assert rule.begin() is not None
+        rule.observe(np.array(row), np.zeros(len(row), bool), float(np.nanmax(row)))
+    return rule
+
+
+def arrived(*times, workers=8):
+    return np.array([*times, *[math.nan] * (workers - len(times))])
+
+
+def test_the_first_iteration_waits_for_all_and_the_others_for_a_quarter_before_they_decide():
+    rule = early()
+    assert rule.begin() == Wait()
+    shown(rule, [EIGHT])
+    assert rule.begin() == Wait(again_count=2)
+
+
+@pytest.mark.parametrize("speed", [0.1, 1.0, 7.0])
+def test_the_deadline_is_relative_to_the_first_quarter_whatever_the_iteration_is_like(speed):
+    rule = shown(early(), [EIGHT, 3 * EIGHT, 0.5 * EIGHT])
+    rule.begin()
+    wait = rule.review(arrived(0.8 * speed, speed), speed)
+    assert wait.count == math.inf
+    assert wait.until_s == pytest.approx(1.2 * 1.005 * speed)
+
+
+def test_a_count_is_chosen_from_relative_times_too():
+    rule = shown(early(best_count), [EIGHT, 30 * EIGHT])
+    rule.begin()
+    assert rule.review(arrived(1.0, 2.0), 2.0) == Wait(count=6)
+
+
+def test_a_worker_that_was_cut_off_is_not_taken_to_have_been_about_to_come():
+    # Two of eight are never seen: with their bounds as times, 2 s would seem to be worth it.
+    rule = shown(early(iterations=1), [[0.9, 1.0, 1.1, 1.1, 1.1, 1.1, 9.0, 9.0]])
+    row = np.array([0.9, 1.0, 1.1, 1.1, 1.1, 1.1, 1.3, 1.3])
+    rule.begin()
+    rule.observe(row, row == 1.3, 1.3)
+    rule.begin()
+    assert rule.review(arrived(0.9, 1.0), 1.0).until_s == pytest.approx(1.1 * 1.005)
+
+
+def test_a_worker_that_is_not_there_is_not_waited_for():
+    there = [*EIGHT[:4], *[math.nan] * 4]
+    rule = shown(early(), [EIGHT, there])
+    assert rule.begin() == Wait(again_count=1)
+    wait = rule.review(arrived(1.0), 1.0)
+    assert wait.until_s < math.inf
+
+
+def test_a_decision_holds_relative_to_each_iteration_for_as_many_as_asked_for():
+    rule = shown(early(every=3, iterations=1), [EIGHT])
+    late = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5])  # its best deadline is 1.0
+    untils = []
+    for speed in (1.0, 2.0, 1.0, 1.0):
+        rule.begin()
+        untils.append(rule.review(arrived(speed, speed), speed).until_s / speed)
+        rule.observe(speed * late, np.zeros(8, bool), 1.5 * speed)
+    assert untils[:3] == pytest.approx([1.2 * 1.005] * 3)
+    assert untils[3] == pytest.approx(1.005)
+
+
+def common(seed, iterations=160, factor=0.4):
+    """Eight nodes of four that are slow in bursts, and a factor common to each iteration."""
+    random = np.random.default_rng(seed)
+    slow = np.zeros((iterations, 8), dtype=bool)
+    for t in range(1, iterations):
+        slow[t] = slow[t - 1] ^ (random.random(8) < np.where(slow[t - 1], 0.1, 0.04))
+    seconds = np.where(np.repeat(slow, 4, axis=1), 2.5, 1.0)
+    seconds = seconds * np.exp(random.normal(0, 0.03, seconds.shape))
+    return seconds * np.exp(random.normal(0, factor, (iterations, 1)))
+
+
+def of_oracle(rule, seconds):
+    return replay(rule, seconds).since(20).of_oracle
+
+
+def named(model):
+    return make_rule(CutOffSettings(model, warmup=0), node=np.zeros(32, dtype=int))
+
+
+def test_where_iterations_vary_in_common_it_is_far_ahead_and_a_hedge_follows_it():
+    seconds = common(1)
+    absolute = max(of_oracle(named(name), seconds) for name in ("last-20", "last-5"))
+    alone = of_oracle(named("early-20"), seconds)
+    hedge = Hedge([named(name) for name in ("last-20", "last-5", "early-20")], warmup=0)
+    assert alone > 97
+    assert alone > absolute + 5
+    assert of_oracle(hedge, seconds) > alone - 1
+
+
+def test_its_cut_offs_do_not_become_earlier_and_earlier():
+    # The only examples of long times are of a node that was slow and has recovered.
+    random = np.random.default_rng(3)
+    slow = (np.arange(400) < 40)[:, None] & (np.arange(60) < 15)
+    seconds = np.where(slow, 2.0, 1.0) * np.exp(random.normal(0, 0.03, (400, 60)))
+    done = replay(named("early-20"), seconds)
+    assert done.since(300).of_oracle > 99

@@ -1,0 +1,126 @@
+"""Adaptive strategies in virtual time: when policies change, and what becomes of gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tests.support.runtimes import rows
+
+from outpace.config.reading import experiment_from, to_plain
+from outpace.errors import ConfigError
+from outpace.experiment.running import simulate
+
+BASE = {
+    "task": {"kind": "timing", "parameters": 40},
+    "workers": 4,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 1.0},
+    "stop": {"iterations": 30},
+}
+SLOW = {"workers": [3], "factor": 5.0, "from_s": 4.5, "until_s": 30.0}
+MOVING = {**BASE, "compute": {"kind": "constant", "mean_s": 1.0, "slow": [SLOW]}}
+SWITCH = {"kind": "adaptive", "rule": "sync-switch", "after": 6}
+
+
+def test_a_straggler_that_comes_and_goes_changes_the_quorum_and_back():
+    result = simulate({**MOVING, "sync": {"kind": "adaptive"}})
+    # The worker takes 5 s from its iteration 5 on. When the second of these has ended, at 15 s, two
+    # of the last five are slow, which is more than chance.
+    out, back = result.summary["switches"]
+    assert (out["time_s"], out["from"], out["to"]) == (15.0, "quorum 4", "quorum 3")
+    assert (back["from"], back["to"]) == ("quorum 3", "quorum 4")
+    assert 30 < back["time_s"] < 40
+    assert "gradients per second" in out["reason"]
+    bsp = simulate({**MOVING, "sync": {"kind": "bsp"}})
+    assert result.summary["virtual_time_s"] < bsp.summary["virtual_time_s"] / 1.1
+
+
+def test_the_trace_has_each_switch_with_its_reason():
+    result = simulate({**MOVING, "sync": {"kind": "adaptive"}})
+    out, back = rows(result, "switch")
+    assert [(row["version"], row["lead"], row["bound"]) for row in (out, back)] == [
+        (0, 4, 3),
+        (1, 3, 4),
+    ]
+    assert {row["reason"] for row in (out, back)} == {"more-progress"}
+    assert out["start_ns"] == out["end_ns"] == 15 * 10**9
+
+
+def test_sync_switch_is_bsp_and_then_asp_on_all_servers():
+    result = simulate({**MOVING, "sync": SWITCH})
+    (switch,) = result.summary["switches"]
+    assert (switch["iteration"], switch["from"], switch["to"]) == (5, "bsp", "asp")
+    at = rows(result, "switch")[0]["start_ns"]
+    for pull in rows(result, "pull"):
+        if pull["start_ns"] < at:
+            assert pull["reason"] in ("within-bound", "beyond-bound")
+            assert pull["clock"] > pull["iteration"]
+        elif pull["start_ns"] > at:
+            assert pull["reason"] == "unbounded"
+
+
+@pytest.mark.parametrize("tie_seed", [None, 1, 2])
+@pytest.mark.parametrize("sync", [SWITCH, {"kind": "adaptive", "stale": True}])
+def test_every_gradient_counts_once_or_is_dropped(sync, tie_seed):
+    compute = {"kind": "lognormal", "mean_s": 1.0, "cv": 0.5, "slow": [SLOW]}
+    result = simulate({**BASE, "compute": compute, "sync": sync}, tie_seed=tie_seed)
+    pushes = Counter(
+        (row["worker"], row["iteration"], row["shard"]) for row in rows(result, "push")
+    )
+    assert set(pushes.values()) == {1}
+    outcomes = Counter(row["outcome"] for row in rows(result, "push"))
+    assert outcomes.keys() <= {"applied", "dropped"}
+    computed = sum(result.summary["iterations"])
+    assert outcomes.total() == 2 * computed
+    if sync is SWITCH:
+        assert outcomes["dropped"] == 0
+        assert computed == 4 * 30
+
+
+def test_without_a_reason_to_switch_the_run_is_that_of_bsp():
+    base = {**BASE, "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]}, "servers": 1}
+    found = simulate({**base, "sync": {"kind": "adaptive"}})
+    bsp = simulate({**base, "sync": {"kind": "bsp"}})
+    assert found.summary["switches"] == []
+    assert "switches" not in bsp.summary
+    for digest in ("parameters_digest", "trace_digest"):
+        assert found.summary[digest] == bsp.summary[digest]
+
+
+def test_the_configuration_of_a_run_is_read_again():
+    experiment = experiment_from({**BASE, "sync": {**SWITCH, "wire": "bf16"}}, "test")
+    assert experiment_from(to_plain(experiment), "test") == experiment
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"checkpoint": {"every_s": 5.0}}, "checkpoint: what the rule of adaptive"),
+        ({"faults": {"crashes": {"per_hour": 1.0}}}, "faults"),
+        ({"barrier": "global"}, "barrier: with adaptive one rule"),
+        ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "bsp"}}]}, "sync_changes: with adaptive"),
+        ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: with adaptive"),
+        ({"pull": {"quorum_percent": 50}}, "pull: the rule of adaptive"),
+        ({"skip": {"push": {"every": 2}}}, "skip: the rule of adaptive"),
+        ({"sync": [{"kind": "adaptive"}, {"kind": "bsp"}]}, "sync: with adaptive one rule"),
+        ({"sync": [{"kind": "adaptive"}, {"kind": "adaptive"}]}, "sync: with adaptive one rule"),
+        ({"sync": {"kind": "adaptive", "scale": "linear"}}, "scale: adaptive has mean or sum"),
+        (
+            {"sync": {"kind": "adaptive", "rule": "sync-switch"}, "stop": {"virtual_time_s": 9.0}},
+            "sync.share: a share of the training needs stop.iterations",
+        ),
+    ],
+)
+def test_what_the_rule_cannot_have_is_refused_with_the_reason(changes, named):
+    with pytest.raises(ConfigError) as refused:
+        experiment_from({**BASE, "sync": {"kind": "adaptive"}, **changes}, "test").load_user_code()
+    assert named in str(refused.value)
+
+
+def test_code_cannot_set_another_policy():
+    def control(run):
+        run.set_policy("*", "bsp")
+
+    with pytest.raises(ConfigError, match="no policy can be set: with adaptive one rule"):
+        simulate({**BASE, "sync": {"kind": "adaptive"}}, control=control)
