@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outpace.errors import ConfigError
 from outpace.predict.deep_markov.mixture import Mixture, arranged, log_times
-from outpace.predict.deep_markov.network import DeepMarkovNetwork, Seen
+from outpace.predict.deep_markov.network import RANGE, DeepMarkovNetwork, Seen
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
 from outpace.support.checks import require
 from outpace.support.repeatable import left_as_they_were
@@ -21,7 +21,6 @@ COMPONENTS = 100  # of a prediction: the paper's K
 _CLOCK_S = 1e-9  # shortest run time
 _WIDTH = 4.652695748081682  # width of the middle 98 % of a standard normal distribution
 UNKNOWN = -3.0  # the lower bound of a run time of which nothing is known
-_RANGE = 10.0  # values are clamped to it: a glitch, a new regime
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class RunTimeScale:
         return cls(centre.float(), width.float())
 
     def inward(self, logs: Tensor) -> Tensor:
-        return ((logs - self.centre) / self.width).float().clamp(-_RANGE, _RANGE)
+        return ((logs - self.centre) / self.width).float().clamp(-RANGE, RANGE)
 
     def outward(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         return self.centre + self.width * mean, self.width * std

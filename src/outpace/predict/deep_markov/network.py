@@ -18,7 +18,9 @@ from outpace.predict.normal import divergence
 
 Normal: TypeAlias = tuple[Tensor, Tensor]
 _NARROWEST = 1e-3  # smallest standard deviation of a state
-_LEAST_LOG = -6.9  # of a run time: it bounds the likelihood
+RANGE = 10.0  # standardised log run times are clamped to it: a glitch, a new regime
+_LEAST_LOG = -6.9  # of the deviation of a run time: it bounds the likelihood
+_MOST_LOG = 1.6  # five times the width that all workers have in common
 
 
 class Seen(NamedTuple):
@@ -65,10 +67,15 @@ class Emission(nn.Module):
         self.log_std = nn.Linear(hidden, workers)
 
     def logs(self, z: Tensor) -> Normal:
-        """Return mean and logarithm of the standard deviation."""
+        """Return mean and logarithm of the standard deviation.
+
+        Both are bounded: in a state beyond those of the recorded runs, deviations would grow
+        exponentially, and the best cut-off would be 1, for a single draw near 0 s.
+        """
         hidden = self.hidden(z)
         gated = self.value(z) * torch.sigmoid(self.open(z))
-        return self.mean(hidden) + self.loading(gated), self.log_std(hidden).clamp(min=_LEAST_LOG)
+        mean = (self.mean(hidden) + self.loading(gated)).clamp(-RANGE, RANGE)
+        return mean, self.log_std(hidden).clamp(_LEAST_LOG, _MOST_LOG)
 
     def forward(self, z: Tensor) -> Normal:
         mean, log_std = self.logs(z)
