@@ -14,6 +14,7 @@ import torch
 from outpace.errors import ConfigError
 from outpace.predict import deep_markov
 from outpace.predict.deep_markov import DeepMarkov
+from outpace.predict.deep_markov.fitting import default_steps
 from outpace.predict.models import load, save
 from outpace.predict.recorded.table import RunTimes
 from outpace.support import repeatable
@@ -136,23 +137,21 @@ def test_a_time_cut_off_at_nothing_is_a_time_not_known(small):
 
 
 def test_full_and_censored_observation_agree_when_nothing_is_censored(small):
-    # A cut-off that all had come before: `complete` changes nothing, draws nothing.
     history = recorded(20)
-    predicted_each = small.follow(NODE, 5)
-    for seconds, censored in zip(history.seconds, history.censored, strict=True):
-        logs = predicted_each.complete(seconds, censored)
-        assert np.array_equal(logs.numpy(), np.log(seconds))
-    one = predicted_each.predict().sample(50)
+    one = watched(small, history, 5).predict().sample(50)
     assert np.array_equal(one, watched(small, cut_after(history, WORKERS), 5).predict().sample(50))
 
 
-def test_what_was_cut_off_is_filled_in_above_that(small):
-    follower = watched(small, recorded(10))
-    seconds, censored = recorded(1).seconds[0], np.arange(WORKERS) >= 5
-    seconds[censored] = 0.4
-    filled = np.exp(follower.complete(seconds, censored).numpy())
-    assert np.allclose(filled[:5], seconds[:5], rtol=1e-12)
-    assert (filled[5:] >= 0.4 * (1 - 1e-12)).all()
+def test_the_run_times_after_a_cut_off_do_not_matter_for_the_prediction(small):
+    one, other = recorded(10), recorded(10)
+    other.seconds[:, 3] *= 3
+    cut = np.zeros((10, WORKERS), bool)
+    cut[:, 3] = True
+    draws = []
+    for history in (one, other):
+        seconds = np.where(cut, 0.2, history.seconds)
+        draws.append(watched(small, RunTimes(seconds, cut, NODE)).predict().sample(50))
+    assert np.array_equal(*draws)
 
 
 def test_it_can_be_observed_cut_off_and_not_there_from_the_beginning(either):
@@ -235,6 +234,12 @@ def test_a_file_without_one_of_the_parts_is_refused(small, tmp_path, part):
         reloaded(tmp_path, tensors, small.settings())
 
 
+def test_a_file_of_an_earlier_outpace_says_that_it_must_be_fitted_again(small, tmp_path):
+    settings = {name: value for name, value in small.settings().items() if name != "factors"}
+    with pytest.raises(ConfigError, match=r"model.safetensors.*earlier Outpace.*fit it again"):
+        reloaded(tmp_path, small.tensors(), settings)
+
+
 def test_a_scale_of_other_workers_is_refused(small, tmp_path):
     tensors = {**small.tensors(), "scale.centre": torch.zeros(3)}
     with pytest.raises(ConfigError, match=r"one for each worker.*fit it again"):
@@ -271,6 +276,31 @@ def test_a_fit_to_censored_times_knows_that_they_were_longer():
     model = fit([RunTimes(seconds, cut.censored, NODE)], **{**SMALL, "steps": 300})
     drawn = watched(model, recorded(6)).predict().sample(1000)
     assert np.median(drawn[:, :2]) > 0.4
+
+
+def test_more_iterations_bear_more_steps_and_more_workers_fewer():
+    counts = [default_steps(workers, 1000) for workers in (8, 32, 158, 512, 2175)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > counts[-1]
+    assert default_steps(8, 20) < default_steps(8, 100) < default_steps(8, 1000)
+
+
+def test_the_state_grows_with_the_number_of_nodes_that_change():
+    def states(nodes):
+        rng = np.random.default_rng(0)
+        slow = np.repeat(rng.random((200, nodes)) < 0.3, 5, axis=1)
+        seconds = 0.25 * np.exp(rng.normal(0, 0.03, slow.shape)) * np.where(slow, 2, 1)
+        history = RunTimes(seconds, np.zeros(slow.shape, bool), np.arange(nodes).repeat(5))
+        return fit([history], steps=1).settings()
+
+    assert states(12)["factors"] == 12
+    assert states(12)["latent"] > states(4)["latent"]
+
+
+def test_a_single_worker_is_learned_from():
+    history = RunTimes(recorded().seconds[:, :1], np.zeros((60, 1), bool), np.zeros(1, np.int64))
+    drawn = watched(fit([history], **SMALL), history).predict().sample(100)
+    assert np.median(drawn) == pytest.approx(0.25, rel=0.1)
 
 
 def test_times_without_any_spread_are_learned_from():

@@ -9,28 +9,36 @@ import pytest
 import scipy.stats
 import torch
 
-from outpace.predict.deep_markov.network import DeepMarkovNetwork
+from outpace.predict.deep_markov.calls import backwards, log_likelihood, states
+from outpace.predict.deep_markov.factors import Factors
+from outpace.predict.deep_markov.network import DeepMarkovNetwork, Seen
 from outpace.predict.normal import divergence, draw_above, log_above, log_density
 
 # z_1 ~ N(0.3, 0.8²), z_t = 0.7 z_{t-1} + 0.2 + N(0, 0.5²), x_t = z_t (1.5, -1) + (0.1, 0.4) + noise
 FIRST, FIRST_STD, KEEP, MOVE, STEP_STD = 0.3, 0.8, 0.7, 0.2, 0.5
 LOADING, OFFSET, NOISE = (1.5, -1.0), (0.1, 0.4), (0.6, 0.9)
-WINDOW = torch.tensor([[[0.9, -0.2], [1.4, -0.6], [0.2, 0.5]]], dtype=torch.float64)
+WINDOW = torch.tensor([[[0.9, -0.2]], [[1.4, -0.6]], [[0.2, 0.5]]], dtype=torch.float64)
 
 
 def before_softplus(std):
     return math.log(math.expm1(std - 1e-3))
 
 
+def seen(window):
+    return Seen(window, torch.zeros_like(window))
+
+
 def linear_network() -> DeepMarkovNetwork:
     """The weights that make the networks the linear-Gaussian model above, in float64."""
-    network = DeepMarkovNetwork(workers=2, latent=1, hidden=2).double().requires_grad_(False)
+    network = (
+        DeepMarkovNetwork(workers=2, latent=1, hidden=2, factors=1).double().requires_grad_(False)
+    )
     for parameter in network.parameters():
         parameter.zero_()
     network.first_mean.fill_(FIRST)
     network.first_spread.fill_(before_softplus(FIRST_STD))
     transition, emission = network.transition, network.emission
-    transition.gate[2].bias.fill_(-1e3)  # closed: only the linear map is left
+    transition.gate.bias.fill_(-1e3)  # closed: only the linear map is left
     transition.keep.weight.fill_(KEEP)
     transition.keep.bias.fill_(MOVE)
     transition.spread.bias.fill_(before_softplus(STEP_STD))
@@ -39,7 +47,7 @@ def linear_network() -> DeepMarkovNetwork:
     loading = torch.tensor(LOADING, dtype=torch.float64)
     emission.mean.weight.copy_(torch.stack([loading, -loading], 1))
     emission.mean.bias.copy_(torch.tensor(OFFSET))
-    emission.spread.bias.copy_(torch.tensor([before_softplus(std) for std in NOISE]))
+    emission.log_std.bias.copy_(torch.tensor(NOISE).log())
     network.guide.mean.bias.fill_(0.5)
     network.guide.spread.bias.fill_(before_softplus(0.4))
     return network
@@ -76,16 +84,16 @@ def joint(z, x):
 
 def bounds(network, window, count):
     generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(count, window.shape[1], 1, generator=generator, dtype=torch.float64)
-    many = window.expand(count, -1, -1)
+    noise = torch.randn(len(window), count, 1, generator=generator, dtype=torch.float64)
+    many = seen(window.expand(-1, count, -1))
     return network.bound(many, many, noise)
 
 
 def test_the_bound_is_below_the_exact_likelihood_by_filter_and_by_integration():
-    network, window = linear_network(), WINDOW[:, :2]
-    exact, _, _ = kalman(window[0])
+    network, window = linear_network(), WINDOW[:2]
+    exact, _, _ = kalman(window[:, 0])
     grid = np.linspace(-5, 6, 1000)  # the trapezoid rule is all but exact for such functions
-    integral = joint(np.meshgrid(grid, grid), window[0]).sum() * (grid[1] - grid[0]) ** 2
+    integral = joint(np.meshgrid(grid, grid), window[:, 0]).sum() * (grid[1] - grid[0]) ** 2
     assert math.log(integral) == pytest.approx(exact, abs=1e-9)
     draws = bounds(network, window, 20_000)
     assert float(draws.mean()) + 4 * float(draws.std()) / math.sqrt(20_000) < exact
@@ -94,8 +102,8 @@ def test_the_bound_is_below_the_exact_likelihood_by_filter_and_by_integration():
 
 
 def test_with_the_exact_posterior_as_guide_the_bound_is_the_likelihood():
-    network, window = linear_network(), WINDOW[:, :1]
-    exact, mean, std = kalman(window[0])
+    network, window = linear_network(), WINDOW[:1]
+    exact, mean, std = kalman(window[:, 0])
     network.guide.mean.bias.fill_(mean)
     network.guide.spread.bias.fill_(before_softplus(std))
     draws = bounds(network, window, 20_000)
@@ -105,25 +113,25 @@ def test_with_the_exact_posterior_as_guide_the_bound_is_the_likelihood():
 
 def test_importance_weights_of_the_guide_give_back_the_likelihood():
     network = linear_network()
-    exact, _, _ = kalman(WINDOW[0])
+    exact, _, _ = kalman(WINDOW[:, 0])
     count = 100_000
     generator = torch.Generator().manual_seed(1)
-    noise = torch.randn(count, 3, 1, generator=generator, dtype=torch.float64)
-    z, mean, std = network.guide(WINDOW, noise)
-    moved, moved_std = network.transition(z[:, :-1])
+    noise = torch.randn(3, count, 1, generator=generator, dtype=torch.float64)
+    z, mean, std = network.guide(seen(WINDOW), noise)
+    moved, moved_std = network.transition(z[:-1])
     first, first_std = network.first()
-    log = log_density(WINDOW, *network.emission(z)).sum((1, 2))
-    log += log_density(z[:, :1], first, first_std).sum((1, 2))
-    log += log_density(z[:, 1:], moved, moved_std).sum((1, 2))
-    log -= log_density(z, mean, std).sum((1, 2))
+    log = log_density(WINDOW, *network.emission(z)).sum((0, 2))
+    log += log_density(z[:1], first, first_std).sum((0, 2))
+    log += log_density(z[1:], moved, moved_std).sum((0, 2))
+    log -= log_density(z, mean, std).sum((0, 2))
     estimate = float(torch.logsumexp(log, 0)) - math.log(count)
     assert estimate == pytest.approx(exact, abs=0.05)
 
 
 def test_annealing_leaves_out_part_of_the_divergence_only():
     network = linear_network()
-    noise = torch.zeros(1, 3, 1, dtype=torch.float64)
-    none, half, full = (float(network.bound(WINDOW, WINDOW, noise, w)) for w in (0.0, 0.5, 1.0))
+    noise, window = torch.zeros(3, 1, 1, dtype=torch.float64), seen(WINDOW)
+    none, half, full = (float(network.bound(window, window, noise, w)) for w in (0.0, 0.5, 1.0))
     assert none > full
     assert half == pytest.approx((none + full) / 2)
 
@@ -131,11 +139,80 @@ def test_annealing_leaves_out_part_of_the_divergence_only():
 def test_what_is_ahead_of_nothing_is_the_first_state_emitted():
     network = linear_network().float()
     generator = torch.Generator().manual_seed(0)
-    mean, std = network.ahead(torch.empty(0, 2), 20_000, generator)
+    mean, std = network.ahead(seen(torch.empty(0, 2)), 20_000, generator)
     expected = torch.tensor(LOADING) * FIRST + torch.tensor(OFFSET)
     assert torch.allclose(mean.mean(0), expected, atol=0.04)
     assert torch.allclose(mean.std(0), torch.tensor(LOADING).abs() * FIRST_STD, rtol=0.03)
     assert torch.allclose(std, torch.tensor(NOISE).expand_as(std), rtol=1e-5)
+
+
+def test_a_state_beyond_all_that_were_learned_gives_no_run_time_near_zero():
+    # Of 2175 sorted run times one draw near 0 s was enough to make 1 the best cut-off.
+    torch.manual_seed(0)
+    network = DeepMarkovNetwork(workers=50, latent=4, hidden=8, factors=2).requires_grad_(False)
+    far = 1e4 * torch.randn(100, 4)
+    mean, std = network.emission(far)
+    assert float(mean.abs().max()) == pytest.approx(10)  # the range of what it is shown
+    assert float(std.max()) == pytest.approx(4.95, abs=0.01)
+    near, spread = network.emission(far / 1e6)
+    assert float(near.abs().max()) < 5
+    assert float(spread.max()) < 4
+
+
+def doubles(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def test_the_derivatives_written_by_hand_are_those_of_finite_differences():
+    torch.manual_seed(0)
+    cut = torch.tensor([[[0.0, 1.0]]], dtype=torch.float64).expand(4, 3, 2)
+    free, start, into = doubles(4, 3, 2), doubles(2), doubles(2, 5)
+    bias, back, x = doubles(5), doubles(5, 2), torch.randn(4, 3, 2, dtype=torch.float64)
+    check = torch.autograd.gradcheck
+    assert check(states, (free, start, into, bias, back))
+    assert check(backwards, (doubles(4, 3, 2), doubles(4, 3, 2)))
+    assert check(lambda *free: log_likelihood(x, cut, *free), (doubles(4, 3, 2), doubles(4, 3, 2)))
+
+
+def test_the_states_are_those_of_their_definition():
+    torch.manual_seed(0)
+    free, start, into = doubles(4, 3, 2), doubles(2), doubles(2, 5)
+    bias, back = doubles(5), doubles(5, 2)
+    z, found = start.expand(3, -1), []
+    for each in free:
+        z = each + torch.tanh(z @ into + bias) @ back
+        found.append(z)
+    assert torch.allclose(states(free, start, into, bias, back), torch.stack(found))
+
+
+def test_the_network_reads_from_the_end():
+    new, gate = doubles(3, 1, 1), torch.tensor([[[0.25]], [[0.5]], [[0.9]]], dtype=torch.float64)
+    last = new[2]
+    middle = 0.5 * last + 0.5 * new[1]
+    first = 0.75 * middle + 0.25 * new[0]
+    assert torch.allclose(backwards(new, gate), torch.stack([first, middle, last]))
+
+
+def test_of_a_time_that_was_cut_off_only_the_probability_of_a_longer_one_counts():
+    x, mean = torch.tensor([[[0.4, 1.1]]]), torch.tensor([[[0.1, 0.3]]])
+    found = log_likelihood(x, torch.tensor([[[0.0, 1.0]]]), mean, torch.full((1, 1, 2), 0.5).log())
+    expected = scipy.stats.norm.logpdf(0.4, 0.1, 0.5) + scipy.stats.norm.logsf(1.1, 0.3, 0.5)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+def test_factors_are_the_nodes_that_slow_down_and_tell_normal_from_slow():
+    rng = np.random.default_rng(0)
+    slow = (rng.random((300, 6)) < 0.3).repeat(5, axis=1)
+    x = torch.from_numpy(2.0 * slow + rng.normal(0, 0.1, slow.shape)).float()
+    factors = Factors.of(x, most=32)
+    assert factors.count == 6
+    shares = factors.loading.square().unflatten(0, (6, 5)).sum(1)
+    shares = shares / shares.sum(0)
+    assert torch.allclose(shares.max(0).values, torch.ones(6), atol=0.02)
+    assert set(shares.argmax(0).tolist()) == set(range(6))
+    # A slow node adds 2 to each of its workers.
+    added = (factors.loading * factors.more).max(0).values
+    assert torch.allclose(added, torch.full((6,), 2.0), atol=0.1)
 
 
 def test_density_and_divergence_are_those_of_torch_distributions():

@@ -79,31 +79,12 @@ class Mixture:
         wrong it is; so all weights are raised to the greatest power up to 1 that leaves an
         effective number of K/10.
         """
-        known = self._known(x, low)
+        known = arranged(x, low, self.generator, self.ordered)
         mean, std = self.mean.double(), self.std.double()
         come, bound = ~known.x.isnan(), known.x.isnan() & known.low.isfinite()
         log = log_density(known.x[come], mean[:, come], std[:, come]).sum(1)
         log += log_above((known.low[bound] - mean[:, bound]) / std[:, bound]).sum(1)
         return replace(self, weight=_tempered(log), known=known)
-
-    def _known(self, x: Tensor, low: Tensor) -> Known:
-        """Assign workers to variables: their own, or if ordered that of their rank.
-
-        A worker about which nothing is known gets a random rank.
-        """
-        workers = len(x)
-        if not self.ordered:
-            return Known(torch.arange(workers), x, low)
-        value = torch.where(x.isnan(), low, x)
-        told = value > -math.inf
-        silent = int(workers - told.sum())
-        any_rank = torch.zeros(workers, dtype=torch.bool)
-        if silent:
-            any_rank[torch.randperm(workers, generator=self.generator)[:silent]] = True
-        place = torch.empty(workers, dtype=torch.long)
-        place[any_rank] = (~told).nonzero()[:, 0]
-        place[~any_rank] = told.nonzero()[:, 0][value[told].argsort(stable=True)]
-        return Known(place, x[place], low[place])
 
     def _components(self, count: int) -> Tensor:
         """Return the components of so many draws, by systematic resampling."""
@@ -117,6 +98,26 @@ class Mixture:
         at = (torch.arange(count) + start) / count
         total = weight.cumsum(0)
         return torch.searchsorted(total, at * total[-1]).clamp(max=components - 1)
+
+
+def arranged(x: Tensor, low: Tensor, generator: torch.Generator, ordered: bool) -> Known:
+    """Assign workers to variables: their own, or if ordered that of their rank.
+
+    A worker about which nothing is known gets a random rank. Arguments as for `knowing`.
+    """
+    workers = len(x)
+    if not ordered:
+        return Known(torch.arange(workers), x, low)
+    value = torch.where(x.isnan(), low, x)
+    told = value > -math.inf
+    silent = int(workers - told.sum())
+    any_rank = torch.zeros(workers, dtype=torch.bool)
+    if silent:
+        any_rank[torch.randperm(workers, generator=generator)[:silent]] = True
+    place = torch.empty(workers, dtype=torch.long)
+    place[any_rank] = (~told).nonzero()[:, 0]
+    place[~any_rank] = told.nonzero()[:, 0][value[told].argsort(stable=True)]
+    return Known(place, x[place], low[place])
 
 
 def log_times(seconds: Seconds) -> Tensor:

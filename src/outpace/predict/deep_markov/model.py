@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from outpace.errors import ConfigError
-from outpace.predict.deep_markov.mixture import Mixture, log_times
-from outpace.predict.deep_markov.network import DeepMarkovNetwork
+from outpace.predict.deep_markov.mixture import Mixture, arranged, log_times
+from outpace.predict.deep_markov.network import RANGE, DeepMarkovNetwork, Seen
 from outpace.predict.recorded.table import Mask, Nodes, Seconds
 from outpace.support.checks import require
 from outpace.support.repeatable import left_as_they_were
@@ -20,7 +20,7 @@ from outpace.support.repeatable import left_as_they_were
 COMPONENTS = 100  # of a prediction: the paper's K
 _CLOCK_S = 1e-9  # shortest run time
 _WIDTH = 4.652695748081682  # width of the middle 98 % of a standard normal distribution
-_RANGE = 10.0  # values are clamped to it: a glitch, a new regime
+UNKNOWN = -3.0  # the lower bound of a run time of which nothing is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Shape:
         lag: Length of the window in iterations.
         latent: Dimensions of the state.
         hidden: Width of the networks.
+        factors: Number of factors that the emission has.
     """
 
     workers: int
@@ -40,6 +41,7 @@ class Shape:
     lag: int
     latent: int
     hidden: int
+    factors: int
 
     def __post_init__(self) -> None:
         require(self.lag >= 2, "lag", "at least 2", self.lag)
@@ -54,7 +56,7 @@ class Shape:
         with left_as_they_were():
             torch.set_default_dtype(torch.float32)
             torch.manual_seed(seed & (2**63 - 1))
-            return DeepMarkovNetwork(self.workers, self.latent, self.hidden)
+            return DeepMarkovNetwork(self.workers, self.latent, self.hidden, self.factors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +86,7 @@ class RunTimeScale:
         return cls(centre.float(), width.float())
 
     def inward(self, logs: Tensor) -> Tensor:
-        return ((logs - self.centre) / self.width).float().clamp(-_RANGE, _RANGE)
+        return ((logs - self.centre) / self.width).float().clamp(-RANGE, RANGE)
 
     def outward(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         return self.centre + self.width * mean, self.width * std
@@ -124,6 +126,10 @@ class DeepMarkov:
 
     @classmethod
     def from_parts(cls, tensors: Mapping[str, Tensor], settings: Mapping[str, Any]) -> DeepMarkov:
+        if "factors" not in settings:
+            raise ValueError(
+                "it comes from an earlier Outpace, whose deep Markov model was another"
+            )
         shape = Shape(**settings)
         learned = dict(tensors)
         scale = RunTimeScale(learned.pop("scale.centre"), learned.pop("scale.width"))
@@ -137,10 +143,8 @@ class DeepMarkov:
 class DeepMarkovFilter:
     """Follows a run with a deep Markov model. Implements `Filter`.
 
-    The RNN needs all run times of an iteration. Those of workers that were cut off are drawn from
-    the predictive distribution truncated to longer times (section 3.1.4). Here it is also
-    conditioned on the times of the other workers, so that a node that has just changed is
-    recognised by its workers that did arrive.
+    The guide is told which workers were cut off, and when; the paper draws their run times from
+    the prediction instead (section 3.1.4), which its guide cannot tell from real ones.
     """
 
     def __init__(
@@ -152,23 +156,24 @@ class DeepMarkovFilter:
     ) -> None:
         self._shape, self._scale = shape, scale
         self._network, self._generator = network, generator
-        self._window = scale.centre.new_empty(0, len(scale.centre))  # the newest last
+        nothing = scale.centre.new_empty(0, len(scale.centre))
+        self._window = Seen(nothing, nothing)  # the newest last
         self._prediction: Mixture | None = None
 
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        self.complete(seconds, censored)
-
-    def complete(self, seconds: Seconds, censored: Mask) -> Tensor:
-        """Observe an iteration; return its completed log run times, shape (N,), float64."""
         logs = log_times(np.maximum(seconds, _CLOCK_S))
-        known = logs.masked_fill(torch.from_numpy(censored.copy()), torch.nan)
-        if known.isnan().any():
-            low = logs.nan_to_num(-torch.inf)
-            logs = self.predict().knowing(known, low).draw(1)[0]
-        seen = logs.sort().values if self._shape.ordered else logs
-        self._window = torch.cat([self._window, self._scale.inward(seen)[None]])[-self._shape.lag :]
+        x = logs.masked_fill(torch.from_numpy(censored.copy()), torch.nan)
+        low = logs.masked_fill(torch.from_numpy(seconds <= _CLOCK_S), -torch.inf)
+        low = low.nan_to_num(-torch.inf, neginf=-torch.inf)
+        known = arranged(x, low, self._generator, self._shape.ordered)
+        cut = known.x.isnan()
+        inward = self._scale.inward(torch.where(cut, known.low, known.x))
+        newest = torch.where(cut, inward.clamp(min=UNKNOWN), inward), cut.float()
+        parts = zip(self._window, newest, strict=True)
+        self._window = Seen(
+            *(torch.cat([old, new[None]])[-self._shape.lag :] for old, new in parts)
+        )
         self._prediction = None
-        return logs
 
     def predict(self) -> Mixture:
         if self._prediction is None:

@@ -1,21 +1,33 @@
 """The networks: transition, emission, guide, and the lower bound by which they are trained.
 
-x: standardised log run times of L iterations, shape (B, L, N). z: the cluster's states,
-shape (B, L, D). Every network returns mean and standard deviation of a normal distribution.
+x: standardised log run times of L iterations in B windows, shape (L, B, N). z: the cluster's
+states, shape (L, B, D). Every network returns mean and standard deviation of a normal
+distribution.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from outpace.predict.normal import divergence, log_density
+from outpace.predict.deep_markov.calls import backwards, log_likelihood, states
+from outpace.predict.normal import divergence
 
 Normal: TypeAlias = tuple[Tensor, Tensor]
-_NARROWEST = 1e-3  # smallest standard deviation: it bounds the likelihood
+_NARROWEST = 1e-3  # smallest standard deviation of a state
+RANGE = 10.0  # standardised log run times are clamped to it: a glitch, a new regime
+_LEAST_LOG = -6.9  # of the deviation of a run time: it bounds the likelihood
+_MOST_LOG = 1.6  # five times the width that all workers have in common
+
+
+class Seen(NamedTuple):
+    """What is known of run times, shapes (L, B, N)."""
+
+    x: Tensor  # run times, and lower bounds of those that were cut off
+    cut: Tensor  # 1 where x is a lower bound, else 0
 
 
 def _spread(free: Tensor) -> Tensor:
@@ -27,74 +39,89 @@ class Transition(nn.Module):
 
     def __init__(self, latent: int, hidden: int) -> None:
         super().__init__()
-        self.gate = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, latent))
-        self.move = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, latent))
+        self.hidden = nn.Linear(latent, 2 * hidden)
+        self.gate = nn.Linear(hidden, latent)
+        self.move = nn.Linear(hidden, latent)
         self.keep = nn.Linear(latent, latent)
-        self.spread = nn.Linear(latent, latent)
-        nn.init.eye_(self.keep.weight)  # initially states persist
-        nn.init.zeros_(self.keep.bias)
+        self.spread = nn.Linear(hidden, latent)
 
     def forward(self, z: Tensor) -> Normal:
-        gate, move = torch.sigmoid(self.gate(z)), self.move(z)
-        mean = (1 - gate) * self.keep(z) + gate * move
-        return mean, _spread(self.spread(torch.relu(move)))
+        closing, moving = torch.relu(self.hidden(z)).chunk(2, -1)
+        gate = torch.sigmoid(self.gate(closing))
+        mean = torch.lerp(self.keep(z), self.move(moving), gate)
+        return mean, _spread(self.spread(moving))
 
 
 class Emission(nn.Module):
-    """p(x_t | z_t)."""
+    """p(x_t | z_t): factors that are present or not, and a network."""
 
-    def __init__(self, latent: int, hidden: int, workers: int) -> None:
+    def __init__(self, latent: int, hidden: int, factors: int, workers: int) -> None:
         super().__init__()
+        self.value = nn.Linear(latent, factors)
+        self.open = nn.Linear(latent, factors)
+        self.loading = nn.Linear(factors, workers, bias=False)
         self.hidden = nn.Sequential(
             nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()
         )
         self.mean = nn.Linear(hidden, workers)
-        self.spread = nn.Linear(hidden, workers)
+        self.log_std = nn.Linear(hidden, workers)
+
+    def logs(self, z: Tensor) -> Normal:
+        """Return mean and logarithm of the standard deviation.
+
+        Both are bounded: in a state beyond those of the recorded runs, deviations would grow
+        exponentially, and the best cut-off would be 1, for a single draw near 0 s.
+        """
+        hidden = self.hidden(z)
+        gated = self.value(z) * torch.sigmoid(self.open(z))
+        mean = (self.mean(hidden) + self.loading(gated)).clamp(-RANGE, RANGE)
+        return mean, self.log_std(hidden).clamp(_LEAST_LOG, _MOST_LOG)
 
     def forward(self, z: Tensor) -> Normal:
-        hidden = self.hidden(z)
-        return self.mean(hidden), _spread(self.spread(hidden))
+        mean, log_std = self.logs(z)
+        return mean, log_std.exp()
 
 
 class Guide(nn.Module):
     """q(z_t | z_{t-1}, x_{t:L}): an RNN reads the window from its end (Krishnan et al., DKS).
 
-    The true posterior depends on the same: given z_{t-1}, earlier x carry no information.
+    The true posterior depends on the same: given z_{t-1}, earlier x carry no information. The
+    gates of the RNN depend on x alone, so that all its matrix products are made at once.
     """
 
     def __init__(self, latent: int, hidden: int, workers: int) -> None:
         super().__init__()
-        self.read = nn.Linear(workers, hidden)
-        self.rnn = nn.GRU(hidden, hidden, batch_first=True)
-        self.carry = nn.Linear(latent, hidden)
+        self.read = nn.Linear(2 * workers, hidden)
+        self.linear = nn.Linear(2 * workers, latent, bias=False)
+        self.gates = nn.Linear(hidden, 2 * hidden)
         self.mean = nn.Linear(hidden, latent)
         self.spread = nn.Linear(hidden, latent)
+        self.carry = nn.Linear(latent, hidden)
+        self.back = nn.Linear(hidden, latent, bias=False)
         self.start = nn.Parameter(torch.zeros(latent))
 
-    def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw z; return it with mean and standard deviation of each step, shapes (K, L, D).
+    def forward(self, seen: Seen, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw z; return it with mean and standard deviation of each step, shapes (L, K, D).
 
-        noise: Standard normal, shape (K, L, D); K = B, or any K for one window (B = 1).
+        noise: Standard normal, shape (L, K, D); K = B, or any K for one window (B = 1).
         """
-        seen = self.rnn(self.read(x).flip(1))[0].flip(1)
-        z = self.start.expand(len(noise), -1)
-        steps = []
-        for t in range(x.shape[1]):
-            combined = 0.5 * (torch.tanh(self.carry(z)) + seen[:, t])
-            mean, std = self.mean(combined), _spread(self.spread(combined))
-            z = mean + std * noise[:, t]
-            steps.append((z, mean, std))
-        states, means, stds = zip(*steps, strict=True)
-        return torch.stack(states, 1), torch.stack(means, 1), torch.stack(stds, 1)
+        known = torch.cat(seen, -1)
+        new, gate = self.gates(torch.relu(self.read(known))).chunk(2, -1)
+        ahead = backwards(torch.tanh(new), torch.sigmoid(gate))
+        std = _spread(self.spread(ahead)).expand_as(noise)
+        drawn = std * noise
+        free = self.mean(ahead) + self.linear(known) + drawn
+        z = states(free, self.start, self.carry.weight.t(), self.carry.bias, self.back.weight.t())
+        return z, z - drawn, std
 
 
 class DeepMarkovNetwork(nn.Module):
     """All networks, and the distribution of the first state of a window."""
 
-    def __init__(self, workers: int, latent: int, hidden: int) -> None:
+    def __init__(self, workers: int, latent: int, hidden: int, factors: int) -> None:
         super().__init__()
         self.transition = Transition(latent, hidden)
-        self.emission = Emission(latent, hidden, workers)
+        self.emission = Emission(latent, hidden, factors, workers)
         self.guide = Guide(latent, hidden, workers)
         self.first_mean = nn.Parameter(torch.zeros(latent))
         self.first_spread = nn.Parameter(torch.zeros(latent))
@@ -107,32 +134,34 @@ class DeepMarkovNetwork(nn.Module):
         """Return p(z) of an iteration without a known past."""
         return self.first_mean, _spread(self.first_spread)
 
-    def bound(self, x: Tensor, seen: Tensor, noise: Tensor, weight: float = 1.0) -> Tensor:
-        """Return a lower bound of ln p(x), the paper's ELBO, with one draw per window, shape (B,).
+    def bound(self, told: Seen, seen: Seen, noise: Tensor, weight: float = 1.0) -> Tensor:
+        """Return a lower bound of ln p(told), the paper's ELBO, one draw per window, shape (B,).
 
-        The divergence of guide and prior is exact given z_{t-1}; `weight` is its factor, for
-        annealing. The guide reads `seen`; it is a bound whether that is x or a filter's view of
-        it. noise: standard normal, shape (B, L, D).
+        Of a run time that was cut off it is the probability of a longer one that counts. The
+        divergence of guide and prior is exact given z_{t-1}; `weight` is its factor, for
+        annealing. The guide reads `seen`, which may be less than `told`. noise: standard
+        normal, shape (L, B, D).
         """
         z, mean, std = self.guide(seen, noise)
-        moved_mean, moved_std = self.transition(z[:, :-1])
-        first_mean, first_std = (part.expand(len(z), 1, -1) for part in self.first())
-        prior_mean = torch.cat([first_mean, moved_mean], 1)
-        prior_std = torch.cat([first_std, moved_std], 1)
-        likelihood = log_density(x, *self.emission(z)).sum((1, 2))
-        return likelihood - weight * divergence(mean, std, prior_mean, prior_std).sum((1, 2))
+        moved_mean, moved_std = self.transition(z[:-1])
+        first_mean, first_std = (part.expand(1, z.shape[1], -1) for part in self.first())
+        prior_mean = torch.cat([first_mean, moved_mean])
+        prior_std = torch.cat([first_std, moved_std])
+        likelihood = log_likelihood(told.x, told.cut, *self.emission.logs(z)).sum(0)
+        return likelihood - weight * divergence(mean, std, prior_mean, prior_std).sum((0, 2))
 
-    def ahead(self, x: Tensor, count: int, generator: torch.Generator) -> Normal:
+    def ahead(self, seen: Seen, count: int, generator: torch.Generator) -> Normal:
         """Predict the iteration after a window: `count` components, shapes (count, N).
 
-        x: Shape (L, N); L = 0 before the first iteration.
+        seen: Shapes (L, N); L = 0 before the first iteration.
         """
-        shape = count, len(x) + 1, self.latent
+        length = len(seen.x)
+        shape = length + 1, count, self.latent
         noise = torch.randn(shape, generator=generator, dtype=torch.float32)
-        if len(x):
-            z, _, _ = self.guide(x[None], noise[:, :-1])
-            mean, std = self.transition(z[:, -1])
+        if length:
+            z, _, _ = self.guide(Seen(seen.x[:, None], seen.cut[:, None]), noise[:-1])
+            mean, std = self.transition(z[-1])
         else:
             mean, std = self.first()
-        following: Normal = self.emission(mean + std * noise[:, -1])
+        following: Normal = self.emission(mean + std * noise[-1])
         return following

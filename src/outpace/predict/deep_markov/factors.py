@@ -1,0 +1,109 @@
+"""Factors of recorded run times, from which the networks begin.
+
+What workers have in common, for example the slowdown of a node, is found in their covariance.
+The networks then need not discover it by small steps, and the number of factors says how large
+the state of the cluster must be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_ROWS = 1024  # iterations from which factors are computed, evenly spaced
+_FEWEST = 4  # factors, if there are so many workers
+_EACH = 4  # iterations for each factor, at least
+_TURNS = 100  # of the rotation, at most
+_NARROWEST = 0.02  # deviation of what factors leave of a worker's times
+_SMALLEST = 0.05  # deviation of a factor
+_APART = 0.8  # share of the variance between two groups, from which on they count as two
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """F factors of standardised run times of N variables.
+
+    A factor's values are (x - mean) @ weight, with mean 0 and variance 1 in the recorded runs.
+
+    Args:
+        mean: of each variable, shape (N,).
+        loading: how much a factor adds to each variable, shape (N, F).
+        weight: shape (N, F).
+        std: deviation of what the factors leave of each variable, shape (N,).
+        low: value of a factor that is not present, 0 if a factor is always present; shape (F,).
+        more: mean of what is added to that where it is present; 0 if always; shape (F,).
+    """
+
+    mean: Tensor
+    loading: Tensor
+    weight: Tensor
+    std: Tensor
+    low: Tensor
+    more: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.loading.shape[1]
+
+    @classmethod
+    def of(cls, x: Tensor, most: int) -> Factors:
+        """Return at most so many factors of x, shape (T, N).
+
+        They are principal components, as many as rise above noise, rotated by varimax: each then
+        belongs to few variables, as the slowdown of a node does.
+        """
+        x = x[:: -(-len(x) // _ROWS)]
+        mean = x.mean(0)
+        x = x - mean
+        _, size, axes = torch.linalg.svd(x, full_matrices=False)
+        enough = max(_FEWEST, _above_noise(size, *x.shape))
+        count = min(enough, most, x.shape[1], max(1, len(x) // _EACH))
+        deviation = (size[:count] / len(x) ** 0.5).clamp(min=_SMALLEST)
+        loading, weight = axes[:count].t() * deviation, axes[:count].t() / deviation
+        if count > 1:
+            turn = _varimax(loading)
+            loading, weight = loading @ turn, weight @ turn
+        values = x @ weight
+        upward = torch.where((values**3).mean(0) < 0, -1.0, 1.0)  # so that rare values are large
+        loading, weight, values = loading * upward, weight * upward, values * upward
+        std = (x - values @ loading.t()).std(0, correction=0).clamp(min=_NARROWEST)
+        pairs = [_low_and_more(value) for value in values.unbind(1)]
+        low, more = torch.tensor(pairs, dtype=torch.float32).unbind(1)
+        return cls(mean, loading, weight, std, low, more)
+
+
+def _above_noise(size: Tensor, rows: int, columns: int) -> int:
+    """Return the number of singular values above noise (Gavish and Donoho 2014, eq. 11)."""
+    ratio = min(rows, columns) / max(rows, columns)
+    times = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
+    return int((size > times * size.median()).sum())
+
+
+def _varimax(loading: Tensor) -> Tensor:
+    """Return the rotation after which squared loadings vary most (Kaiser 1958)."""
+    turn = torch.eye(loading.shape[1], dtype=loading.dtype)
+    for _ in range(_TURNS):
+        turned = loading @ turn
+        steep = loading.t() @ (turned**3 - turned * turned.square().mean(0))
+        left, _, right = torch.linalg.svd(steep)
+        before, turn = turn, left @ right
+        if float((turn - before).abs().max()) < 1e-4:
+            break
+    return turn
+
+
+def _low_and_more(values: Tensor) -> tuple[float, float]:
+    """Return `low` and `more` of a factor, by the best division into two groups (Otsu 1979)."""
+    ascending = values.double().sort().values
+    below = torch.arange(1, len(ascending), dtype=torch.float64)
+    share = below / len(ascending)
+    sums = ascending.cumsum(0)
+    lower = sums[:-1] / below
+    upper = (sums[-1] - sums[:-1]) / (len(ascending) - below)
+    between = share * (1.0 - share) * (upper - lower).square()
+    at = int(between.argmax())
+    if float(between[at]) < _APART * float(ascending.var(correction=0)) or between[at] <= 0:
+        return 0.0, 0.0
+    return float(ascending[: at + 1].median()), float(upper[at] - lower[at])
