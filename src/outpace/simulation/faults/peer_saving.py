@@ -38,12 +38,12 @@ class KeepsLast(PeerSaving):
         resume = self._failing.resume
         assert resume is not None
         found = [state for state in resume.own_states() if state is not None]
-        shards, rule = [resume.state(0)], self._run.rule
-        return Kept.of(self._failing, self._number, shards, found, period=rule)
+        shards = [resume.state(0)]
+        return Kept.of(self._failing, self._number, shards, found, period=self._rule)
 
     def _taken(self, number: int, state: ShardState, own: Sequence[ShardState]) -> Kept:
         """Return what is to be kept of the run now, as the checkpoint of this number."""
-        kept = Kept.of(self._failing, number, [state], own, period=self._run.rule)
+        kept = Kept.of(self._failing, number, [state], own, period=self._rule)
         count_until(state.watermarks, kept.totals.iterations)
         return kept
 

@@ -44,6 +44,10 @@ class FollowedSaving(ScriptPeerSaving):
         self._steps = 0  # after which the scripts are saved
         self._missing: set[int] = set()  # workers
 
+    @property
+    def _rule(self) -> None:
+        """A script that is followed keeps its strategy."""
+
     def begin(self) -> None:
         if not self._number:
             self._begin_at(0)
