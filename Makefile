@@ -3,8 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests of real runs mostly wait, so three processes keep two processors busy.
-JOBS ?= 3
+JOBS ?= 2
 # Processes keep what they compile: else each of the hundreds that the tests start compiles all again.
 unexport PYTHONDONTWRITEBYTECODE
 # Remade when what it was made from changes.

@@ -3,7 +3,6 @@
 import gc
 import signal
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -31,21 +30,9 @@ def pytest_collection_modifyitems(items):
     """Begin with the files that have the most slow tests, so that none of them is left for the end.
 
     Files are what `make test` hands out to its processes, in this order (--no-loadscope-reorder).
-    Tests of real runs mostly wait, and the others compute, so their files alternate: three
-    processes then keep two processors busy, and a real run is seldom beside two others.
     """
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    files = sorted({item.path: None for item in items}, key=lambda path: -slow[path])
-    turns = {
-        path: turn
-        for waits in (True, False)
-        for turn, path in enumerate(path for path in files if _waits(path) is waits)
-    }
-    items.sort(key=lambda item: turns[item.path])
-
-
-def _waits(path):
-    return bool({"real", "kills", "examples"} & set(path.relative_to(Path(__file__).parent).parts))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 def pytest_collection_finish():
