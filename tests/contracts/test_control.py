@@ -214,7 +214,8 @@ def test_code_changes_policies_and_conditions_while_the_run_goes_on(run):
     result = complete(run(config(conditions=conditions), control=control))
     for shard in range(SERVERS):
         assert reasons(pulls(result, shard, until_s=0.3)) == {"unbounded"}
-        held = pulls(result, shard, 0.4, 0.6)
+        # On a busy machine the fast workers may wait for the slow one in all this time.
+        held = [row for row in pulls(result, shard, 0.3, 0.6) if row["end_ns"] >= 0.4e9]
         assert len(reasons(held)) == 2
         assert reasons(held) <= {"beyond-bound", "within-bound", "no-condition", "condition"}
         by_then = [row for row in pulls(result, shard, 0.4, 0.6) if row["end_ns"] < 0.6e9]
