@@ -16,7 +16,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
@@ -387,7 +387,9 @@ class Kernel:
         """End every walker where it stands and let it clean up, for a run that ends early."""
         for walker in list(self._walkers):
             if walker._blocked_on is not None and not isinstance(walker._blocked_on, tuple):
-                walker._blocked_on._forget(walker)  # so that a mailbox keeps its messages
+                # An exception of a signal handler may have come while the walker was being woken.
+                with suppress(ValueError):
+                    walker._blocked_on._forget(walker)  # so that a mailbox keeps its messages
             walker._blocked_on = None
             walker._coroutine.close()
             walker.set(None)
