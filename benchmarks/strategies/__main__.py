@@ -18,9 +18,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from typing import Final
 
 from benchmarks.papers.results import origin
+from benchmarks.strategies.command import exit_code, positive
 from benchmarks.strategies.measuring import runs_of
 from benchmarks.strategies.outcome import FOLDER, Outcome, read, results
 from benchmarks.strategies.page import PAGE, write_page
@@ -29,7 +31,7 @@ from benchmarks.strategies.regret import Regret, advised, goal_met, judged, keep
 from benchmarks.strategies.suite import RUNS, Cell, cells, with_data
 from benchmarks.strategies.table import FRONT, README, front, readme_with, table
 
-from outpace.errors import ConfigError, OutpaceError
+from outpace.errors import ConfigError
 from outpace.experiment.trials import Pool
 from outpace.record.folder import free_folder
 from outpace.simulation.executors.processes import cores
@@ -53,38 +55,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN")
     parser.add_argument("--regret", action="store_true", help="how good outpace advise is")
     parser.add_argument("--budget", help="of outpace advise for each cell; default: no limit")
-    parser.add_argument("--processes", type=_positive, default=cores(), help="runs at a time")
+    parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
+    return exit_code(partial(_carry_out, options))
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     code = 0
-    try:
-        chosen = cells(options.cells)
-        if options.quick:
-            QUICK.mkdir(parents=True, exist_ok=True)
-            reduced = {"date": date.today().isoformat(), "commit": "not recorded"}
-            record([quick(chosen[0])], reduced, QUICK, options.processes)
-            print(table(results([quick(chosen[0])], QUICK), [chosen[0].name]))
-        elif options.regret:
-            code = regrets(chosen, options)
-        elif options.record:
-            record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
-        elif options.what is None:
-            show(chosen)
-        if options.record or options.what == "table":
-            write_tables()
-    except OutpaceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
-        return 130
+    chosen = cells(options.cells)
+    if options.quick:
+        QUICK.mkdir(parents=True, exist_ok=True)
+        reduced = {"date": date.today().isoformat(), "commit": "not recorded"}
+        record([quick(chosen[0])], reduced, QUICK, options.processes)
+        print(table(results([quick(chosen[0])], QUICK), [chosen[0].name]))
+    elif options.regret:
+        code = regrets(chosen, options)
+    elif options.record:
+        record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
+    elif options.what is None:
+        show(chosen)
+    if options.record or options.what == "table":
+        write_tables()
     return code
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def show(chosen: Sequence[Cell]) -> None:

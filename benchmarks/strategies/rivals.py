@@ -18,17 +18,19 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Final
 
 from benchmarks.papers.results import origin
+from benchmarks.strategies.command import exit_code, positive
 from benchmarks.strategies.measuring import longest_s
 from benchmarks.strategies.outcome import Measured, Outcome, read, save
 from benchmarks.strategies.recording import record
 from benchmarks.strategies.suite import HERE, Cell, cells
 from benchmarks.strategies.table import README, dated, ratio, readme_with, seconds
 
-from outpace.errors import ConfigError, OutpaceError
+from outpace.errors import ConfigError
 from outpace.experiment.advising.question.candidates import Candidate
 from outpace.simulation.executors.processes import cores
 from outpace.support.estimates import Estimate
@@ -75,12 +77,29 @@ def cell_of(fixed: Outcome) -> Cell:
 
 
 def recorded(patterns: Sequence[str]) -> Iterator[tuple[Outcome, Outcome]]:
-    """Yield for each cell with results what is known of the fixed strategies and of the rivals."""
+    """Yield for each of these cells what is known of the fixed strategies and of the rivals.
+
+    Raises:
+        ConfigError: if no cell has such a name, or BSP was not measured on one.
+    """
     for cell in cells(patterns):
-        fixed = read(cell)
-        if fixed is not None and fixed.bsp is not None:
-            rivals = cell_of(fixed)
-            yield fixed, read(rivals, FOLDER) or Outcome(rivals, {})
+        yield of_cell(read(cell) or Outcome(cell, {}))
+
+
+def everything() -> list[tuple[Outcome, Outcome]]:
+    """Return the same for all cells on which BSP was measured."""
+    known = [read(cell) for cell in cells(["*", MOVING])]
+    return [of_cell(fixed) for fixed in known if fixed is not None and fixed.bsp is not None]
+
+
+def of_cell(fixed: Outcome) -> tuple[Outcome, Outcome]:
+    """Return what is known of the fixed strategies of a cell, and of the rivals.
+
+    Raises:
+        ConfigError: see `cell_of`.
+    """
+    rivals = cell_of(fixed)
+    return fixed, read(rivals, FOLDER) or Outcome(rivals, {})
 
 
 def forget(rivals: Outcome, names: Sequence[str]) -> None:
@@ -156,7 +175,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--record", action="store_true", help="measure, and keep the results")
     parser.add_argument("--missing", action="store_true", help="only what has no result")
-    parser.add_argument("--cells", nargs="+", default=["*", MOVING], metavar="PATTERN")
+    parser.add_argument(
+        "--cells", nargs="+", metavar="PATTERN", help="default: all whose BSP is recorded"
+    )
     parser.add_argument(
         "--again",
         nargs="+",
@@ -164,25 +185,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="forget the results of these, so that --missing measures them anew",
     )
-    parser.add_argument("--processes", type=int, default=cores(), help="runs at a time")
+    parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
-    try:
-        if options.record:
-            known = [rivals for _, rivals in recorded(options.cells)]
-            for each in known:
-                forget(each, options.again)
-            chosen = [each.cell for each in known]
-            record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
-        text = table(list(recorded(["*", MOVING])))
-        if options.record:
-            README.write_text(readme_with(text, README, BEGIN, END), "utf-8")
-        print(text)
-    except OutpaceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
-        return 130
+    if options.again and not options.record:
+        parser.error("--again forgets results to measure them anew: it needs --record")
+    return exit_code(partial(_carry_out, options))
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    if options.record:
+        known = list(recorded(options.cells)) if options.cells else everything()
+        for _, rivals in known:
+            forget(rivals, options.again)
+        chosen = [rivals.cell for _, rivals in known]
+        record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
+    text = table(everything())
+    if options.record:
+        README.write_text(readme_with(text, README, BEGIN, END), "utf-8")
+    print(text)
     return 0
 
 

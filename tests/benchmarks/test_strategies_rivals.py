@@ -38,7 +38,7 @@ def beside(fixed, **times_s):
 
 
 def test_the_readme_has_the_recorded_table():
-    text = rivals.table(list(rivals.recorded(["*", rivals.MOVING])))
+    text = rivals.table(rivals.everything())
     whole = README.read_text("utf-8")
     assert whole == readme_with(text, README, rivals.BEGIN, rivals.END)
 
@@ -106,3 +106,15 @@ def test_only_sgd_is_measured_with_stale_gradients():
     ]
     assert "adaptive, stale" in names[0]
     assert names[1] == [name for name in names[0] if name != "adaptive, stale"]
+
+
+def test_a_cell_without_fixed_strategies_is_an_error_that_says_what_to_run(capsys):
+    assert rivals.main(["--record", "--cells", "char-gpt/moving"]) == 2
+    assert "--record --missing --cells char-gpt/moving" in capsys.readouterr().err
+
+
+def test_results_are_forgotten_only_to_be_measured_anew(capsys):
+    with pytest.raises(SystemExit) as ended:
+        rivals.main(["--again", "adaptive"])
+    assert ended.value.code == 2
+    assert "needs --record" in capsys.readouterr().err

@@ -98,7 +98,7 @@ class Conditioned(Policy):
 
     @property
     def policy(self) -> Policy:
-        """What servers follow: this policy, or that of its base if there are no conditions."""
+        """The policy with which servers begin: this one, or that of the base without conditions."""
         return self.base.at_start if self.pull is None and self.push is None else self
 
     @property

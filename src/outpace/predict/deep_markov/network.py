@@ -24,9 +24,9 @@ _MOST_LOG = 1.6  # five times the width that all workers have in common
 
 
 class Seen(NamedTuple):
-    """What is known of run times, shapes (L, B, N)."""
+    """Run times, and which of them are lower bounds; both have the shape (L, B, N)."""
 
-    x: Tensor  # run times, and lower bounds of those that were cut off
+    x: Tensor  # a run time, or where it was cut off its lower bound
     cut: Tensor  # 1 where x is a lower bound, else 0
 
 

@@ -23,7 +23,7 @@ from outpace.sync.decision import Reason
 
 
 class Averaged(NamedTuple):
-    """What every worker knows after an average. It is the same for all workers."""
+    """Time and loss at an average. All workers get the same values."""
 
     now_s: float  # when all had joined, in seconds since the start of the run
     loss: float | None  # mean over the steps since the average before; None: there is none

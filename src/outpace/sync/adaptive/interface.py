@@ -12,7 +12,7 @@ RuleState: TypeAlias = Mapping[str, Any]  # plain values, lists and dicts, for a
 
 
 class Family(IntEnum):
-    """What a rule changes. The numbers are in messages, so a number must not change its meaning."""
+    """The parameter that a rule changes. Messages have its number, which must keep its meaning."""
 
     BOUND = 0  # iterations by which a worker may lead the slowest: 0 is BSP, None is ASP
     QUORUM = 1  # workers whose gradients an iteration waits for; None is ASP
