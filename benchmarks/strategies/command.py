@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from typing import Final
 
 from outpace.errors import ConfigError, OutpaceError
+
+KEPT: Final = "what was measured is kept; go on with --missing"
 
 
 def positive(text: str) -> int:
@@ -17,10 +20,11 @@ def positive(text: str) -> int:
     return value
 
 
-def exit_code(work: Callable[[], int]) -> int:
+def exit_code(work: Callable[[], int], interrupted: str = KEPT) -> int:
     """Do the work, and return its exit code.
 
-    It is 1 if a run failed, 2 if an option or a file is wrong, 130 after Ctrl-C.
+    It is 1 if a run failed, 2 if an option or a file is wrong, 130 after Ctrl-C. interrupted: what
+    is said after Ctrl-C.
     """
     try:
         return work()
@@ -28,5 +32,5 @@ def exit_code(work: Callable[[], int]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        print("interrupted: what was measured is kept; go on with --missing", file=sys.stderr)
+        print(f"interrupted: {interrupted}", file=sys.stderr)
         return 130

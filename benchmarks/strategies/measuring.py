@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from benchmarks.strategies.outcome import Measured
@@ -52,6 +53,7 @@ def measure(
     pool: Runs,
     beside: int,
     done: Callable[[str, int], None] = lambda _, __: None,
+    tuned: Mapping[str, Tuned] = MappingProxyType({}),
 ) -> Iterator[Measured]:
     """Measure these strategies, and yield each when it is measured.
 
@@ -60,6 +62,7 @@ def measure(
         limit_s: the longest run, in virtual time.
         beside: strategies that are measured at a time.
         done: called with the name of a strategy and the number of its runs that have ended.
+        tuned: by the name of a strategy, the rate that it has; the others search for theirs.
 
     Raises:
         ConfigError: if a strategy cannot be run on this cell.
@@ -70,7 +73,7 @@ def measure(
     while waiting or under_way:
         while waiting and len(under_way) < beside:
             candidate = waiting.popleft()
-            each = _Strategy(candidate, _work(cell, candidate, limit_s))
+            each = _Strategy(candidate, _work(cell, candidate, limit_s, tuned.get(candidate.name)))
             under_way[candidate.name] = each
             _order(pool, cell, each, next(each.work))
         for event in pool.wait():
@@ -129,21 +132,26 @@ def _order(pool: Runs, cell: Cell, each: _Strategy, trials: list[Trial]) -> None
         pool.start(Order(key=(each.candidate.name, place), experiment=experiment))
 
 
-def _work(cell: Cell, candidate: Candidate, limit_s: float) -> _Work:
-    """Yield the runs of one strategy, and return what they found."""
+def _work(cell: Cell, candidate: Candidate, limit_s: float, tuned: Tuned | None) -> _Work:
+    """Yield the runs of one strategy, and return what they found. tuned: None: search first."""
+    if tuned is None:
+        tuned = yield from _search(cell, limit_s)
+    times = yield [Trial(tuned.rate, seed, limit_s) for seed in cell.seeds]
+    return Measured(candidate, tuned, tuple(zip(cell.seeds, times, strict=True)))
+
+
+def _search(cell: Cell, limit_s: float) -> Generator[list[Trial], list[TimeTo], Tuned]:
+    """Yield the runs that choose the learning rate of a strategy, one at a time; return it."""
     tuning = cell.tuning
     found = search(cell.first_rate, tuning.runs, tuning.finalists, tuning.seeds, limit_s)
-    tuned: Tuned
     trial = next(found)
     while True:
         (time,) = yield [trial]
         try:
             trial = found.send(time)
         except StopIteration as stop:
-            tuned = stop.value
-            break
-    times = yield [Trial(tuned.rate, seed, limit_s) for seed in cell.seeds]
-    return Measured(candidate, tuned, tuple(zip(cell.seeds, times, strict=True)))
+            tuned: Tuned = stop.value
+            return tuned
 
 
 def runs_of(cell: Cell) -> int:

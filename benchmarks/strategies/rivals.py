@@ -6,10 +6,11 @@
 
 They are measured as the suite measures its strategies: the same search for the learning rate, the
 same seeds, runs of the same length at most. `outpace advise` does not choose from them. The cluster
-`moving`, on which the slow workers change every 2 s, counts here, too.
+`moving`, on which the slow workers change every 2 s, counts here, too. A quorum of half of the
+workers is a setting of the rule, so it is measured as one more fixed strategy.
 
-Goals of `adaptive`: at most 3 % more time to the target than the best fixed strategy of the cell;
-on `moving` at least 10 % less.
+The best of so many strategies on five seeds was lucky, too; `benchmarks.strategies.fresh` judges
+the goals of `adaptive` on other seeds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Final
 
 from benchmarks.papers.results import origin
@@ -33,16 +33,12 @@ from benchmarks.strategies.table import README, dated, ratio, readme_with, secon
 from outpace.errors import ConfigError
 from outpace.experiment.advising.question.candidates import Candidate
 from outpace.simulation.executors.processes import cores
-from outpace.support.estimates import Estimate
 
 FOLDER: Final = HERE / "rivals"
 BEGIN: Final = "<!-- python -m benchmarks.strategies.rivals -->"
 END: Final = "<!-- end of the rivals -->"
-ADAPTIVE: Final = ("adaptive", "adaptive, stale")
 MOVING: Final = "moving"
-# The largest time to the target, in times of the best fixed strategy's.
-GOAL: Final = 1.03
-GOAL_MOVING: Final = 0.9
+HALF: Final = "drop the last half"
 
 # BSP is at the target after 40 to 60 iterations of 0.1 s. Sync-Switch uses it for 10 of them; its
 # paper finds the share by a search for each job. AdaComm decides each second: its paper's minute is
@@ -57,6 +53,7 @@ RIVALS: Final = (
         {"kind": "adaptive", "rule": "adacomm", "every": 16, "interval_s": 1.0},
     ),
     Candidate("SpecSync", "speculative", {"kind": "specsync"}),
+    Candidate(HALF, "quorum", {"kind": "drop-stragglers", "quorum_percent": 50}),
 )
 
 
@@ -110,7 +107,7 @@ def forget(rivals: Outcome, names: Sequence[str]) -> None:
 
 
 def table(found: Sequence[tuple[Outcome, Outcome]]) -> str:
-    """Return the times of the rivals in times of the best fixed strategy's, and the goals."""
+    """Return the times of the rivals in times of the best fixed strategy's."""
     measured = [(fixed, rivals) for fixed, rivals in found if rivals.strategies]
     if not measured:
         return "Nothing is recorded yet."
@@ -124,11 +121,17 @@ def table(found: Sequence[tuple[Outcome, Outcome]]) -> str:
     ]
     for fixed, rivals in measured:
         by_name = {each.name: each for each in rivals.strategies}
-        best = fixed.best
+        best = best_fixed(fixed, rivals)
         row = [_beside(by_name.get(name), best) for name in names]
         first = "none reached the target on all seeds" if best is None else _named(best)
         lines.append(f"| {fixed.cell.name} | {first} | {' | '.join(row)} |")
-    return "\n".join([*lines, "", *_goals(measured)])
+    return "\n".join(lines)
+
+
+def best_fixed(fixed: Outcome, rivals: Outcome) -> Measured | None:
+    """Return the best fixed strategy; None if none always reached the target."""
+    half = [each for each in rivals.strategies if each.name == HALF]
+    return replace(fixed, strategies=(*fixed.strategies, *half)).best
 
 
 def _named(best: Measured) -> str:
@@ -139,31 +142,6 @@ def _beside(rival: Measured | None, best: Measured | None) -> str:
     if rival is None or best is None:
         return ""
     return ratio(rival.relative_to(best)) + ("†" if rival.tuned.at_edge else "")
-
-
-def _goals(measured: Sequence[tuple[Outcome, Outcome]]) -> Iterator[str]:
-    """Yield a line for each goal: in which cells it is met, missed, or not decided."""
-    goals = (
-        ("at most 3 % more time than the best fixed strategy", False, GOAL),
-        ("at least 10 % less where the slow workers change", True, GOAL_MOVING),
-    )
-    for name, (text, of_moving, most) in product(ADAPTIVE, goals):
-        verdicts: dict[str, list[str]] = {"met": [], "missed": [], "not decided": []}
-        for fixed, rivals in measured:
-            adaptive = next((each for each in rivals.strategies if each.name == name), None)
-            moving = fixed.cell.cluster == MOVING
-            if adaptive is not None and fixed.best is not None and moving is of_moving:
-                verdict = judged(adaptive.relative_to(fixed.best), most)
-                verdicts[verdict].append(fixed.cell.name)
-        parts = [f"{verdict} in {', '.join(where)}" for verdict, where in verdicts.items() if where]
-        yield f"- `{name}`, {text}: {'; '.join(parts) or 'not measured'}."
-
-
-def judged(estimate: Estimate, most: float) -> str:
-    """Return whether a ratio is surely at most so much: `met`, `missed` or `not decided`."""
-    if estimate.high is not None and estimate.high <= most:
-        return "met"
-    return "missed" if estimate.low is not None and estimate.low > most else "not decided"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,15 +15,16 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.papers.results import origin
+from benchmarks.strategies.command import exit_code
 from benchmarks.strategies.measuring import longest_s, measure
 from benchmarks.strategies.outcome import Measured
 from benchmarks.strategies.suite import HERE, Cell, cells
 from benchmarks.strategies.table import ratio, seconds
 
-from outpace.errors import OutpaceError
 from outpace.experiment.advising.question.candidates import Candidate
 from outpace.experiment.running import simulate
 from outpace.experiment.trials import Pool
@@ -43,7 +44,7 @@ SPECULATING: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0; 1 if a run failed."""
+    """Return 0; 1 if a run failed, 2 if a file is wrong, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="benchmarks.strategies.speculation",
         description=__doc__,
@@ -52,19 +53,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="measure, and keep the results")
     parser.add_argument("--times", action="store_true", help="staleness and abandoned time")
     options = parser.parse_args(arguments)
+    return exit_code(partial(_carry_out, options), "nothing was recorded")
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     if options.times:
         print(times())
         return 0
-    try:
-        if options.record:
-            with Pool(1) as pool:
-                found = {cell.name: list(measured(cell, pool)) for cell in chosen()}
-            data = {**origin(), "cells": {name: _plain(each) for name, each in found.items()}}
-            text = json.dumps(data, indent=1) + "\n"
-            replace_file(RESULTS, lambda path: path.write_text(text, "utf-8"))
-    except OutpaceError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    if options.record:
+        with Pool(1) as pool:
+            found = {cell.name: list(measured(cell, pool)) for cell in chosen()}
+        data = {**origin(), "cells": {name: _plain(each) for name, each in found.items()}}
+        text = json.dumps(data, indent=1) + "\n"
+        replace_file(RESULTS, lambda path: path.write_text(text, "utf-8"))
     print(table(json.loads(RESULTS.read_text("utf-8"))))
     return 0
 
