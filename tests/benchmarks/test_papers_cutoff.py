@@ -194,6 +194,22 @@ def test_where_iterations_have_a_factor_in_common_half_a_point_below_the_law_is_
     assert found["goal: pooled replan is about as good as true replan"] is agrees
 
 
+@pytest.mark.parametrize(
+    ("pooled", "rolling", "verdict"),
+    [(98.4, 95.1, (True, True)), (98.2, 94.9, (False, False))],  # 0.6 and 0.9, 0.8 and 1.1 below
+)
+def test_hedges_may_be_0_7_points_below_the_law_and_1_below_the_best_rolling_rule(
+    pooled, rolling, verdict
+):
+    rules = {"pooled hedge": pooled, "true replan": 99.0, "rolling hedge": rolling}
+    rules |= {"last-5": 90.0, "early-20": 96.0}
+    rows = {rule: row(value - 1, value + 1) for rule, value in rules.items()}
+    found = verdicts(beside_the_law("common", rows))
+    names = ("pooled hedge is about as good as true replan", "rolling hedge is about as good as")
+    assert found[f"goal: {names[0]}"] is verdict[0]
+    assert found[f"goal: {names[1]} early-20"] is verdict[1]
+
+
 def test_of_many_values_of_a_common_factor_those_that_are_ruled_out_are_left_out(monkeypatch):
     """Draws are the same with all 41 values as with those that a quarter of the workers leaves."""
     run = common_factor(60, 5, 0.1, 8)
