@@ -85,3 +85,26 @@ def test_without_a_warm_up_it_begins_with_the_first_and_finds_the_better_one():
     done = replay(hedge, seconds)
     assert done.count[0] == 50
     assert (done.count[1:] == 40).mean() > 0.95
+
+
+def leaders(slow, prefers_first):
+    """Who leads if 40 workers take 1 s and ten `slow` seconds; rules wait for 50 and for 40."""
+    rules = [Fixed(Wait(count=50)), Fixed(Wait(count=40))]
+    hedge = Hedge(rules, warmup=FIRST, prefers_first=prefers_first)
+    found = []
+    for each in slow:
+        replay(hedge, np.where(np.arange(50) < 10, each, 1.0)[None], censored=False)
+        found.append(hedge.leader)
+    return found[FIRST:]
+
+
+def test_a_preferred_rule_leads_until_another_is_ahead_by_more_than_a_standard_error():
+    # Waiting for all 50 makes 50 gradients per second and then 50 / 1.75 = 28.6, so 39.3 in the
+    # mean; waiting for 40 always makes 40. The error of the mean is about 10.7 / sqrt(80) = 1.2.
+    slow = np.where(np.arange(200) % 2 == 0, 1.001, 1.75)
+    assert set(leaders(slow, prefers_first=True)) == {0}
+    assert leaders(slow, prefers_first=False).count(1) > 50
+
+
+def test_a_preferred_rule_that_is_clearly_behind_is_left_at_once():
+    assert set(leaders(np.full(60, 3.0), prefers_first=True)) == {1}

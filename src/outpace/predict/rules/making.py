@@ -145,7 +145,8 @@ def _learned(
     warmup = observes or settings.iterations_for_all
     if decision == "hedge":
         others = [_rolling(settings, name) for name in HEDGED]
-        return Hedge([rule, *others], warmup=max(warmup, 2 * model.needs))
+        warmup = max(warmup, 2 * model.needs)
+        return Hedge([rule, *others], warmup=warmup, prefers_first=True)
     if decision == "replan":
         rule = AgainstAll(rule)
     return WarmUp(rule, max(warmup, model.needs))
