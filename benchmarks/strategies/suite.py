@@ -27,7 +27,7 @@ CLUSTERS: Final = (
     "slow-network",
     "recorded",
 )
-# Only if a pattern names them: no results of all strategies are kept.
+# Only if a pattern names them: not in the tables of the suite, but in those of the rivals.
 FURTHER: Final = ("moving",)
 RUNS: Final = Path("runs/strategies")
 CONVERTED: Final = RUNS / "recorded.parquet"  # the recorded job, for replay
