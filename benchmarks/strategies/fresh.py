@@ -9,6 +9,8 @@ The best of 24 on five seeds was lucky, too, so a strategy that is as good is be
 the best fixed strategy of a cell and `adaptive` run again on twenty other seeds, with the learning
 rates that the search found for them. `benchmarks.strategies.rivals` measures the cell first.
 
+With SGD the default of `adaptive` is `stale: true`, else quorums only.
+
 Goals: at most 3 % more time to the target than the best fixed strategy of the cell; where the slow
 workers change every 2 s (`moving`), at least 10 % less.
 """
@@ -38,7 +40,7 @@ from outpace.support.estimates import Estimate
 FOLDER: Final = HERE / "fresh"
 BEGIN: Final = "<!-- python -m benchmarks.strategies.fresh -->"
 END: Final = "<!-- end of the fresh seeds -->"
-ADAPTIVE: Final = ("adaptive", "adaptive, stale")
+ADAPTIVE: Final = ("adaptive, quorums", "adaptive, stale")
 SEEDS: Final = tuple(range(100, 120))
 # The largest time to the target, in times of the best fixed strategy's.
 GOAL: Final = 1.03

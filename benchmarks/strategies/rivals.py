@@ -2,7 +2,7 @@
 
     python -m benchmarks.strategies.rivals                          # the table of what is recorded
     python -m benchmarks.strategies.rivals --record --missing       # measure what has no result
-    python -m benchmarks.strategies.rivals --record --missing --again adaptive   # its rule changed
+    python -m benchmarks.strategies.rivals --record --missing --again SpecSync   # it has changed
 
 They are measured as the suite measures its strategies: the same search for the learning rate, the
 same seeds, runs of the same length at most. `outpace advise` does not choose from them. The cluster
@@ -42,9 +42,10 @@ HALF: Final = "drop the last half"
 
 # BSP is at the target after 40 to 60 iterations of 0.1 s. Sync-Switch uses it for 10 of them; its
 # paper finds the share by a search for each job. AdaComm decides each second: its paper's minute is
-# longer than these runs. `stale: true` is for SGD only.
+# longer than these runs. `adaptive` begins with stale gradients if the optimizer is SGD, which some
+# tasks have; then it is measured without them, too.
 RIVALS: Final = (
-    Candidate("adaptive", "adaptive", {"kind": "adaptive"}),
+    Candidate("adaptive, quorums", "adaptive", {"kind": "adaptive", "stale": False}),
     Candidate("adaptive, stale", "adaptive", {"kind": "adaptive", "stale": True}),
     Candidate("Sync-Switch", "adaptive", {"kind": "adaptive", "rule": "sync-switch", "after": 10}),
     Candidate(

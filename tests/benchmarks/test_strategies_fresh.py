@@ -62,10 +62,10 @@ def test_the_best_fixed_strategy_and_adaptive_run_again_on_twenty_seeds_that_cho
     fixed, others = searched(rivals_measured=(ADAPTIVE, STALE))
     found = fresh.comparison(fixed, others)
     names = [each.name for each in found.outcome.missing]
-    assert (found.best, names) == ("ASP", ["ASP", "adaptive", "adaptive, stale"])
+    assert (found.best, names) == ("ASP", ["ASP", "adaptive, quorums", "adaptive, stale"])
     assert {name: each.rate for name, each in found.rates.items()} == {
         "ASP": 0.2,
-        "adaptive": 0.4,
+        "adaptive, quorums": 0.4,
         "adaptive, stale": 0.4,
     }
     used = {*fixed.cell.seeds, *fixed.cell.tuning.seeds}
@@ -88,7 +88,7 @@ def test_goals_are_judged_in_the_cells_that_they_are_about():
     # The standard error of 7 fours, 7 fives and 6 sixes is 0.185, and t at 19 degrees is 2.093.
     assert "| digits-cnn/even | ASP: 4.95 s (4.56 to 5.34) | 1.00 (1.00 to 1.00) |  |" in text
     assert "strategy: met in digits-cnn/even; missed in digits-cnn/bursts.\n" in text
-    moves = "- `adaptive`, at least 10 % less where the slow workers change"
+    moves = "- `adaptive, quorums`, at least 10 % less where the slow workers change"
     assert f"{moves}: met in digits-cnn/moving.\n" in text
     assert text.endswith("change: not measured.")  # with `stale: true`
 
@@ -138,6 +138,6 @@ def test_runs_have_the_rates_that_were_found_and_results_with_other_rates_are_le
 
     again = fresh.comparison(*searched())
     assert again.outcome.complete
-    assert again.beside_best("adaptive").mean == pytest.approx(1.0)
+    assert again.beside_best("adaptive, quorums").mean == pytest.approx(1.0)
     other = fresh.comparison(*searched(rate=0.8))
-    assert [each.name for each in other.outcome.missing] == ["adaptive"]
+    assert [each.name for each in other.outcome.missing] == ["adaptive, quorums"]

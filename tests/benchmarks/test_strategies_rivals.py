@@ -17,6 +17,7 @@ from outpace.experiment.advising.question.candidates import candidates
 from outpace.support.estimates import TimeTo
 
 ORIGIN = {"date": "2026-01-02", "commit": "abc"}
+QUORUMS = "adaptive, quorums"
 STEADY = (4.0, 5.0, 6.0, 4.0, 5.0)
 
 
@@ -58,7 +59,7 @@ def test_times_are_relative_to_the_best_fixed_strategy():
     even, bursts = (fixed_of(f"digits-cnn/{name}", *STEADY) for name in ("even", "bursts"))
     twice = [2 * time_s for time_s in STEADY]
     text = rivals.table(
-        [(even, beside(even, adaptive=STEADY)), (bursts, beside(bursts, adaptive=twice))]
+        [(even, beside(even, **{QUORUMS: STEADY})), (bursts, beside(bursts, **{QUORUMS: twice}))]
     )
     assert "| digits-cnn/even | BSP: 4.80 s (3.76 to 5.84) | 1.00 (1.00 to 1.00) |" in text
     assert "| digits-cnn/bursts | BSP: 4.80 s (3.76 to 5.84) | 2.00 (2.00 to 2.00) |" in text
@@ -67,7 +68,7 @@ def test_times_are_relative_to_the_best_fixed_strategy():
 def test_a_quorum_of_half_counts_as_a_fixed_strategy():
     even = fixed_of("digits-cnn/even", *STEADY)
     half = [time_s / 2 for time_s in STEADY]
-    text = rivals.table([(even, beside(even, **{"adaptive": STEADY, rivals.HALF: half}))])
+    text = rivals.table([(even, beside(even, **{QUORUMS: STEADY, rivals.HALF: half}))])
     assert "| digits-cnn/even | drop the last half: 2.40 s (1.88 to 2.92) | 2.00 (2.00" in text
 
 
@@ -81,11 +82,11 @@ def test_runs_are_at_most_as_long_as_those_of_the_fixed_strategies():
 def test_the_forgotten_results_are_the_missing_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(rivals, "FOLDER", tmp_path)
     even = fixed_of("digits-cnn/even", *STEADY)
-    rivals.forget(beside(even, adaptive=STEADY, SpecSync=STEADY), ["adaptive"])
+    rivals.forget(beside(even, **{QUORUMS: STEADY, "SpecSync": STEADY}), [QUORUMS])
     left = rivals.read(rivals.cell_of(even), tmp_path)
     assert [each.name for each in left.strategies] == ["SpecSync"]
     assert [each.name for each in left.missing] == [
-        "adaptive",
+        "adaptive, quorums",
         "adaptive, stale",
         "Sync-Switch",
         "AdaComm",
@@ -109,6 +110,6 @@ def test_a_cell_without_fixed_strategies_is_an_error_that_says_what_to_run(capsy
 
 def test_results_are_forgotten_only_to_be_measured_anew(capsys):
     with pytest.raises(SystemExit) as ended:
-        rivals.main(["--again", "adaptive"])
+        rivals.main(["--again", "SpecSync"])
     assert ended.value.code == 2
     assert "needs --record" in capsys.readouterr().err

@@ -20,7 +20,7 @@ CONFIG = {
     "optimizer": {"kind": "sgd", "lr": 0.05, "momentum": 0.9},
     "stop": {"iterations": 36},
 }
-PROGRESS = {"sync": {"kind": "adaptive"}}
+PROGRESS = {"sync": {"kind": "adaptive", "stale": False}}
 SWITCH = {"sync": {"kind": "adaptive", "rule": "sync-switch", "after": 9}}
 ADACOMM = {
     "sync": {"kind": "adaptive", "rule": "adacomm", "every": 8, "interval_s": 0.8},

@@ -83,7 +83,9 @@ FAMILIES: Final = {
     "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1, alone=True),
     "asp": Family({"kind": "asp"}, in_flight=1, alone=True),
     "cutoff": Family({"kind": "cutoff", "model": "mean-5"}, in_flight=1, drops=True),
-    "adaptive": Family({"kind": "adaptive", "gain_percent": 0.0}, in_flight=1, drops=True),
+    "adaptive": Family(
+        {"kind": "adaptive", "stale": False, "gain_percent": 0.0}, in_flight=1, drops=True
+    ),
     "sync-switch": Family(
         {"kind": "adaptive", "rule": "sync-switch", "share": 0.5},
         in_flight=1,

@@ -55,7 +55,7 @@ def test_real_workers_and_virtual_ones_average_after_the_same_steps():
 def test_a_worker_that_is_always_slow_is_left_out_and_every_gradient_is_settled():
     slow = [{"workers": [2], "factor": 6.0}]
     compute = {"kind": "constant", "mean_s": 0.04, "slow": slow}
-    sync = {"kind": "adaptive", "gain_percent": 30.0}
+    sync = {"kind": "adaptive", "stale": False, "gain_percent": 30.0}
     result = run({**BASE, "sync": sync, "compute": compute, "stop": {"iterations": 30}})
     first = result.summary["switches"][0]
     assert first["from"] == "quorum 3"

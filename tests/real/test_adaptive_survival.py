@@ -63,7 +63,13 @@ def test_after_the_death_of_a_server_all_go_on_with_the_setting_of_the_checkpoin
         os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL)
 
     slow = {**BASE["compute"], "slow": [{"workers": [2], "factor": 12.0}]}
-    sync = {"kind": "adaptive", "gain_percent": 200.0, "window": 3, "noise_scale": 10.0}
+    sync = {
+        "kind": "adaptive",
+        "stale": False,
+        "gain_percent": 200.0,
+        "window": 3,
+        "noise_scale": 10.0,
+    }
     config = {**BASE, **SAVED, "sync": sync, "compute": slow, "stop": {"iterations": 300}}
     control = once(lambda: saved_switches(folder) == 1, kill)
     result = run(config, folder, watch=runs.append, control=control)
@@ -105,7 +111,13 @@ def test_the_quorum_follows_the_number_of_workers_that_take_part(tmp_path):
         control.at(0.1, look)
 
     # No other setting is ever so far ahead.
-    sync = {"kind": "adaptive", "gain_percent": 1000.0, "noise_scale": 1e9, "window": 100}
+    sync = {
+        "kind": "adaptive",
+        "stale": False,
+        "gain_percent": 1000.0,
+        "noise_scale": 1e9,
+        "window": 100,
+    }
     config = {**BASE, "sync": sync, "on_worker_loss": "continue", "stop": {"iterations": 5000}}
     result = run(config, folder, watch=runs.append, control=control)
     found = [(each["from"], each["to"]) for each in result.summary["switches"]]

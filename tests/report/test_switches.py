@@ -13,7 +13,7 @@ EXPERIMENT = {
     "task": {"kind": "timing", "parameters": 40},
     "workers": 4,
     "compute": {"kind": "constant", "mean_s": 1.0, "slow": [SLOW]},
-    "sync": {"kind": "adaptive"},
+    "sync": {"kind": "adaptive", "stale": False},
     "stop": {"iterations": 20},
 }
 

@@ -25,7 +25,7 @@ SWITCH = {"kind": "adaptive", "rule": "sync-switch", "after": 6}
 
 
 def test_a_straggler_that_comes_and_goes_changes_the_quorum_and_back():
-    result = simulate({**MOVING, "sync": {"kind": "adaptive"}})
+    result = simulate({**MOVING, "sync": {"kind": "adaptive", "stale": False}})
     # The worker takes 5 s from its iteration 5 on. When the second of these has ended, at 15 s, two
     # of the last five are slow, which is more than chance.
     out, back = result.summary["switches"]
@@ -38,7 +38,7 @@ def test_a_straggler_that_comes_and_goes_changes_the_quorum_and_back():
 
 
 def test_the_trace_has_each_switch_with_its_reason():
-    result = simulate({**MOVING, "sync": {"kind": "adaptive"}})
+    result = simulate({**MOVING, "sync": {"kind": "adaptive", "stale": False}})
     out, back = rows(result, "switch")
     assert [(row["version"], row["lead"], row["bound"]) for row in (out, back)] == [
         (0, 4, 3),
@@ -81,7 +81,7 @@ def test_every_gradient_counts_once_or_is_dropped(sync, tie_seed):
 
 def test_without_a_reason_to_switch_the_run_is_that_of_bsp():
     base = {**BASE, "task": {"kind": "quadratic", "eigenvalues": [1.0, 2.0]}, "servers": 1}
-    found = simulate({**base, "sync": {"kind": "adaptive"}})
+    found = simulate({**base, "sync": {"kind": "adaptive", "stale": False}})
     bsp = simulate({**base, "sync": {"kind": "bsp"}})
     assert found.summary["switches"] == []
     assert "switches" not in bsp.summary
@@ -135,7 +135,10 @@ def test_the_configuration_of_a_run_is_read_again():
         ({"skip": {"push": {"every": 2}}}, "skip: the rule of adaptive"),
         ({"sync": [{"kind": "adaptive"}, {"kind": "bsp"}]}, "sync: with adaptive one rule"),
         ({"sync": [{"kind": "adaptive"}, {"kind": "adaptive"}]}, "sync: with adaptive one rule"),
-        ({"sync": {"kind": "adaptive", "scale": "linear"}}, "scale: adaptive has mean or sum"),
+        (
+            {"sync": {"kind": "adaptive", "stale": False, "scale": "linear"}},
+            "scale: adaptive has mean or sum",
+        ),
         (
             {"sync": {"kind": "adaptive", "rule": "sync-switch"}, "stop": {"virtual_time_s": 9.0}},
             "sync.share: a share of the training needs stop.iterations",
@@ -144,7 +147,9 @@ def test_the_configuration_of_a_run_is_read_again():
 )
 def test_what_the_rule_cannot_have_is_refused_with_the_reason(changes, named):
     with pytest.raises(ConfigError) as refused:
-        experiment_from({**BASE, "sync": {"kind": "adaptive"}, **changes}, "test").load_user_code()
+        experiment_from(
+            {**BASE, "sync": {"kind": "adaptive", "stale": False}, **changes}, "test"
+        ).load_user_code()
     assert named in str(refused.value)
 
 
@@ -153,4 +158,28 @@ def test_code_cannot_set_another_policy():
         run.set_policy("*", "bsp")
 
     with pytest.raises(ConfigError, match="no policy can be set: with adaptive one rule"):
-        simulate({**BASE, "sync": {"kind": "adaptive"}}, control=control)
+        simulate({**BASE, "sync": {"kind": "adaptive", "stale": False}}, control=control)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "stale"),
+    [
+        ({"kind": "sgd", "weight_decay": 0.1}, True),
+        ({"kind": "sgd", "momentum": 0.9}, False),
+        ({"kind": "adam"}, False),
+    ],
+)
+def test_it_begins_asynchronously_if_the_optimizer_is_sgd_without_momentum(optimizer, stale):
+    data = {**BASE, "optimizer": optimizer}
+    found = experiment_from({**data, "sync": {"kind": "adaptive"}}, "test")
+    assert to_plain(found)["sync"]["stale"] is stale  # the configuration of the run says so
+    own = experiment_from({**data, "sync": {"kind": "adaptive", "stale": not stale}}, "test")
+    assert own.sync.stale is not stale
+
+
+def test_a_script_brings_its_own_optimizer_so_adaptive_begins_with_bsp():
+    task = {"kind": "script", "path": "train.py"}
+    found = experiment_from(
+        {"task": task, "workers": 2, "servers": 1, "sync": {"kind": "adaptive"}}, "test"
+    )
+    assert found.sync.stale is False

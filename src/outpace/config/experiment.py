@@ -39,10 +39,11 @@ from outpace.sync.assignment import (
 )
 from outpace.sync.conditions import Conditions
 from outpace.sync.membership import OnLoss
+from outpace.sync.policies.adaptive import Adaptive
 from outpace.sync.programs.freshness import Speculation
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
-from outpace.tasks import TaskKind
+from outpace.tasks import Script, TaskKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,15 +110,24 @@ class Experiment:
             count = getattr(self, key)
             require(count > 0, key, "at least 1", count)
             require(count <= most, key, f"at most {words}", count)
-        self._count_shares()
+        self._settle()
         problems = list(contradictions(self, load=False))
         if problems:
             raise ValueError("\n".join(problems))
 
-    def _count_shares(self) -> None:
-        """Replace shares of the workers by their number, which the configuration of a run has."""
+    def _settle(self) -> None:
+        """Replace what follows from other keys, so that the configuration of a run has its values.
+
+        Shares of the workers become their number, and `stale` of an adaptive strategy follows from
+        the optimizer.
+        """
         changes = tuple(change.for_workers(self.workers) for change in self.sync_changes)
-        object.__setattr__(self, "sync", for_workers(self.sync, self.workers))
+        sync = for_workers(self.sync, self.workers)
+        if isinstance(sync, Adaptive):
+            optimizer, of_script = self.optimizer, isinstance(self.task, Script)
+            proportional = isinstance(optimizer, Sgd) and optimizer.momentum == 0
+            sync = sync.for_optimizer(is_proportional=proportional and not of_script)
+        object.__setattr__(self, "sync", sync)
         object.__setattr__(self, "sync_changes", changes)
 
     @property

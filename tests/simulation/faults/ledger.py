@@ -48,7 +48,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "partial-push": {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.03}},
     "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count", "warmup": 3}},
     "specsync": {"sync": {"kind": "specsync", "abort_time_s": 0.02, "abort_rate": 0.3}},
-    "adaptive": {"sync": {"kind": "adaptive", "window": 3, "gain_percent": 0}},
+    "adaptive": {"sync": {"kind": "adaptive", "stale": False, "window": 3, "gain_percent": 0}},
+    "adaptive, stale": {"sync": {"kind": "adaptive", "window": 3, "gain_percent": 0}},
     "sync-switch": {"sync": {"kind": "adaptive", "rule": "sync-switch", "after": 6}},
 }
 # Each adds 1/N of a gradient up, so their counts are multiplied by N.
@@ -63,7 +64,8 @@ PEERS: dict[str, dict[str, Any]] = {
     "psgd": {"kind": "psgd"},
 }
 RELAXED = ("ssp", "asp", "pssp", "dsps", "ssptable", "half of the servers", "skipped pulls")
-LOSES = ("drop-stragglers", "partial-push", "cutoff", "adaptive")  # gradients of its own accord
+# Gradients of its own accord.
+LOSES = ("drop-stragglers", "partial-push", "cutoff", "adaptive", "adaptive, stale")
 
 
 class Ledger:

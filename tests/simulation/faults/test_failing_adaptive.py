@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.simulation.faults.ledger import Ran, experiment, random_faults
 
-PROGRESS = {"kind": "adaptive", "scale": "sum", "window": 3}
+PROGRESS = {"kind": "adaptive", "stale": False, "scale": "sum", "window": 3}
 SLOW = {"workers": [2], "factor": 6.0}
 COMPUTE = {"kind": "constant", "mean_s": 0.1, "slow": [SLOW]}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar, Final, Literal, TypeAlias, get_args
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from outpace.support.checks import require
 from outpace.sync.adaptive.interface import Family, Rule, Setting
@@ -31,7 +31,7 @@ _UNKNOWN: Final = "the rule of adaptive is told of whole iterations, which wait 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive(WirePolicy):
-    """Begins as BSP, or with `stale` as ASP; then servers follow what a rule orders.
+    """Begins as ASP if it is `stale`, else as BSP; then servers follow what a rule orders.
 
     Args:
         rule: `progress` predicts from the workers' run times which quorum makes the most progress.
@@ -41,7 +41,8 @@ class Adaptive(WirePolicy):
         noise_scale: of progress: the gradient noise scale, in batches of all workers together;
             None: servers measure it.
         stale: of progress: it begins with ASP, whose gradients count over their staleness, and may
-            return to it. For optimizers whose steps are proportional to the gradient.
+            return to it. For optimizers whose steps are proportional to the gradient; None: if the
+            optimizer is one, see `for_optimizer`, else it begins with BSP.
         share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
         after: of sync-switch: number of iterations with BSP; in place of `share`.
 
@@ -53,7 +54,7 @@ class Adaptive(WirePolicy):
     window: int = 5
     gain_percent: float = 5.0
     noise_scale: float | None = None
-    stale: bool = False
+    stale: bool | None = None
     share: float | None = None
     after: int | None = None
     kind: Literal["adaptive"] = "adaptive"
@@ -89,6 +90,16 @@ class Adaptive(WirePolicy):
         if share is not None and after is not None:
             raise ValueError("share, after: give one of them")
 
+    def for_optimizer(self, *, is_proportional: bool) -> Self:
+        """Return this strategy with `stale` as the optimizer allows, unless it is given.
+
+        is_proportional: the optimizer's steps are proportional to the gradient, as those of SGD
+        without momentum are, and are not of a script, which brings its own.
+        """
+        if self.rule != "progress" or self.stale is not None:
+            return self
+        return replace(self, stale=is_proportional)
+
     @property
     def at_start(self) -> Policy:
         asp = Setting(Family.QUORUM, None)
@@ -115,7 +126,7 @@ class Adaptive(WirePolicy):
         """
         if self.rule == "progress":
             return Progress(
-                workers, self.window, self.gain_percent, self.noise_scale, stale=self.stale
+                workers, self.window, self.gain_percent, self.noise_scale, stale=bool(self.stale)
             )
         after = self.after
         if after is None:
