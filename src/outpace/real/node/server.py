@@ -63,10 +63,9 @@ from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_policy, 
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.moving_server import Around, ServerMoves
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
-from outpace.real.node.probing import ProbeAnswers
 from outpace.real.node.script_parts import ScriptParts
-from outpace.real.node.timing import ServiceTimes, TimedShard
-from outpace.record.timing import PULL, PUSH
+from outpace.real.node.serving.probes import ProbeAnswers
+from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.support.units import Time, nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
@@ -408,9 +407,9 @@ class Server(Member):
         if messages := for_shard(received, block):
             if isinstance(received, WirePush):
                 if received.timed:
-                    self._note_received(peer, received, block)
+                    self._times.received(peer, received, block)
             elif isinstance(received, Pull):
-                self._note_received(peer, received, block)
+                self._times.received(peer, received, block)
             elif isinstance(received, GoOver) and self._moves is not None:
                 self._moves.went_over(peer)
                 self._times.forget(received.worker)
@@ -465,17 +464,6 @@ class Server(Member):
             self._send_parameters(peer)
         else:
             self._want_initial.add(peer)
-
-    def _note_received(self, peer: str, received: WirePush | Pull, block: Block | None) -> None:
-        worker, iteration = received.worker, received.iteration
-        if peer != worker_name(worker):
-            return
-        if isinstance(received, Pull):
-            if self._times.knows(worker, iteration):
-                self._times.received(PULL, worker, iteration, 0, pulls=True)
-        else:
-            size, pulls = 0 if block is None else block.nbytes, received.coin is not None
-            self._times.received(PUSH, worker, iteration, size, pulls=pulls)
 
     def _require_finite(self, push: Push) -> None:
         """Drop a gradient that is not finite, or end the run; the worker should have refused it."""
