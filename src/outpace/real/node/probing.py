@@ -1,29 +1,26 @@
-"""The probe before a run, between workers and servers: see `real.net.probes`."""
+"""A worker's side of the probe before a run; see `real.net.probes`."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic_ns
 
 import torch
 
-from outpace.blocks.block import Block
 from outpace.kernel import Kernel, Mailbox
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.probe_messages import Probe, ProbeAnswer
-from outpace.real.net.probes import MOST_PROBES, SIZES, ProbeTurn
+from outpace.real.net.probes import SIZES, ProbeTurn
 from outpace.real.net.transport import Caller
-from outpace.real.node.timing import RequestTimes, ServiceTimes
+from outpace.real.node.timing import RequestTimes
 from outpace.record.timing import PROBE
 from outpace.support.units import Time
-from outpace.sync.messages import WireMessage
 
 _NONE_DUE = -1, -1, -1
 
 
 class ProbeOfServers:
-    """A worker's side."""
+    """Sends probes to all servers, one after another, and notes their times."""
 
     def __init__(self, kernel: Kernel, worker: int, times: RequestTimes) -> None:
         self._worker, self._times = worker, times
@@ -53,38 +50,3 @@ class ProbeOfServers:
         self._times.arrived(answer.shard, answer.number, answer.block.nbytes)
         self._answers.put(answer)
         return True
-
-
-class ProbeAnswers:
-    """A server's side: answers a limited number of probes of each worker.
-
-    Args:
-        is_time: returns whether workers may send probes now.
-        send: sends a message to a worker.
-    """
-
-    def __init__(
-        self,
-        server: int,
-        workers: Sequence[str],
-        times: ServiceTimes,
-        is_time: Callable[[], bool],
-        send: Callable[[str, WireMessage, Block], None],
-    ) -> None:
-        self._server, self._workers, self._times = server, workers, times
-        self._is_time, self._send = is_time, send
-        self._answered: Counter[str] = Counter()
-
-    def expected(self, peer: str, probe: Probe) -> tuple[str, int] | None:
-        """Return which block may come with a probe of this worker; None: it must not come."""
-        size = probe.block.elements
-        may = self._is_time() and self._answered[peer] < MOST_PROBES and size in SIZES
-        return ("uint8", size) if may else None
-
-    def answer(self, peer: str, probe: Probe, block: Block) -> None:
-        """Answer a probe that has just been read, whose block was expected."""
-        number = self._answered[peer]
-        self._answered[peer] += 1
-        began = monotonic_ns()
-        self._send(peer, ProbeAnswer(self._server, number, probe.block), block)
-        self._times.probed(self._workers.index(peer), number, block.nbytes, began)

@@ -13,27 +13,19 @@ from typing import Final
 
 import numpy as np
 
-from outpace.blocks.block import Value
 from outpace.real.net.clock import RealClock
-from outpace.record.timing import PROBE, SCHEMA, WIDTH, Sampling
+from outpace.record.timing import SCHEMA, WIDTH, Sampling
 from outpace.record.trace import NONE, Table
 from outpace.support.units import Time
-from outpace.sync.messages import Message, Pull, Push, Reply
-from outpace.sync.shard import Shard
 
-_PLACE: Final = {name: place for place, name in enumerate(SCHEMA.names)}
-_TIMES: Final = _PLACE["sent_ns"]  # this column and all later ones are times
-_ANSWER_BYTES: Final = _PLACE["answer_bytes"]
-_BEGUN, _DONE, _RELEASED = _PLACE["begun_ns"], _PLACE["done_ns"], _PLACE["released_ns"]
-_ANSWER: Final = slice(_PLACE["answer_begun_ns"], _PLACE["answered_end_ns"] + 1)
-_AFTER_SENT: Final = (NONE,) * (_PLACE["arrived_after_ns"] - _PLACE["received_after_ns"])
-_NO_ARRIVAL: Final = (NONE,) * 3
-_UNRECEIVED: Final = (NONE,) * (_BEGUN - _PLACE["sent_end_ns"])
-_UNANSWERED: Final = (NONE,) * (_PLACE["arrived_ns"] - _RELEASED)
-_OF_SHARD: Final = Push | Pull
-_UNSENT: Final = (NONE, NONE)
-_UNHANDLED: Final = (NONE,) * (WIDTH - _BEGUN)
+PLACE: Final = {name: place for place, name in enumerate(SCHEMA.names)}  # of a column in a row
+NO_ARRIVAL: Final = (NONE,) * 3  # the last columns, of a request without an answer
 
+_TIMES: Final = PLACE["sent_ns"]  # this column and all later ones are times
+_ANSWER_BYTES: Final = PLACE["answer_bytes"]
+_AFTER_SENT: Final = (NONE,) * (PLACE["arrived_after_ns"] - PLACE["received_after_ns"])
+_UNRECEIVED: Final = (NONE,) * (PLACE["begun_ns"] - PLACE["sent_end_ns"])
+_UNANSWERED: Final = (NONE,) * (PLACE["arrived_ns"] - PLACE["released_ns"])
 
 _BLOCK: Final = 16  # consecutive iterations that are recorded together
 _CREDIT: Final = 256  # iterations that are recorded however short they are
@@ -138,13 +130,13 @@ class RequestTimes:
             self._open[server][iteration] = begin
             self.count += 1
         else:
-            self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+            self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
 
     def forget(self, server: int) -> None:
         """A server is gone, and does not answer its requests any more."""
         is_open = self._open[server]
         for begin in is_open.values():
-            self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+            self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
         self.count -= len(is_open)
         is_open.clear()
 
@@ -164,146 +156,12 @@ class RequestTimes:
                 row = *begin[:_ANSWER_BYTES], answer_bytes, began, ended, *_AFTER_SENT, *stamps
                 self._rows.add(row)
                 return
-            self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+            self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
 
     def close(self) -> None:
         """Add the requests that were not answered."""
         for is_open in self._open:
             for begin in is_open.values():
-                self._rows.add((*begin, *_AFTER_SENT, *_NO_ARRIVAL))
+                self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
             is_open.clear()
         self.count = 0
-
-
-class ServiceTimes:
-    """The times of requests to a server, in the server's clock."""
-
-    def __init__(self, rows: TimingRows, server: int) -> None:
-        self._rows, self._clock, self._server = rows, rows.clock, server
-        # Rows that begin, by worker and iteration: of requests with a pull, and of pushes without.
-        self._open: dict[int, dict[int, list[int]]] = {}
-        self._pushes: dict[tuple[int, int], list[int]] = {}
-        self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
-        self.count = 0  # requests that are not answered
-        self.reading = 0  # when the parameters were read last
-
-    def received(
-        self, what: int, worker: int, iteration: int, sent_bytes: int, *, pulls: bool
-    ) -> None:
-        """Note that the message that the clock has read last is a request.
-
-        pulls: an answer is due.
-        """
-        clock = self._clock
-        self.count += 1
-        self._last[worker] = iteration
-        head = what, worker, self._server, NONE, iteration, sent_bytes, NONE if pulls else 0
-        stamps = clock.after_ns, clock.first_ns, clock.read_ns
-        row = [*head, *_UNSENT, *stamps, *_UNHANDLED]
-        if pulls:
-            self._open.setdefault(worker, {})[iteration] = row
-        else:
-            self._pushes[worker, iteration] = row
-
-    def knows(self, worker: int, iteration: int) -> bool:
-        """True if the worker's last push that was noted is of this iteration."""
-        return self._last.get(worker) == iteration
-
-    def handled(self, message: Push | Pull, begun: int, done: int) -> None:
-        """Note that the shard has handled a request."""
-        worker, iteration = message.worker, message.iteration
-        row = None
-        if self._pushes and isinstance(message, Push):
-            row = self._pushes.pop((worker, iteration), None)
-        if row is not None:
-            row[_BEGUN], row[_DONE] = begun, done
-            self._rows.add(row)
-            self.count -= 1
-        elif (
-            (is_open := self._open.get(worker))
-            and (row := is_open.get(iteration))
-            and row[_BEGUN] == NONE  # else the message is the pull of a push
-        ):
-            row[_BEGUN], row[_DONE] = begun, done
-
-    def released(self, replies: list[Reply], now: int) -> None:
-        """Note that the shard has returned these answers."""
-        for reply in replies:
-            is_open = self._open.get(reply.worker)
-            if is_open and (row := is_open.get(reply.iteration)):
-                row[_RELEASED] = now
-
-    def forget(self, worker: int) -> None:
-        """Requests of this worker are not answered any more: it asks other servers."""
-        self._last.pop(worker, None)
-        for row in self._open.pop(worker, {}).values():
-            self._rows.add(row)
-            self.count -= 1
-
-    def probed(self, worker: int, number: int, size: int, began: int) -> None:
-        """Add a probe that has just been answered; `began`: the answer began to be sent."""
-        clock = self._clock
-        read, ended = clock.read_ns, monotonic_ns()
-        head = PROBE, worker, self._server, NONE, number, size, size, *_UNSENT
-        service = (read,) * 4  # there is nothing to do
-        stamps = clock.after_ns, clock.first_ns, read, *service, began, ended
-        self._rows.add((*head, *stamps, *_NO_ARRIVAL))
-
-    def answered(self, worker: int, iteration: int, answer_bytes: int, began: int) -> None:
-        """Note an answer that has been given to the socket since `began`."""
-        is_open = self._open.get(worker)
-        while is_open:
-            first = next(iter(is_open))
-            if first > iteration:
-                return
-            row = is_open.pop(first)
-            self.count -= 1
-            if first == iteration:
-                row[_ANSWER_BYTES] = answer_bytes
-                row[_ANSWER] = self.reading, began, monotonic_ns()
-                self._rows.add(row)
-                return
-            self._rows.add(row)
-
-    def close(self) -> None:
-        """Add the requests that were not answered."""
-        for row in self._pushes.values():
-            self._rows.add(row)
-        for is_open in self._open.values():
-            for row in is_open.values():
-                self._rows.add(row)
-        self._pushes.clear()
-        self._open.clear()
-        self.count = 0
-
-
-class TimedShard(Shard):
-    """A shard whose times are noted.
-
-    It calls Shard's methods by name, which is faster than `super()`.
-    """
-
-    times: ServiceTimes
-
-    def receive(self, message: Message, now: Time) -> list[Reply]:
-        if not self.times.count:
-            return Shard.receive(self, message, now)
-        begun = monotonic_ns()
-        replies = Shard.receive(self, message, now)
-        done = monotonic_ns()
-        if isinstance(message, _OF_SHARD):
-            self.times.handled(message, begun, done)
-        if replies:
-            self.times.released(replies, done)
-        return replies
-
-    def on_time(self, now: Time) -> list[Reply]:
-        replies = Shard.on_time(self, now)
-        if self.times.count:
-            self.times.released(replies, monotonic_ns())
-        return replies
-
-    def read(self) -> Value:
-        if self.times.count:
-            self.times.reading = monotonic_ns()
-        return Shard.read(self)

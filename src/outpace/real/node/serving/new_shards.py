@@ -1,0 +1,68 @@
+"""Makes the shards of a server's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outpace.blocks.block import Block
+from outpace.config.experiment import Experiment
+from outpace.engine.adapting import adaptive_policy
+from outpace.engine.narrowing import is_narrow
+from outpace.real.net.memory.pool import Pool
+from outpace.real.net.messages import ScriptOptimizer
+from outpace.real.node.serving.optimizer import ServerOptimizer
+from outpace.real.node.serving.policy import FollowedPolicy
+from outpace.real.node.serving.times import ServiceTimes, TimedShard
+from outpace.record.recorder import Recorder
+from outpace.sync.parameter_block import NewMemory, ParameterBlock, no_memory, parameter_block
+
+
+@dataclass(frozen=True, slots=True)
+class NewShards:
+    """What all shards of a process have in common, one after another.
+
+    new_memory: for the copies of the parameters that are sent.
+    """
+
+    index: int
+    experiment: Experiment
+    policy: FollowedPolicy
+    optimizer: ServerOptimizer
+    recorder: Recorder
+    times: ServiceTimes
+    new_memory: NewMemory
+
+    def block(
+        self, parameters: Block, attached: ScriptOptimizer | None, layers: Sequence[slice]
+    ) -> ParameterBlock:
+        """Return a block whose optimizer's state is that of this server from now on.
+
+        attached: the optimizer that a script attached. layers: where each tensor of the model is.
+        """
+        block = parameter_block(
+            parameters,
+            self.optimizer.settings(attached),
+            deterministic=self.experiment.deterministic,
+            layers=layers,
+            new_memory=self.new_memory,
+        )
+        self.optimizer.steps_on(block)
+        return block
+
+    def shard(self, block: ParameterBlock, workers: int) -> TimedShard:
+        """Return a shard of this block that follows the present policy."""
+        shard = TimedShard(self.index, block, workers, self.policy.present, self.recorder)
+        shard.times = self.times
+        adaptive = adaptive_policy(self.experiment)
+        if adaptive is not None and adaptive.measures_noise:
+            shard.measure_noise(self.recorder.noise_measured)
+        return shard
+
+
+def memory_for_copies(experiment: Experiment, pool: Pool | None) -> NewMemory:
+    """Return what gives memory for the copies of the parameters that are sent.
+
+    Without a pool there is none. If they are narrowed, others are sent.
+    """
+    return no_memory if pool is None or is_narrow(experiment) else pool.empty
