@@ -85,9 +85,12 @@ class Connections:
         self._times.connected(1 + max(numbers))
 
     def reconnect(self, server: int, endpoint: str, generation: int) -> bool:
-        """Connect to the new process of a server; False if that has been done."""
-        connection = self.by_name[server_name(server)]
-        if generation <= connection.generation:
+        """Connect to the new process of a server; False if that has been done, or will be.
+
+        A worker that has no plan yet, and so no connection, gets one with the new process.
+        """
+        connection = self.by_name.get(server_name(server))
+        if connection is None or generation <= connection.generation:
             return False
         connection.caller.close(0.0)
         connection.generation = generation
