@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from outpace.blocks.block import Block
 from outpace.blocks.readiness import shares_until_ready
-from outpace.kernel import Kernel
-from outpace.real.node.worker_process import Trainer
-from outpace.support.units import Time
+from outpace.real.node.worker_process import WorkerProcess
 from outpace.sync.programs.context import SendPart
 
 
-class Worker(Protocol):
-    """The process of a worker: `ServedWorker`."""
-
-    kernel: Kernel
-    trainer: Trainer
-
-    @property
-    def now(self) -> Time: ...
-
-    def draw_s(self, iteration: int, started: Time) -> float: ...
-
-    def worked_s(self, started: Time) -> float: ...
-
-
-async def send_parts(
-    worker: Worker,
+async def compute_in_parts(
+    worker: WorkerProcess,
     parameters: Sequence[Block],
     iteration: int,
     slices: Sequence[slice],
     forward_share: float,
     send: SendPart,
-) -> dict[int, Block | None]:
-    """Compute a gradient, and send each part when it is complete; return those that are left.
+) -> None:
+    """Compute a gradient, and send each part when it is complete.
 
     If the configuration has a law of run times, the parts leave when they are complete in virtual
     time, but not before the whole gradient is there.
@@ -44,6 +27,22 @@ async def send_parts(
         slices: of the flat parameters, one for each server.
         forward_share: see `shares_until_ready`.
     """
+    started = worker.now
+    rest = await _send_parts(worker, parameters, iteration, slices, forward_share, send)
+    worker.computed(iteration, started)
+    for server, part in rest.items():
+        send(server, part)
+
+
+async def _send_parts(
+    worker: WorkerProcess,
+    parameters: Sequence[Block],
+    iteration: int,
+    slices: Sequence[slice],
+    forward_share: float,
+    send: SendPart,
+) -> dict[int, Block | None]:
+    """Send the parts that are complete before the end of the computation; return the others."""
     trainer, started = worker.trainer, worker.now
     duration_s = worker.draw_s(iteration, started)
     if duration_s:
