@@ -1,4 +1,4 @@
-"""Flows that are limited at one end: the same bits as `max_min` over `connected`, the plain rule."""
+"""Flows that are limited at one end: the same bits as by the plain rule, `max_min`."""
 
 from functools import partial
 from unittest.mock import patch

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.simulation.network.hubs import CLEAR, LONGEST, HubGroup
+from outpace.simulation.network.hubs import LONGEST, HubGroup, side_of_hubs
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.support.units import SECOND, Time
 
@@ -263,29 +263,17 @@ class FlowTable:
     def _try_hubs(self, places: Places, number: int) -> None:
         """Make the flows at these places, which are linked, a `HubGroup` if its rule holds."""
         used = [column[places] for column in self._used[: self._most]]
-        for side, column in enumerate(used):
-            users = np.bincount(column, minlength=self._resources)
-            if users[0]:
-                continue  # some flow uses no resource of this column
-            hubs = _where(users)
-            top = (self._capacity[hubs] / users[hubs]).max()
-            others = np.concatenate([users[:0], *used[:side], *used[side + 1 :]])
-            load = np.bincount(others, minlength=self._resources)
-            load[0] = 0
-            if load[hubs].any():
-                continue
-            if (load / self._capacity[: self._resources]).max() * top >= CLEAR:
-                continue
-            flows = [flow for place in places if (flow := self._flows[place]) is not None]
-            of_number = {flow.resources[side].number: flow.resources[side] for flow in flows}
-            group = HubGroup(number, of_number.values(), len(flows))
-            for flow in flows:
-                group.enter(flow)
-            group.settle(*(each[places] for each in self._columns))
-            self._hub_groups[number] = group
-            if not group.is_linked():
-                self._dissolve(group)
+        side = side_of_hubs(used, self._capacity[: self._resources])
+        if side is None:
             return
+        flows = [flow for place in places if (flow := self._flows[place]) is not None]
+        hubs = {flow.resources[side]: None for flow in flows}
+        group = self._hub_groups[number] = HubGroup(number, hubs, len(flows))
+        for flow in flows:
+            group.enter(flow)
+        group.settle(*(each[places] for each in self._columns))
+        if not group.is_linked():
+            self._dissolve(group)
 
     @property
     def _columns(self) -> list[NDArray[Any]]:

@@ -14,7 +14,7 @@ for each flow, and so does the search for the flows that are linked.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from outpace.simulation.network.max_min import Flow, Resource
 from outpace.support.units import SECOND, Time
 
 LONGEST: Final = float(2**62)  # ns, 146 years: a flow that takes longer never ends
-CLEAR: Final = 1 - 1e-9  # part of a leaf's capacity below which it is not full, despite rounding
+_CLEAR: Final = 1 - 1e-9  # part of a leaf's capacity below which it is not full, despite rounding
 _NEVER: Final = 2**63 - 1  # the end of a flow without a rate
 
 
@@ -99,7 +99,7 @@ class HubGroup:
 
     def settle(self, *columns: NDArray[Any]) -> None:
         """Give the flows that have entered their bytes to come, rates, times and ends."""
-        known = self._settled = len(self.flows)
+        self._settled = len(self.flows)
         for mine, column in zip(self.columns, columns, strict=True):
             mine[:] = column
         self._rate_of_hub = [hub.capacity / len(hub.flows) for hub in self._hubs]
@@ -144,8 +144,10 @@ class HubGroup:
         last = self.flows.pop()
         if last is not flow:
             self.flows[row] = last
-            for column in (self._left, self._rate, self._since, self._end, self._hub):
-                column[row] = column[last.row]
+            for numbers in (self._left, self._rate):
+                numbers[row] = numbers[last.row]
+            for whole in (self._since, self._end, self._hub):
+                whole[row] = whole[last.row]
             last.row = row
         if first is None:
             return
@@ -181,7 +183,7 @@ class HubGroup:
         if not (self._settled and self.is_linked()):
             return None
         of_hub = [hub.capacity / len(hub.flows) for hub in self._hubs]
-        if self._load * max(of_hub) >= CLEAR:
+        if self._load * max(of_hub) >= _CLEAR:
             return None
         before, self._rate_of_hub = self._rate_of_hub, of_hub
         known = self._settled = len(self.flows)
@@ -206,6 +208,28 @@ class HubGroup:
         numbers += 0.5
         np.minimum(numbers, LONGEST, out=numbers)
         self._ends[rows] = numbers.astype(np.int64) + now
+
+
+def side_of_hubs(used: Sequence[NDArray[np.int64]], capacity: NDArray[np.float64]) -> int | None:
+    """Return which of their resources could be the hubs of linked flows; None: the rule fails.
+
+    Args:
+        used: The numbers of the first, second, and third resource of each flow; 0: none.
+        capacity: By the number of the resource.
+    """
+    for side, column in enumerate(used):
+        users = np.bincount(column, minlength=len(capacity))
+        if users[0]:
+            continue  # some flow has no such resource
+        hubs = users.nonzero()[0]
+        load = np.zeros(len(capacity), np.int64)
+        for other in (*used[:side], *used[side + 1 :]):
+            load += np.bincount(other, minlength=len(capacity))
+        load[0] = 0
+        fastest = (capacity[hubs] / users[hubs]).max()
+        if not load[hubs].any() and (load / capacity).max() * fastest < _CLEAR:
+            return side
+    return None
 
 
 def _doubled(column: Any) -> Any:
