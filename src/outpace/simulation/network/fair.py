@@ -30,6 +30,7 @@ from typing import Any
 
 from outpace.kernel import Alarm
 from outpace.simulation.network.flow_table import FlowTable
+from outpace.simulation.network.hubs import HubGroup
 from outpace.simulation.network.links import Nic, NodePath, Transfer
 from outpace.simulation.network.max_min import Flow, Resource
 from outpace.simulation.network.network import Network
@@ -72,8 +73,10 @@ class FairNetwork(Network):
         for nic in (link.source, link.target):
             if nic not in self._ports:
                 self._ports[nic] = resource(nic.bandwidth), resource(nic.bandwidth)
-        ends = self._ports[link.source][0], self._ports[link.target][1]
-        return tuple(r for r in (*ends, resource(link.limit)) if r.capacity < math.inf)
+        uses = [self._ports[link.source][0], self._ports[link.target][1]]
+        if link.limit < math.inf:
+            uses.append(resource(link.limit))
+        return tuple(each for each in uses if each.capacity < math.inf)
 
     def _abandon(self, link: NodePath) -> None:
         channel = self._channels.pop(link, None)
@@ -120,10 +123,10 @@ class FairNetwork(Network):
     def _share_out(self, _: object) -> None:
         """Compute the rates of all flows that a change may affect."""
         changed, self._changed = self._changed, {}
-        done: set[int] = set()  # numbers of resources
+        done: set[int | HubGroup | None] = set()  # numbers of resources; groups
         kernel = self._kernel
         for resource in changed:
-            if not resource.flows or resource.number in done:
+            if not resource.flows or resource.number in done or resource.group in done:
                 continue
             group = next(self._groups)
             linked, before, first = self._flows.share_out(resource, group, kernel.now)

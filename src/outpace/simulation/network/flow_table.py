@@ -2,9 +2,10 @@
 
 Where the connections of a large cluster are saturated, each change concerns more than a thousand
 flows. Vectors of numpy take some 20 ns for each of them, loops 500. Where few flows change, loops
-are faster, so each column is an array that loops use, and a vector over the same memory.
+are faster, so each column is an array that loops use, and a vector over the same memory. Where all
+flows are limited at one end, as at saturated servers, they become a `HubGroup`, which takes less.
 
-Both ways give bitwise the same: `max_min` is the rule, and `_vector_of_rates` leaves to it what
+All ways give bitwise the same: `max_min` is the rule, and `_vector_of_rates` leaves to it what
 could round in another way.
 """
 
@@ -17,11 +18,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from outpace.simulation.network.hubs import LONGEST, HubGroup, side_of_hubs
 from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.support.units import SECOND, Time
 
 FEW: Final = 60  # flows; for fewer, loops are faster
-_LONGEST: Final = float(2**62)  # ns, 146 years: a flow that takes longer never ends
+WORTH: Final = 16  # times that a HubGroup must compute rates to be worth its making
 _EQUAL: Final = 1 + 1e-9  # shares that differ by less count as equal
 
 _Column = TypeVar("_Column", "array[int]", "array[float]")
@@ -32,8 +34,10 @@ _Floats = NDArray[np.float64]
 class FlowTable:
     """The flows under way, each at a place in the columns from `begin` to `leave`."""
 
-    def __init__(self, few: int = FEW) -> None:
-        self._few = few
+    def __init__(self, few: int = FEW, worth: int = WORTH) -> None:
+        self._few, self._worth = few, worth
+        self._hub_groups: dict[int, HubGroup] = {}  # by the number of the group
+        self._pause = self._longer_pause = 0  # times to compute rates before the next HubGroup
         self._resources = 1  # their numbers are below it; 0 is none
         self._capacity = np.full(64, np.inf)  # of each resource
         self._count = 0
@@ -86,10 +90,20 @@ class FlowTable:
         for column, resource in zip(self._uses, flow.resources, strict=False):  # others are 0
             column[place] = resource.number
         self._most = max(self._most, len(flow.resources))
+        for resource in flow.resources:
+            hubs = resource.group
+            if hubs is not None:
+                if hubs.accepts(flow):
+                    hubs.begin(flow, float(size_bytes), now)
+                    break
+                self._dissolve(hubs)
 
     def leave(self, flow: Flow) -> None:
         """Remove a flow."""
         flow.leave()
+        hubs = flow.resources[0].group
+        if hubs is not None:
+            hubs.leave(flow)
         place = flow.place
         self._count -= 1
         self._flows[place] = None
@@ -100,17 +114,31 @@ class FlowTable:
 
     def due(self, group: int, now: Time) -> list[Flow]:
         """Return the flows of a group that have ended, in the order in which they began."""
+        hubs = self._hub_groups.get(group)
+        if hubs is not None:
+            return hubs.due(now)
         places = _where((self._groups == group) & (self._ends <= now))
         found = [flow for place in places if (flow := self._flows[place]) is not None]
         return sorted(found, key=lambda flow: flow.number)
 
-    def share_out(self, first: Resource, group: int, now: Time) -> tuple[set[int], set[int], Time]:
+    def share_out(
+        self, first: Resource, group: int, now: Time
+    ) -> tuple[set[int | HubGroup], set[int], Time]:
         """Compute the rates of the flows that are linked to a resource, and make them a group.
 
         Returns:
-            The numbers of the resources of these flows, the groups in which they were, and the
-            first end.
+            The numbers of the resources of these flows, or their `HubGroup`; the groups in which
+            they were; and the first end.
         """
+        hubs = first.group
+        if hubs is not None:
+            # Half: a number of flows near the limit does not make a group again and again.
+            end = hubs.share_out(now) if 2 * len(hubs.flows) >= self._few else None
+            if end is not None:
+                before, hubs.number = hubs.number, group
+                self._hub_groups[group] = self._hub_groups.pop(before)
+                return {hubs}, {before}, end
+            self._dissolve(hubs)
         if self._count >= self._few:
             places = self._linked(first)
             if len(places) >= self._few:
@@ -133,7 +161,7 @@ class FlowTable:
             if rate != rates[place]:
                 left = self._left[place] - rates[place] * (now - self._since[place]) / SECOND
                 self._left[place], rates[place], self._since[place] = left, rate, now
-                ticks = min(left / rate * SECOND + 0.5, _LONGEST)
+                ticks = min(left / rate * SECOND + 0.5, LONGEST)
                 ends[place] = now + int(ticks) if left > 0 else now
             if first is None or ends[place] < first:
                 first = ends[place]
@@ -162,8 +190,9 @@ class FlowTable:
 
     def _share_out_many(
         self, places: Places, first: Resource, group: int, now: Time
-    ) -> tuple[set[int], set[int], Time]:
+    ) -> tuple[set[int | HubGroup], set[int], Time]:
         resources, rates = self._vector_of_rates(places)
+        has_simple_rule = rates is not None
         if rates is None:
             given = max_min(connected(first))
             places = np.array([flow.place for flow in given])
@@ -176,9 +205,14 @@ class FlowTable:
         where, old, rates = places[changed], old[changed], rates[changed]
         left = self._lefts[where] - old * (now - self._sinces[where]) / SECOND
         self._lefts[where], self._rates[where], self._sinces[where] = left, rates, now
-        ticks = np.minimum(np.maximum(left, 0) / rates * SECOND + 0.5, _LONGEST)
+        ticks = np.minimum(np.maximum(left, 0) / rates * SECOND + 0.5, LONGEST)
         self._ends[where] = now + ticks.astype(np.int64)
-        return set(resources.tolist()), before, int(self._ends[places].min())
+        first_end = int(self._ends[places].min())
+        if self._pause:
+            self._pause -= 1
+        elif has_simple_rule:
+            self._try_hubs(places, group)
+        return set(resources.tolist()), before, first_end
 
     def _vector_of_rates(self, places: Places) -> tuple[Places, _Floats | None]:
         """Return the numbers of the resources of the flows at these places, and their rates.
@@ -223,6 +257,41 @@ class FlowTable:
                 np.subtract.at(users, taken, 1)
             used = [column[others] for column in used]
             numbers = numbers[users[numbers] > 0]
+
+    # -- groups with hubs ------------------------------------------------------------
+
+    def _try_hubs(self, places: Places, number: int) -> None:
+        """Make the flows at these places, which are linked, a `HubGroup` if its rule holds."""
+        used = [column[places] for column in self._used[: self._most]]
+        side = side_of_hubs(used, self._capacity[: self._resources])
+        if side is None:
+            return
+        flows = [flow for place in places if (flow := self._flows[place]) is not None]
+        hubs = {flow.resources[side]: None for flow in flows}
+        group = self._hub_groups[number] = HubGroup(number, hubs, len(flows))
+        for flow in flows:
+            group.enter(flow)
+        group.settle(*(each[places] for each in self._columns))
+        if not group.is_linked():
+            self._dissolve(group)
+
+    @property
+    def _columns(self) -> list[NDArray[Any]]:
+        return [self._lefts, self._rates, self._sinces, self._ends]
+
+    def _dissolve(self, hubs: HubGroup) -> None:
+        """Take the flows of a group back into the columns."""
+        del self._hub_groups[hubs.number]
+        hubs.release()
+        places = np.array([flow.place for flow in hubs.flows], np.int64)
+        columns = hubs.columns
+        for mine, column in zip(self._columns, columns, strict=True):
+            mine[places] = column
+        self._groups[places] = np.where(columns[1] > 0, hubs.number, 0)
+        if hubs.times_shared >= self._worth:
+            self._longer_pause = 0
+        else:
+            self._pause = self._longer_pause = min(2 * self._longer_pause + 1, 1024)
 
 
 def _where(flags: NDArray[Any]) -> Places:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from outpace.simulation.network.hubs import HubGroup
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +23,8 @@ class Resource:
     capacity: float  # bytes/s
     number: int = 0  # its place among the columns of `FlowTable`
     flows: dict[Flow, None] = field(default_factory=dict)  # that use it, oldest first
+    group: HubGroup | None = None  # in which all its flows are
+    hub: int = -1  # its place among the hubs of that group; -1: it is none of them
     _left: float = 0.0  # capacity that `max_min` has not given away
     _open: int = 0  # flows that it has given no rate
 
@@ -32,6 +37,7 @@ class Flow:
     carries: Any = None
     number: int = 0
     place: int = -1  # among the columns of `FlowTable`
+    row: int = -1  # among those of a `HubGroup`
 
     def __post_init__(self) -> None:
         for resource in self.resources:
