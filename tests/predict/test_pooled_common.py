@@ -128,6 +128,27 @@ def test_six_points_have_the_likelihood_of_the_whole_grid(
         assert found == pytest.approx(expected, abs=within)
 
 
+@pytest.mark.parametrize("slow", [0, 2, 5])
+@pytest.mark.parametrize("factor", [-0.2, 0.0, 0.15])
+def test_if_all_levels_rise_only_the_probability_of_the_factor_changes(
+    slow: int, factor: float
+) -> None:
+    """The times then show a factor that is smaller by as much.
+
+    With one normal of size s around 0, its log probability changes by factor / s². The times leave
+    a standard deviation of 0.03 / sqrt(32) of the factor, which is 0.5 of the result.
+    """
+    law, size = _law(), 0.1
+    known, none = _everyone(law), torch.zeros(_NODES, _WIDTH, dtype=torch.bool)
+    for seed in range(4):
+        rise = torch.zeros(1, requires_grad=True)
+        risen = law._replace(level=law.level + rise)
+        away = _times(law, factor, slow, seed)
+        few = near(risen, _factor(size), away, none, known)
+        (slope,) = torch.autograd.grad(log_likelihood(few, away, none, known), rise)
+        assert float(slope) == pytest.approx(factor / size**2, abs=2.0)
+
+
 def test_where_nothing_is_known_the_middle_is_taken() -> None:
     law = _law()._replace(shift=torch.tensor([0.25]))
     none = torch.zeros(_NODES, _WIDTH, dtype=torch.bool)

@@ -70,10 +70,21 @@ def near(law: Law, factor: Factor, away: Tensor, censored: Tensor, known: Tensor
     place = (_most_likely(law, away, censored, known) / step).round()[..., None]
     around = place + torch.arange(-_AROUND, _AROUND + 1)
     points = torch.cat((around, torch.zeros_like(place)), -1) * step[..., None]
+    # If all levels rise, the whole grid shows a smaller factor. These few points go down with it,
+    # so the gradient is that of the whole grid. Points that stay would pull the levels after them,
+    # in each step of a fit, if they tend to lie on one side of the factor.
+    usual = _usual(law, known)
+    points = points - (usual - usual.detach())[..., None]
     weight = factor.log_share(points, step)
     twice = place.abs() <= _AROUND
     weight = torch.cat((weight[..., :-1], weight[..., -1:].masked_fill(twice, -torch.inf)), -1)
     return law._replace(shift=law.shift + points, log_shift=weight)
+
+
+def _usual(law: Law, known: Tensor) -> Tensor:
+    """Return the mean log time of the workers that are known in their first regime, shape (...)."""
+    by_worker = (law.level[..., :1] + law.offset) * known
+    return law.shift[..., 0] + by_worker.sum((-1, -2)) / known.sum((-1, -2)).clamp(min=1)
 
 
 def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
