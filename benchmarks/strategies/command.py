@@ -8,8 +8,24 @@ from collections.abc import Callable
 from typing import Final
 
 from outpace.errors import ConfigError, OutpaceError
+from outpace.simulation.executors.processes import cores
 
 KEPT: Final = "what was measured is kept; go on with --missing"
+
+
+def recording_parser(prog: str, text: str | None, cells: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of a command that measures cells.
+
+    text: what the command does. cells: the help for those that are measured by default.
+    """
+    parser = argparse.ArgumentParser(
+        prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--record", action="store_true", help="measure, and keep the results")
+    parser.add_argument("--missing", action="store_true", help="only what has no result")
+    parser.add_argument("--cells", nargs="+", metavar="PATTERN", help=f"default: {cells}")
+    parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
+    return parser
 
 
 def positive(text: str) -> int:

@@ -27,14 +27,13 @@ from typing import Final
 
 from benchmarks.papers.results import origin
 from benchmarks.strategies import rivals
-from benchmarks.strategies.command import exit_code, positive
+from benchmarks.strategies.command import exit_code, recording_parser
 from benchmarks.strategies.outcome import Measured, Outcome, read, save
 from benchmarks.strategies.rates import Tuned
 from benchmarks.strategies.recording import record
 from benchmarks.strategies.suite import HERE, Cell, Tuning
 from benchmarks.strategies.table import README, dated, ratio, readme_with, seconds
 
-from outpace.simulation.executors.processes import cores
 from outpace.support.estimates import Estimate
 
 FOLDER: Final = HERE / "fresh"
@@ -151,17 +150,9 @@ def judged(estimate: Estimate, most: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.strategies.fresh",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = recording_parser(
+        "benchmarks.strategies.fresh", __doc__, "those with adaptive"
     )
-    parser.add_argument("--record", action="store_true", help="measure, and keep the results")
-    parser.add_argument("--missing", action="store_true", help="only what has no result")
-    parser.add_argument(
-        "--cells", nargs="+", metavar="PATTERN", help="default: all with results of adaptive"
-    )
-    parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
     return exit_code(partial(_carry_out, options))
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.papers.results import origin
-from benchmarks.strategies.command import exit_code, positive
+from benchmarks.strategies.command import exit_code, recording_parser
 from benchmarks.strategies.measuring import longest_s
 from benchmarks.strategies.outcome import Measured, Outcome, read, save
 from benchmarks.strategies.recording import record
@@ -32,7 +32,6 @@ from benchmarks.strategies.table import README, dated, ratio, readme_with, secon
 
 from outpace.errors import ConfigError
 from outpace.experiment.advising.question.candidates import Candidate
-from outpace.simulation.executors.processes import cores
 
 FOLDER: Final = HERE / "rivals"
 BEGIN: Final = "<!-- python -m benchmarks.strategies.rivals -->"
@@ -147,16 +146,7 @@ def _beside(rival: Measured | None, best: Measured | None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.strategies.rivals",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--record", action="store_true", help="measure, and keep the results")
-    parser.add_argument("--missing", action="store_true", help="only what has no result")
-    parser.add_argument(
-        "--cells", nargs="+", metavar="PATTERN", help="default: all whose BSP is recorded"
-    )
+    parser = recording_parser("benchmarks.strategies.rivals", __doc__, "all whose BSP is recorded")
     parser.add_argument(
         "--again",
         nargs="+",
@@ -164,7 +154,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="forget the results of these, so that --missing measures them anew",
     )
-    parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
     options = parser.parse_args(arguments)
     if options.again and not options.record:
         parser.error("--again forgets results to measure them anew: it needs --record")

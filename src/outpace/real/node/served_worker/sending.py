@@ -1,4 +1,4 @@
-"""What the program of a worker sends, with the times at which it is sent."""
+"""Sends the messages of a worker's program, and notes when each was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may arrive at a server: which block with which message, and finite gradients only."""
+"""Checks what arrives at a server: the size of each block, and that gradients are finite."""
 
 from __future__ import annotations
 

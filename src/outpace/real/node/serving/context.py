@@ -1,4 +1,4 @@
-"""What the program of a server has for its work, in a process of its own."""
+"""The context of a server's program in a process of its own: it receives and sends messages."""
 
 from __future__ import annotations
 

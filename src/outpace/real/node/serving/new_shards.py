@@ -20,7 +20,7 @@ from outpace.sync.parameter_block import NewMemory, ParameterBlock, no_memory, p
 
 @dataclass(frozen=True, slots=True)
 class NewShards:
-    """What all shards of a process have in common, one after another.
+    """Makes each shard of the process, all with the same settings.
 
     new_memory: for the copies of the parameters that are sent.
     """

@@ -19,7 +19,7 @@ from outpace.sync.parameter_block import ParameterBlock
 
 
 class ServerPart:
-    """What a server's process has of the parameters, in the present division of them.
+    """The parameters that a server holds in the present division, and their shard.
 
     Where servers stay, there is one division, number 0.
 

@@ -1,4 +1,4 @@
-"""What workers ask of a server beside the training: its parameters, its optimizer's state."""
+"""Requests of workers for a server's parameters, and for the state of its optimizer."""
 
 from __future__ import annotations
 

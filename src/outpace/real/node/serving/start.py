@@ -1,4 +1,4 @@
-"""What a server begins with: parameters, and the optimizer that a script attached to them."""
+"""The first parameters of a server, and the optimizer that a script attached to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outpace.sync.messages import worker_name
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the first shard is made of.
+    """The parameters and the optimizer of the first shard.
 
     attached: the optimizer of a script; None: that of the configuration. has_state: its state
     follows (`ServerOptimizer.load_initial_state`).
