@@ -150,9 +150,7 @@ def judged(estimate: Estimate, most: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
-    parser = recording_parser(
-        "benchmarks.strategies.fresh", __doc__, "those with adaptive"
-    )
+    parser = recording_parser("benchmarks.strategies.fresh", __doc__, "those with adaptive")
     options = parser.parse_args(arguments)
     return exit_code(partial(_carry_out, options))
 
