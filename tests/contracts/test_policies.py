@@ -70,6 +70,7 @@ CASES = [
     Case(DropStragglers(2), bound=0),
     Case(PartialPush(2), bound=0),
     Case(PartialPush(2, timeout_s=3e-9), bound=0),  # the suite's clock counts nanoseconds
+    Case(PartialPush(1, timeout_s=3e-9, enough=2), bound=0),
     Case(PspSampling(0), bound=None),
     Case(PspSampling(1), bound=None),
     Case(PspSampling(2, staleness=2), bound=None),

@@ -56,10 +56,11 @@ def test_a_worker_that_is_always_slow_is_left_out_and_every_gradient_is_settled(
     slow = [{"workers": [2], "factor": 6.0}]
     compute = {"kind": "constant", "mean_s": 0.04, "slow": slow}
     sync = {"kind": "adaptive", "stale": False, "gain_percent": 30.0}
-    result = run({**BASE, "sync": sync, "compute": compute, "stop": {"iterations": 30}})
+    config = {**BASE, "sync": sync, "compute": compute, "stop": {"iterations": 30}}
+    result = run({**config, "task": {**BASE["task"], "noise": 0.1}})
     first = result.summary["switches"][0]
     assert first["from"] == "quorum 3"
-    assert first["to"] in ("quorum 2", "quorum 1")  # a busy machine can make a second one slow
+    assert first["to"].startswith("quorum 3, grace ")  # far less than the worker needs
     outcomes = Counter((row["shard"], row["outcome"]) for row in rows(result, "push"))
     computed = sum(result.summary["iterations"])
     for shard in range(2):

@@ -76,7 +76,8 @@ def test_after_the_death_of_a_server_all_go_on_with_the_setting_of_the_checkpoin
     summary = result.summary
     assert (summary["status"], summary["restarts"]) == ("complete", 1)
     (switch,) = summary["switches"]  # it was not decided again
-    assert (switch["from"], switch["to"]) == ("quorum 3", "quorum 2")
+    assert switch["from"] == "quorum 3"
+    assert switch["to"].startswith("quorum 3, grace ")
     assert numbers_of_switches(result) == [0]
     (again,) = rows(result, "restart")
     later = [row for row in rows(result, "push") if row["start_ns"] > again["end_ns"]]
@@ -92,9 +93,11 @@ def test_the_quorum_follows_the_number_of_workers_that_take_part(tmp_path):
         found = [json.loads(line) for line in text.splitlines()]
         return [each["fields"] for each in found if each["event"] == kind]
 
+    others = "the run goes on with"  # the beginning of the reason
+
     def control(control: Any) -> None:
         def look() -> None:
-            switches = len(events("switch"))
+            switches = sum(each["reason"].startswith(others) for each in events("switch"))
             if switches == 0 and not said and min(control.summary()["iterations"]) > 3:
                 said.append("killed")
                 os.kill(runs[0].launcher.pids["worker-2"], signal.SIGKILL)
@@ -120,15 +123,15 @@ def test_the_quorum_follows_the_number_of_workers_that_take_part(tmp_path):
     }
     config = {**BASE, "sync": sync, "on_worker_loss": "continue", "stop": {"iterations": 5000}}
     result = run(config, folder, watch=runs.append, control=control)
-    found = [(each["from"], each["to"]) for each in result.summary["switches"]]
-    assert found == [("quorum 3", "quorum 2"), ("quorum 2", "quorum 4")]
-    reason = result.summary["switches"][1]["reason"]
-    assert reason == "the run goes on with 4 workers, before it had 2"
+    switches = result.summary["switches"]
+    lost, joined = (each for each in switches if each["reason"].startswith(others))
+    quorums = [each[key][:8] for each in (lost, joined) for key in ("from", "to")]
+    assert quorums == ["quorum 3", "quorum 2", "quorum 2", "quorum 4"]
+    assert joined["reason"] == "the run goes on with 4 workers, before it had 2"
     pushes = [row for row in rows(result, "push") if row["outcome"] == "applied"]
     last = max(row["iteration"] for row in pushes)
-    for iteration in range(last - 5, last):  # none is left out
-        found = [row["worker"] for row in pushes if row["iteration"] == iteration]
-        assert sorted(found) == sorted([0, 1, 2, 3] * 2)
+    found = {row["worker"] for row in pushes if row["iteration"] > last - 10}
+    assert found == {0, 1, 2, 3}  # none is left out for long
 
 
 def test_adacomm_is_resumed_bitwise_with_its_period(tmp_path):

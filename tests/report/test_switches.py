@@ -20,17 +20,20 @@ EXPERIMENT = {
 
 def test_the_report_and_perfetto_say_when_the_strategy_was_switched_and_why(tmp_path):
     out = tmp_path / "run"
-    (switch,) = simulate(EXPERIMENT, out).summary["switches"]
+    _, switch = simulate(EXPERIMENT, out).summary["switches"]
     page = (out / files.REPORT).read_text("utf-8")
     section = page[page.index('id="switches-table"') :]
-    for text in ("quorum 4", "quorum 3", switch["reason"]):
+    for text in ("quorum 4, grace 100 ms", "quorum 3, grace 100 ms", switch["reason"]):
         assert text in section
     write_perfetto(out, tmp_path / "out.gz")
     drawn = read(tmp_path / "out.gz")
-    (mark,) = (each for each in drawn.instants["servers/run"] if each.name.startswith("switch"))
+    found = drawn.instants["servers/run"]
+    guard, mark = (each for each in found if each.name.startswith("switch"))
+    assert guard.name == "switch from 4 to 4"
     assert mark.name == "switch from 4 to 3"
     assert mark.start == round(switch["time_s"] * 1e9)
     assert mark.args["reason"] == "more-progress"
+    assert mark.args["grace ns"] == 10**8
 
 
 def test_a_run_of_another_strategy_has_no_such_section(tmp_path):

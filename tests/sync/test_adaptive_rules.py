@@ -9,7 +9,17 @@ import msgspec
 import pytest
 
 from outpace.blocks.sums import TreeSum
-from outpace.sync import Adaptive, AdaptivePeriod, Asp, Bsp, DropStragglers, Scale, Ssp
+from outpace.support.units import nanoseconds
+from outpace.sync import (
+    Adaptive,
+    AdaptivePeriod,
+    Asp,
+    Bsp,
+    DropStragglers,
+    PartialPush,
+    Scale,
+    Ssp,
+)
 from outpace.sync.adaptive.adacomm import AdaComm, Averaged, SavedPeriod
 from outpace.sync.adaptive.interface import Family, Observation, Setting
 from outpace.sync.adaptive.progress import Progress
@@ -41,17 +51,69 @@ def test_sync_switch_orders_asp_when_the_synchronous_iterations_are_done():
     assert rule.setting == orders[0][1].to
 
 
-def test_workers_that_are_alike_stay_synchronous():
+def quorum(value, grace_s=0.0):
+    return Setting(Family.QUORUM, value, nanoseconds(grace_s))
+
+
+def after_guard(orders):
+    """Check that the first order is a grace, after one iteration; return the others."""
+    (iteration, guard), *others = orders
+    assert (iteration, guard.reason) == (0, Reason.SLOW_NOT_AWAITED)
+    assert guard.to.grace > 0
+    return others
+
+
+def test_workers_that_are_alike_are_all_waited_for_but_not_long_for_one_that_becomes_slow():
     rule = progress(4)
-    assert told(rule, *[(1.0, 1.0, 1.0, 1.0)] * 30) == []
-    assert rule.setting == Setting(Family.QUORUM, 4)
+    ((iteration, order),) = told(rule, *[(1.0, 1.0, 1.0, 1.0)] * 30)
+    assert (iteration, order.reason) == (0, Reason.SLOW_NOT_AWAITED)
+    assert order.to == rule.setting == quorum(4, grace_s=0.1)  # a tenth of what the first takes
+    assert order.figures == (2, 2)  # B is 4: 4·4 / (4 + 4) in a second, before and after
+
+
+def test_a_grace_that_is_worth_less_than_waiting_for_all_is_not_ordered():
+    # A grace of 1 s at most ends the iteration after 2 s, with three gradients of which none is
+    # redundant: 3 / 2 in a second. All four take 2.2 s: 4 / 2.2.
+    times = (1.0, 2.0, 2.0, 2.2)
+    assert told(progress(4, noise_scale=100.0), *[times] * 20) == []
+
+
+def test_a_grace_of_a_much_longer_iteration_is_replaced():
+    rule = progress(4)
+    first, second = told(rule, (30.0,) * 4, *[(1.0,) * 4] * 20)
+    assert (first[0], first[1].to) == (0, quorum(4, grace_s=3.0))
+    assert (second[1].to, second[1].reason) == (quorum(4, grace_s=0.1), Reason.SLOW_NOT_AWAITED)
+    assert second[0] <= 3  # as soon as most of the iterations that the rule looks at are short
 
 
 def test_progress_of_a_quorum_is_the_worth_of_its_gradients_over_its_duration():
     rule = progress(4, noise_scale=0.5)  # B is 2 gradients: k of them are worth 2k / (k + 2)
     told(rule, *[(1.0, 2.0, 3.0, 10.0)] * 3)
-    costs = {setting.value: found[-1] for setting, found in rule.predicted().items()}
-    assert costs == pytest.approx({1: 1 / (2 / 3), 2: 2 / 1.0, 3: 3 / 1.2, 4: 10 / (4 / 3)})
+    costs = {setting: found[-1] for setting, found in rule.predicted().items()}
+    assert costs[quorum(1)] == pytest.approx(1 / (2 / 3))
+    assert costs[quorum(4)] == pytest.approx(10 / (4 / 3))
+    # The grace begins when a quarter, one worker, has pushed, after 1 s.
+    assert costs[quorum(2, grace_s=1.0)] == pytest.approx(2 / 1.0)
+    assert costs[quorum(3, grace_s=1.0)] == pytest.approx(2 / 1.0)
+    assert costs[quorum(3, grace_s=0.5)] == pytest.approx(1.5 / (2 / 3))
+
+
+def test_a_worker_that_is_late_begins_in_the_middle_of_an_iteration_and_is_late_again():
+    rule = progress(4, noise_scale=1.0)  # B is 4 gradients
+    told(rule, (1.0, 1.0, 1.0, 1.0), *[(1.0, 1.0, 1.0, 1.5), (1.0, 1.0, 1.0, 1.0)] * 2)
+    found = rule.predicted()[quorum(4, grace_s=0.1)]
+    # Iterations take 1.1 s. With 1.5 s the worker is 0.4 s late. With 1 s it would be in time, but
+    # is late by 0.3 s again, then by 0.7 s, 0.6 s and 0.5 s, with which the rows begin anew.
+    assert found == pytest.approx([1.1 / (4 * 3 / 7)] * 5)
+
+
+def test_a_worker_that_was_late_catches_up_by_the_grace():
+    rule = progress(4, noise_scale=1.0)
+    told(rule, *[(1.0, 1.0, 1.0, 1.0)] * 2, (1.0, 1.0, 1.0, 1.3), *[(1.0, 1.0, 1.0, 1.0)] * 2)
+    found = rule.predicted()[quorum(4, grace_s=0.2)]
+    # The third iteration ends after 1.2 s, 0.1 s before the worker is done, which is in time again.
+    three, four = 1.2 / (4 * 3 / 7), 1.0 / 2
+    assert found == pytest.approx([four, four, three, 1.1 / 2, four])
 
 
 def test_the_noise_scale_is_that_of_the_last_iterations():
@@ -104,16 +166,16 @@ def test_asp_gives_way_to_a_quorum_where_few_gradients_are_enough_and_comes_back
     rule = progress(4, noise_scale=0.25, stale=True)  # B is 1 gradient
     # ASP: 0.85 steps a second along 2.6 gradients are worth 0.615; a quorum of 2: 1 / (1 + 1/2).
     (out,) = told(rule, *[(1.0, 1.0, 4.0, 4.0)] * 5)
-    assert out[1].to == Setting(Family.QUORUM, 2)
+    assert out[1].to == quorum(2, grace_s=0.1)
     assert out[1].figures == pytest.approx((0.615, 2 / 3), abs=5e-4)
     (back,) = told(rule, *[(1.0, 1.0, 1.0, 1.0)] * 20)
-    assert back[1].to in (Setting(Family.QUORUM, None), Setting(Family.QUORUM, 4))
+    assert back[1].to == quorum(4, grace_s=0.1)
 
 
 def test_a_worker_that_stays_slow_is_not_waited_for_until_it_is_fast_again():
     rule = progress(4)
     fast, slow = (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 5.0)
-    (left_out,) = told(rule, *[fast] * 5, *[slow] * 10)
+    (left_out,) = after_guard(told(rule, *[fast] * 5, *[slow] * 10))
     (waited_for,) = told(rule, *[fast] * 20)
     assert left_out[1].to.value == 3
     assert waited_for[1].to.value == 4
@@ -123,28 +185,30 @@ def test_a_worker_that_stays_slow_is_not_waited_for_until_it_is_fast_again():
 
 def test_one_slow_iteration_changes_nothing():
     rule = progress(4)
-    fast = (1.0, 1.0, 1.0, 1.0)
-    assert told(rule, *[fast] * 5, (1.0, 1.0, 1.0, 50.0), *[fast] * 10) == []
+    fast, slow = (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 1.5)
+    assert after_guard(told(rule, *[fast] * 5, slow, *[fast] * 10)) == []
 
 
 def test_a_setting_that_is_hardly_ahead_is_not_ordered():
     slow = (1.0, 1.0, 1.0, 1.25)
     # Quorum 3 is worth 12/7 a second, quorum 4 2/1.25 = 1.6: 7 % less.
-    assert told(progress(4, gain_percent=8.0), *[slow] * 20) == []
-    assert len(told(progress(4, gain_percent=6.0), *[slow] * 20)) == 1
+    assert after_guard(told(progress(4, gain_percent=8.0), *[slow] * 20)) == []
+    ((_, order),) = after_guard(told(progress(4, gain_percent=6.0), *[slow] * 20))
+    assert order.figures == pytest.approx((1.6, 12 / 7))
 
 
 def test_a_switch_is_kept_for_a_window():
     rule = progress(3, window=4)
     changing = [(1.0, 1.0, 9.0)] * 4 + [(1.0, 1.0, 1.0)] * 20
-    first, second = (iteration for iteration, _ in told(rule, *changing))
+    first, second = (iteration for iteration, _ in after_guard(told(rule, *changing)))
     assert second - first >= 4
 
 
-def test_nothing_is_ordered_before_each_worker_has_three_iterations():
+def test_no_worker_is_left_out_before_each_has_three_iterations():
     rule = progress(2)
-    assert told(rule, *[(1.0, 9.0)] * 2) == []
-    assert [iteration for iteration, _ in told(rule, (1.0, 9.0))] == [0]
+    assert after_guard(told(rule, *[(1.0, 9.0)] * 2)) == []
+    ((iteration, order),) = told(rule, (1.0, 9.0))
+    assert (iteration, order.to) == (0, quorum(1))
 
 
 def test_adacomm_shortens_the_period_with_the_root_of_the_loss():
@@ -177,17 +241,21 @@ def test_adacomm_decides_nothing_without_losses():
         (Setting(Family.BOUND, 3), Ssp(3, scale=Scale.SUM, wire="bf16")),
         (Setting(Family.BOUND, None), Asp(scale=Scale.SUM, wire="bf16")),
         (Setting(Family.QUORUM, 3), DropStragglers(3, scale=Scale.SUM, wire="bf16")),
+        (
+            Setting(Family.QUORUM, 7, nanoseconds(0.25)),
+            PartialPush(3, timeout_s=0.25, enough=7, scale=Scale.SUM, wire="bf16"),
+        ),
         (Setting(Family.QUORUM, None), Asp(scale=Scale.SUM, wire="bf16")),
     ],
 )
 def test_a_setting_keeps_scale_and_precision(setting, policy):
-    assert Adaptive(scale=Scale.SUM, wire="bf16").at(setting) == policy
+    assert Adaptive(scale=Scale.SUM, wire="bf16").at(setting, workers=9) == policy
 
 
 def test_gradients_of_asp_count_over_their_staleness_if_those_of_a_quorum_are_averaged():
     asp = Setting(Family.QUORUM, None)
-    assert Adaptive(stale=True).at(asp) == Asp(scale=Scale.STALENESS)
-    assert Adaptive(rule="sync-switch").at(Setting(Family.BOUND, None)) == Asp()
+    assert Adaptive(stale=True).at(asp, 4) == Asp(scale=Scale.STALENESS)
+    assert Adaptive(rule="sync-switch").at(Setting(Family.BOUND, None), 4) == Asp()
 
 
 def test_a_share_is_of_the_iterations_of_the_training():
@@ -241,10 +309,10 @@ def test_a_rule_that_is_restored_orders_what_the_one_that_was_saved_orders(make)
     noise = signal = 0.0
     count = 0
     for iteration in range(60):
-        slow = draw.randrange(4) if iteration % 20 > 9 else None
+        slow = (2, 3) if iteration % 20 > 9 else ()
         for worker in range(4):
-            noise, signal = noise + draw.random(), signal + draw.random() / 4
-            busy_s = draw.uniform(0.9, 1.1) * (5.0 if worker == slow else 1.0)
+            noise, signal = noise + draw.random(), signal + draw.random()
+            busy_s = draw.uniform(0.99, 1.01) * (5.0 if worker in slow else 1.0)
             seen = Observation(float(iteration), worker, iteration, busy_s, noise, signal)
             order = rule.observe(seen)
             assert again.observe(seen) == order
@@ -254,34 +322,42 @@ def test_a_rule_that_is_restored_orders_what_the_one_that_was_saved_orders(make)
     assert count
 
 
-def with_setting(workers, quorum):
+def with_setting(workers, value, grace=0):
     """Return the state of a rule with this quorum, in which worker w has taken w + 1 s, twice."""
     rule = progress(workers)
     told(rule, *[tuple(float(1 + n) for n in range(workers))] * 2)
-    return {**rule.state(), "value": quorum}
+    return {**rule.state(), "value": value, "grace": grace}
 
 
+@pytest.mark.parametrize("grace", [0, 7])
 @pytest.mark.parametrize(
-    ("quorum", "workers", "expected"),
+    ("value", "workers", "expected"),
     [(4, 5, 5), (4, 3, 3), (3, 5, 3), (3, 2, 2), (3, 3, 3), (None, 3, None)],
 )
 def test_a_quorum_of_all_stays_one_of_all_and_no_other_is_more_than_there_are(
-    quorum, workers, expected
+    value, workers, expected, grace
 ):
     rule = progress(workers)
-    rule.restore(with_setting(4, quorum), [n if n < 4 else None for n in range(workers)])
-    assert rule.setting == Setting(Family.QUORUM, expected)
+    places = [n if n < 4 else None for n in range(workers)]
+    rule.restore(with_setting(4, value, grace), places)
+    assert rule.setting == Setting(Family.QUORUM, expected, 0 if value is None else grace)
+
+
+def test_a_quorum_of_a_quarter_has_no_grace_which_would_begin_with_it():
+    rule = progress(1)
+    rule.restore(with_setting(4, 3, grace=7), [0])
+    assert rule.setting == Setting(Family.QUORUM, 1)
 
 
 def test_the_times_of_workers_that_have_left_are_forgotten_and_new_ones_are_observed_first():
     rule = progress(3, noise_scale=1.0)
     rule.restore(with_setting(4, 4), [0, 2, None])  # worker 2 has number 1 now
     assert told(rule, (1.0, 3.0, 9.0)) == []
-    costs = {setting.value: found[-1] for setting, found in rule.predicted().items()}
-    assert costs == pytest.approx({1: 1 * 4 / 3, 2: 3 * 5 / 6, 3: 9 * 6 / 9})
-    assert [len(found) for found in rule.predicted().values()] == [1] * 3  # of the new worker
-    orders = told(rule, *[(1.0, 3.0, 9.0)] * 2)
-    assert [(iteration, order.to.value) for iteration, order in orders] == [(1, 1)]  # it has three
+    costs = rule.predicted()
+    assert costs[quorum(1)] == pytest.approx([1 * 4 / 3])  # one row: the new worker has no more
+    assert costs[quorum(3)] == pytest.approx([9 * 6 / 9])
+    ((iteration, order),) = after_guard(told(rule, *[(1.0, 3.0, 9.0)] * 3))
+    assert (iteration, order.to) == (2, quorum(1))  # it had three before
 
 
 def test_adacomm_that_is_restored_decides_as_the_one_that_was_saved():

@@ -91,7 +91,11 @@ POLICIES = {
     ),
     "drop-stragglers": st.builds(DropStragglers, st.integers(1, 4), scale=st.just(SUM)),
     "partial-push": st.builds(
-        PartialPush, st.integers(1, 4), st.sampled_from([0.0, 3e-9, 9e-9]), scale=st.just(SUM)
+        PartialPush,
+        st.integers(1, 4),
+        st.sampled_from([0.0, 3e-9, 9e-9]),
+        enough=st.sampled_from([None, 4]),
+        scale=st.just(SUM),
     ),
     "psp-sampling": st.builds(
         PspSampling, st.integers(0, 3), bounds, apply=applies, scale=st.just(SUM)

@@ -117,8 +117,7 @@ class Adaptation:
         """The servers can be told what to follow, if it is another setting than at a checkpoint."""
         saved, self._saved = self._saved, None
         if saved:
-            family, value = saved["setting"]
-            self._changed(Setting(Family(family), value), len(saved["workers"]))
+            self._changed(_setting_of(saved), len(saved["workers"]))
 
     def iteration_finished(
         self, worker: int, iteration: int, started: Time, finished: Time, held: Time
@@ -146,7 +145,7 @@ class Adaptation:
 
     def _switch(self, before: Setting, order: Order, iteration: int) -> None:
         now = self._clock()  # before any server can know
-        self._follow(self._policy.at(order.to))
+        self._follow(self._policy.at(order.to, len(self._places)))
         self._note(Switch.of(self._switches, now, iteration, before, order))
         self._switches += 1
 
@@ -174,8 +173,8 @@ class Adaptation:
     @property
     def waits_for_all(self) -> bool:
         """True if the setting in force lets no worker begin before all have ended an iteration."""
-        family, value = self._rule.setting
-        return value == (0 if family is Family.BOUND else len(self._places))
+        family, value, grace = self._rule.setting
+        return not grace and value == (0 if family is Family.BOUND else len(self._places))
 
     def state(self) -> dict[str, Any]:
         """Return all with which the rule can go on, as plain data."""
@@ -231,8 +230,13 @@ def policy_in_force(experiment: Experiment, saved: Mapping[str, Any]) -> Policy 
     policy = adaptive_policy(experiment)
     if policy is None or not saved or not saved["switches"]:
         return None
-    family, value = saved["setting"]
-    return policy.at(Setting(Family(family), value))
+    return policy.at(_setting_of(saved), len(saved["workers"]))
+
+
+def _setting_of(saved: Mapping[str, Any]) -> Setting:
+    """Return the setting of a checkpoint; one of version 1.0 has no grace."""
+    family, *numbers = saved["setting"]
+    return Setting(Family(family), *numbers)
 
 
 def saved_period(saved: Mapping[str, Any]) -> SavedPeriod | None:

@@ -19,6 +19,7 @@ class Switch(msgspec.Struct, array_like=True, frozen=True):
         time: ns since the start of the run.
         iteration: the iteration that a worker had ended when the rule decided.
         figures: see `sync.adaptive.interface.Order`.
+        graces: of the settings before and after, see `sync.adaptive.interface.Setting`.
     """
 
     number: int  # of the switch in the run, from 0
@@ -29,17 +30,18 @@ class Switch(msgspec.Struct, array_like=True, frozen=True):
     after: int | None
     reason: Reason
     figures: tuple[float, float]
+    graces: tuple[Time, Time] = (0, 0)
 
     @staticmethod
     def of(number: int, time: Time, iteration: int, before: Setting, order: Order) -> Switch:
-        to = order.to
-        at = number, time, iteration
-        return Switch(*at, to.family, before.value, to.value, order.reason, order.figures)
+        to, why = order.to, (order.reason, order.figures)
+        at, graces = (number, time, iteration), (before.grace, to.grace)
+        return Switch(*at, to.family, before.value, to.value, *why, graces)
 
     def row(self) -> tuple[int, ...]:
         """Return the row of the trace."""
         before, after = (NONE if each is None else each for each in (self.before, self.after))
-        when = self.iteration, self.time, self.time, NONE, NONE
+        when = self.iteration, self.time, self.time, *self.graces
         return (
             *(SWITCH, NONE, NONE, *when),
             *(self.number, NONE, NONE, NONE, self.reason, before, after),
@@ -47,10 +49,11 @@ class Switch(msgspec.Struct, array_like=True, frozen=True):
 
     def summary(self) -> dict[str, Any]:
         """Return the entry of summary.json."""
+        before, after = self.graces
         return {
             "time_s": seconds(self.time),
             "iteration": self.iteration,
-            "from": str(Setting(self.family, self.before)),
-            "to": str(Setting(self.family, self.after)),
+            "from": str(Setting(self.family, self.before, before)),
+            "to": str(Setting(self.family, self.after, after)),
             "reason": words(self.reason, self.figures),
         }

@@ -36,7 +36,9 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `switch`: at start_ns, which is also end_ns, the rule of an adaptive strategy decided after this
   iteration, for this `reason`, to go on with `bound` instead of `lead`. Both are iterations of the
   bound of staleness (0: BSP), workers of the quorum, or steps of a period without servers, as the
-  rule has it; null: ASP. `version` is the number of the switch.
+  rule has it; null: ASP. With a quorum, computed_ns and held_ns are the grace before and after: the
+  time after which an iteration ends without the quorum, once a quarter of the workers have pushed
+  it (0: no such time). `version` is the number of the switch.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an

@@ -32,6 +32,7 @@ class Reason(enum.IntEnum):
     LOSS_FELL = 8  # the loss fell, so workers average more often
     LOSS_STAYS = 9  # the loss did not fall enough, so the period is shortened by a factor
     OTHER_WORKERS = 10  # other workers take part, so another number of them is waited for
+    SLOW_NOT_AWAITED = 11  # as much progress is predicted, and workers that become slow cost less
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

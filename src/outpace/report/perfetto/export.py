@@ -265,6 +265,7 @@ class _Drawing:
         """Mark when the rule of an adaptive strategy ordered another setting."""
         before, after = ("asp" if row[key] == NONE else str(row[key]) for key in ("lead", "bound"))
         args: dict[str, int | str] = {"iteration": row["iteration"], "reason": row["reason"]}
+        args["grace ns"] = row["held_ns"]
         self._packets.mark(self._run(), row["start_ns"], f"switch from {before} to {after}", args)
 
     def _run(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from outpace.support.units import Time, seconds
 from outpace.sync.decision import Reason
 
 RuleState: TypeAlias = Mapping[str, Any]  # plain values, lists and dicts, for a checkpoint
@@ -20,10 +22,16 @@ class Family(IntEnum):
 
 
 class Setting(NamedTuple):
-    """A strategy of a family."""
+    """A strategy of a family.
+
+    Attributes:
+        grace: of Family.QUORUM: an iteration ends so many ns after a quarter of the workers have
+            pushed it, also without the quorum (see `early`); 0: it waits for the quorum.
+    """
 
     family: Family
     value: int | None
+    grace: Time = 0
 
     def __str__(self) -> str:
         if self.value is None:
@@ -31,8 +39,14 @@ class Setting(NamedTuple):
         if self.family is Family.PERIOD:
             return f"every {self.value}"
         if self.family is Family.QUORUM:
-            return f"quorum {self.value}"
+            grace = f", grace {1000 * seconds(self.grace):.3g} ms" if self.grace else ""
+            return f"quorum {self.value}{grace}"
         return f"ssp {self.value}" if self.value else "bsp"
+
+
+def early(workers: int) -> int:
+    """Return the number of workers after whose pushes the grace of a setting begins: a quarter."""
+    return math.ceil(workers / 4)
 
 
 class Observation(NamedTuple):
@@ -99,6 +113,11 @@ def words(reason: Reason, figures: tuple[float, float]) -> str:
         return (
             f"predicted progress is worth {after:.4g} gradients per second, "
             f"with the setting before {before:.4g}"
+        )
+    if reason is Reason.SLOW_NOT_AWAITED:
+        return (
+            "workers that become slow are no longer waited for; predicted progress is worth "
+            f"{after:.4g} gradients per second, with the setting before {before:.4g}"
         )
     if reason is Reason.OTHER_WORKERS:
         return f"the run goes on with {after:.0f} workers, before it had {before:.0f}"

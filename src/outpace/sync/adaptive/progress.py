@@ -1,58 +1,54 @@
 """The rule `progress`: the setting that is predicted to make the most progress in a second.
 
 Settings. With a quorum k an iteration of N workers ends when k of them have pushed, and drops the
-other gradients (`drop-stragglers`); the quorum N is BSP. With `stale`, ASP is a setting too, and
-the first: each gradient is applied on arrival, divided by its staleness (Zhang, Gupta, Lian and
-Liu, Staleness-aware Async-SGD, IJCAI 2016).
+other gradients; the quorum N is BSP. With a grace G besides, it ends G seconds after a quarter of
+the workers have pushed at the latest (`partial-push`), so that workers that become slow do not hold
+up a whole iteration before the rule can know. With `stale`, ASP is a setting too, and the first:
+each gradient is applied on arrival, divided by its staleness (Zhang, Gupta, Lian and Liu,
+Staleness-aware Async-SGD, IJCAI 2016).
 
-Run times. Of each worker the rule keeps the last `window` times between the start of an iteration
-and its answers, without the time that servers held the pull. So it knows what an iteration takes
-without waiting, whatever the setting was. T(k) is the k-th smallest of the workers' j-th last
-times, averaged over j: the expected duration of an iteration that waits for k (Dutta, Joshi, Ghosh,
-Dube and Nagpurkar, Slow and stale gradients can win the race, AISTATS 2018, for K-sync SGD).
+`prediction` has what is expected of a setting, from the last `window` run times of each worker and
+from the gradient noise scale. The servers measure B = E|g − G|² / |G|² for gradients g with mean G
+(McCandlish, Kaplan, Amodei et al., An empirical model of large-batch training, 2018, section 2.2
+and appendix A.1: the simple noise scale), from the norms of single gradients and of their mean.
+Sums over iterations are divided, of which those before the last 4 windows hardly count. While
+nothing is measured, B = N.
 
-Worth. A step along the mean of k gradients makes k / (k + B) of the progress of one along the true
-gradient, where B is the gradient noise scale, here in gradients of one worker (McCandlish, Kaplan,
-Amodei et al., An empirical model of large-batch training, 2018, section 2.2). So k gradients are
-worth g(k) = B·k / (k + B): nearly k if they are few, and never more than B. The servers measure
-B = E|g − G|² / |G|² for gradients g with mean G (section 2.2 and appendix A.1: the simple noise
-scale), from the norms of single gradients and of their mean. Sums over iterations are divided, of
-which those before the last 4 windows hardly count. While nothing is measured, B = N. Progress is
+The choice. Of the settings that are predicted to be within 2 % of the best one, it is the one with
+the largest quorum, and of these the one with the smallest grace: it leaves out no gradient without
+a reason, and loses little by workers that become slow. BSP, which may lose much, is the last.
 
-    quorum k:  g(k) / T(k)
-    ASP:       g(n)·D,  where D = Σ 1/t² / R,  n = R·Σ 1/t² / Σ 1/t³  and  R = Σ 1/t
-
-with t the mean time of a worker. R updates are made in a second, so the gradient of this worker is
-R·t updates old and counts as 1/(R·t) of a step: in a second D steps are made. Steps whose gradients
-have different weights are as noisy as those along n gradients of equal weight. If all workers take
-t, then D = 1/t and n = N; if half of 16 take 3t, D = 0.83/t and n = 11.4.
-
-Staleness has no price of its own. The parameters move by one step while a gradient is computed.
-For w' = −x·w(one step before) this is as good as no delay up to x = 1/e, where it is faster, and
-limits x to π/2 in place of 2: it costs something only in directions that a learning rate near its
-limit makes unstable. In 11 of the 12 cells with SGD in the suite of benchmarks, the best learning
-rate of ASP is not below that of BSP. Where noise limits progress, delays hardly matter (Arjevani,
-Shamir and Srebro, A tight convergence analysis for stochastic gradient descent with delayed
-updates, ALT 2020).
-
-Hysteresis. Another setting must be predicted to be ahead by `gain_percent`, and by more than 1.25
-standard errors of the difference over the window, so that one slow iteration changes nothing. After
-a switch the rule keeps the setting for `window` iterations, until the times are those under it.
+Hysteresis. The setting chosen must be predicted to be ahead by `gain_percent`, and by more than
+2 standard errors of the difference over the window. After such a switch the rule keeps the setting
+for `window` iterations, until the times are those under it. A grace in place of BSP, or a tenth of
+the one before, needs no gain: it must only not be predicted to be more than 2 % behind. So the
+first switch comes when every worker has ended an iteration, and another one if that was much longer
+than those that follow.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from outpace.sync.adaptive.interface import Family, Observation, Order, RuleState, Setting
+from outpace.sync.adaptive.interface import (
+    Family,
+    Observation,
+    Order,
+    RuleState,
+    Setting,
+    early,
+)
+from outpace.sync.adaptive.prediction import predicted
 from outpace.sync.decision import Reason
 
-_FEWEST: Final = 3  # iterations of each worker before the first decision
+_FEWEST: Final = 3  # iterations of each worker before a switch that needs a gain
+_AS_GOOD: Final = 1.02  # in times of the best: the cost of settings that are as good
+_SHORTER: Final = 10  # times: a grace that was chosen in an iteration of another length
 _MOST: Final = 100.0  # times N: the largest noise scale that is believed
-_SURE: Final = 1.25  # standard errors; a single slow iteration is at most 1
+_SURE: Final = 2.0  # standard errors; a single slow iteration is at most 1
 
 
 class Progress:
@@ -80,37 +76,59 @@ class Progress:
         self._noise_scale = _NoiseScale(1 - 1 / (4 * window))
         self._gain, self._stale, self._window = 1 + gain_percent / 100, stale, window
         self._times: list[deque[float]] = [deque(maxlen=window) for _ in range(workers)]
-        self._unsettled = set(range(workers))  # workers with too few times
+        self._unseen = set(range(workers))
         self._left = 0  # observations until the next decision
 
     def observe(self, seen: Observation) -> Order | None:
-        times = self._times[seen.worker]
-        times.append(max(seen.busy_s, 1e-9))
-        if len(times) >= _FEWEST:
-            self._unsettled.discard(seen.worker)
+        self._times[seen.worker].append(max(seen.busy_s, 1e-9))
+        self._unseen.discard(seen.worker)
         self._left -= 1
-        if self._unsettled or self._left > 0:
+        if self._unseen or self._left > 0:
             return None
         self._left = self._workers
         self._noise_scale.add(seen.noise, seen.signal)
         return self._decided()
 
     def _decided(self) -> Order | None:
-        found = self.predicted()
+        found, before = self.predicted(), self.setting
         means = {setting: sum(costs) / len(costs) for setting, costs in found.items()}
-        best = min(means, key=lambda setting: means[setting])
-        if means[self.setting] <= means[best] * self._gain:
-            return None
-        pairs = zip(found[self.setting], found[best], strict=True)
-        if not _is_sure([before - after for before, after in pairs]):
-            return None
-        figures = 1 / means[self.setting], 1 / means[best]
-        self.setting, self._left = best, self._workers * self._window
-        return Order(best, Reason.MORE_PROGRESS, figures)
+        best = self._guarded(means, min(means.values())) or min(means, key=lambda each: means[each])
+        if len(found[best]) >= _FEWEST and means[before] > means[best] * self._gain:
+            pairs = zip(found[before], found[best], strict=True)
+            if _is_sure([old - new for old, new in pairs]):
+                self._left = self._workers * self._window
+                return self._order(means, best, Reason.MORE_PROGRESS)
+        guarded = self._guarded(means, means[before])
+        if guarded is not None and self._waits_less(before, guarded):
+            return self._order(means, guarded, Reason.SLOW_NOT_AWAITED)
+        return None
+
+    def _guarded(self, means: Mapping[Setting, float], cost: float) -> Setting | None:
+        """Return the setting that loses least by workers that become slow, at about this cost."""
+        most = cost * _AS_GOOD
+        good = [each for each in means if means[each] <= most and self._is_guarded(each)]
+        return max(good, key=lambda each: (each.value or 0, -each.grace), default=None)
+
+    def _is_guarded(self, setting: Setting) -> bool:
+        """True if an iteration ends although three quarters of the workers have become slow."""
+        first = early(self._workers)
+        return setting.value is None or setting.grace > 0 or setting.value <= first < self._workers
+
+    def _waits_less(self, before: Setting, after: Setting) -> bool:
+        """True if workers that become slow cost much less afterwards."""
+        if not self._is_guarded(before):
+            return True
+        return 0 < _SHORTER * after.grace < before.grace
+
+    def _order(self, means: Mapping[Setting, float], to: Setting, reason: Reason) -> Order:
+        figures = 1 / means[self.setting], 1 / means[to]
+        self.setting = to
+        return Order(to, reason, figures)
 
     def state(self) -> RuleState:
         return {
             "value": self.setting.value,
+            "grace": self.setting.grace,
             "times": [list(times) for times in self._times],
             "left": self._left,
             "noise": self._noise_scale.state(),
@@ -120,10 +138,11 @@ class Progress:
         value, before, count = state["value"], state["times"], self._workers
         if value is not None:
             value = count if value == len(before) else min(value, count)
-        self.setting, self._left = Setting(Family.QUORUM, value), state["left"]
+        grace = 0 if value is None or value <= early(count) else state["grace"]
+        self.setting, self._left = Setting(Family.QUORUM, value, grace), state["left"]
         for times, place in zip(self._times, places, strict=True):
             times.extend(() if place is None else before[place])
-        self._unsettled = {n for n, times in enumerate(self._times) if len(times) < _FEWEST}
+        self._unseen = {worker for worker, times in enumerate(self._times) if not times}
         self._noise_scale.restore(state["noise"])
 
     @property
@@ -137,26 +156,9 @@ class Progress:
     def predicted(self) -> dict[Setting, list[float]]:
         """Return how many seconds the worth of one gradient takes, in each of the last iterations.
 
-        The largest quorum comes first.
+        Every worker must have been observed.
         """
-        count, noise = self._workers, self.noise
-        common = min(map(len, self._times))
-        last = [list(times)[: -common - 1 : -1] for times in self._times]
-        rounds = [sorted(row) for row in zip(*last, strict=True)]
-        found = {
-            Setting(Family.QUORUM, k): [row[k - 1] * (k + noise) / (noise * k) for row in rounds]
-            for k in range(count, 0, -1)
-        }
-        if self._stale:
-            rates = [len(times) / sum(times) for times in self._times]
-            rate, squares, cubes = (sum(each**power for each in rates) for power in (1, 2, 3))
-            gradients, steps_per_s = rate * squares / cubes, squares / rate
-            cost = (gradients + noise) / (noise * gradients) / steps_per_s
-            sums = [sum(row) for row in rounds]
-            found[Setting(Family.QUORUM, None)] = [
-                each * common / sum(sums) * cost for each in sums
-            ]
-        return found
+        return predicted(self._times, self.noise, self.setting, stale=self._stale)
 
 
 class _NoiseScale:
@@ -189,7 +191,7 @@ class _NoiseScale:
 
 
 def _is_sure(differences: Sequence[float]) -> bool:
-    """True if the mean is more than 1.25 standard errors above 0."""
+    """True if the mean is more than 2 standard errors above 0."""
     count = len(differences)
     mean = sum(differences) / count
     squares = sum((each - mean) ** 2 for each in differences)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from outpace.support.checks import require
-from outpace.sync.adaptive.interface import Family, Rule, Setting
+from outpace.support.units import seconds
+from outpace.sync.adaptive.interface import Family, Rule, Setting, early
 from outpace.sync.adaptive.progress import Progress
 from outpace.sync.adaptive.sync_switch import SyncSwitch
 from outpace.sync.decision import Decision
@@ -16,6 +17,7 @@ from outpace.sync.messages import Pull
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.drop_stragglers import DropStragglers
+from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy, bounded
 
@@ -102,8 +104,7 @@ class Adaptive(WirePolicy):
 
     @property
     def at_start(self) -> Policy:
-        asp = Setting(Family.QUORUM, None)
-        return self.at(asp) if self.rule == "progress" and self.stale else self
+        return self._asp if self.rule == "progress" and self.stale else self
 
     @property
     def leaves_behind(self) -> bool:
@@ -134,14 +135,23 @@ class Adaptive(WirePolicy):
             after = max(1, math.ceil((self.share or SHARE) * iterations))
         return SyncSwitch(after)
 
-    def at(self, setting: Setting) -> Bsp | Asp | Ssp | DropStragglers:
-        """Return the policy of the servers with this setting."""
-        value = setting.value
-        if value is None and setting.family is Family.QUORUM and self.scale is Scale.MEAN:
-            return Asp(scale=Scale.STALENESS, wire=self.wire)
+    @property
+    def _asp(self) -> Asp:
+        """ASP as a setting of the rule. That of progress has the mean of gradients elsewhere."""
+        over_staleness = self.rule == "progress" and self.scale is Scale.MEAN
+        return Asp(scale=Scale.STALENESS if over_staleness else self.scale, wire=self.wire)
+
+    def at(self, setting: Setting, workers: int) -> Bsp | Asp | Ssp | DropStragglers | PartialPush:
+        """Return the policy of the servers with this setting, if so many workers take part."""
+        family, value, grace = setting
         if value is None:
-            return Asp(scale=self.scale, wire=self.wire)
-        if setting.family is Family.QUORUM:
+            return self._asp
+        if grace:
+            first, grace_s = early(workers), seconds(grace)
+            return PartialPush(
+                first, timeout_s=grace_s, enough=value, scale=self.scale, wire=self.wire
+            )
+        if family is Family.QUORUM:
             return DropStragglers(value, scale=self.scale, wire=self.wire)
         if value == 0:
             return Bsp(scale=self.scale, wire=self.wire)
