@@ -8,7 +8,13 @@ from typing import Any
 
 from benchmarks.papers.bdsgd.cut_offs.goals import goals
 from benchmarks.papers.bdsgd.cut_offs.picture import draw
-from benchmarks.papers.bdsgd.cut_offs.tables import fits_of, measure_rules, read_rules, show_rules
+from benchmarks.papers.bdsgd.cut_offs.tables import (
+    fits_of,
+    markdown,
+    measure_rules,
+    read_rules,
+    show_rules,
+)
 from benchmarks.papers.claims import Claim
 
 QUICK = (
@@ -31,6 +37,8 @@ def judge(out: Path) -> list[Claim]:
     for (cluster, observation), rows in kept.items():
         show_rules(f"{cluster}, {observation}", rows)
         claims += goals(cluster, observation, workers[cluster], rows)
+    for observation in dict.fromkeys(observation for _, observation in kept):
+        print(f"\n{markdown(kept, observation)}\n")
     titled = {", ".join(title): rows for title, rows in kept.items()}
     print(f"picture: {draw(titled, out)}")
     return claims

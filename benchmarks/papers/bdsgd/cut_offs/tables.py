@@ -108,6 +108,21 @@ def read_rules(out: Path) -> tuple[Kept, dict[str, int]]:
     return kept, {one["cluster"]: one["workers"] for one in plain}
 
 
+def markdown(kept: Kept, observation: str) -> str:
+    """Return a table of Ω with this observation: a row for each rule, a column for each cluster."""
+    found = {name: rows for (name, seen), rows in kept.items() if seen == observation}
+    rules = dict.fromkeys(rule for rows in found.values() for rule in rows)
+    lines = [f"| {observation} | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
+    for rule in rules:
+        cells = [_shown(rows.get(rule)) for rows in found.values()]
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _shown(row: Row | None) -> str:
+    return "" if row is None else f"{row.of_oracle:.2f} ± {row.error:.2f}"
+
+
 def show_rules(title: str, rows: Rows) -> None:
     table = Table("rule", "Ω, % of oracle", title=title)
     rest = (
