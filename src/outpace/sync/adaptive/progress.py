@@ -104,7 +104,10 @@ class Progress:
         return None
 
     def _guarded(self, means: Mapping[Setting, float], cost: float) -> Setting | None:
-        """Return the setting that loses least by workers that become slow, at about this cost."""
+        """Return the largest quorum that slow workers do not hold up, at no more than about `cost`.
+
+        Of those with this quorum, it is the one with the smallest grace. None: there is none.
+        """
         most = cost * _AS_GOOD
         good = [each for each in means if means[each] <= most and self._is_guarded(each)]
         return max(good, key=lambda each: (each.value or 0, -each.grace), default=None)
