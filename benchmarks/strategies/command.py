@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from outpace.errors import ConfigError, OutpaceError
@@ -13,10 +13,15 @@ from outpace.simulation.executors.processes import cores
 KEPT: Final = "what was measured is kept; go on with --missing"
 
 
-def recording_parser(prog: str, text: str | None, cells: str) -> argparse.ArgumentParser:
+def recording_parser(
+    prog: str, text: str | None, cells: str, names: Sequence[str]
+) -> argparse.ArgumentParser:
     """Return a parser with the options of a command that measures cells.
 
-    text: what the command does. cells: the help for those that are measured by default.
+    Args:
+        text: what the command does.
+        cells: the help for those that are measured by default.
+        names: of the strategies whose results can be forgotten.
     """
     parser = argparse.ArgumentParser(
         prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -24,8 +29,25 @@ def recording_parser(prog: str, text: str | None, cells: str) -> argparse.Argume
     parser.add_argument("--record", action="store_true", help="measure, and keep the results")
     parser.add_argument("--missing", action="store_true", help="only what has no result")
     parser.add_argument("--cells", nargs="+", metavar="PATTERN", help=f"default: {cells}")
+    parser.add_argument(
+        "--again",
+        nargs="+",
+        choices=names,
+        default=[],
+        help="forget the results of these, so that --missing measures them anew",
+    )
     parser.add_argument("--processes", type=positive, default=cores(), help="runs at a time")
     return parser
+
+
+def recording_options(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    """Return the options. Ends the program if --again is given without --record."""
+    options = parser.parse_args(arguments)
+    if options.again and not options.record:
+        parser.error("--again forgets results to measure them anew: it needs --record")
+    return options
 
 
 def positive(text: str) -> int:

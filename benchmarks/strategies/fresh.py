@@ -3,6 +3,7 @@
     python -m benchmarks.strategies.fresh                       # the table of what is recorded
     python -m benchmarks.strategies.fresh --record --missing    # measure what has no result
     python -m benchmarks.strategies.fresh --record --missing --cells digits-cnn
+    python -m benchmarks.strategies.fresh --record --missing --again "adaptive, quorums"
 
 The suite runs each strategy on five seeds, and calls the one with the smallest mean time the best.
 The best of 24 on five seeds was lucky, too, so a strategy that is as good is behind it there. Here
@@ -27,7 +28,7 @@ from typing import Final
 
 from benchmarks.papers.results import origin
 from benchmarks.strategies import rivals
-from benchmarks.strategies.command import exit_code, recording_parser
+from benchmarks.strategies.command import exit_code, recording_options, recording_parser
 from benchmarks.strategies.outcome import Measured, Outcome, read, save
 from benchmarks.strategies.rates import Tuned
 from benchmarks.strategies.recording import record
@@ -150,9 +151,10 @@ def judged(estimate: Estimate, most: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
-    parser = recording_parser("benchmarks.strategies.fresh", __doc__, "those with adaptive")
-    options = parser.parse_args(arguments)
-    return exit_code(partial(_carry_out, options))
+    parser = recording_parser(
+        "benchmarks.strategies.fresh", __doc__, "those with adaptive", ADAPTIVE
+    )
+    return exit_code(partial(_carry_out, recording_options(parser, arguments)))
 
 
 def _carry_out(options: argparse.Namespace) -> int:
@@ -163,6 +165,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         for each in chosen:
             if read(each.cell, FOLDER) is not None:
                 save(each.outcome, FOLDER)  # without results with other rates
+                rivals.forget(each.outcome, options.again, FOLDER)
         record(cells, origin(), FOLDER, options.processes, missing=options.missing, tuned=rates)
     text = table(comparisons(None))
     if options.record:

@@ -20,10 +20,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from benchmarks.papers.results import origin
-from benchmarks.strategies.command import exit_code, recording_parser
+from benchmarks.strategies.command import exit_code, recording_options, recording_parser
 from benchmarks.strategies.measuring import longest_s
 from benchmarks.strategies.outcome import Measured, Outcome, read, save
 from benchmarks.strategies.recording import record
@@ -99,11 +100,11 @@ def of_cell(fixed: Outcome) -> tuple[Outcome, Outcome]:
     return fixed, read(rivals, FOLDER) or Outcome(rivals, {})
 
 
-def forget(rivals: Outcome, names: Sequence[str]) -> None:
+def forget(outcome: Outcome, names: Sequence[str], folder: Path) -> None:
     """Remove the results of these strategies from the file of the cell."""
-    left = tuple(each for each in rivals.strategies if each.name not in names)
-    if left != rivals.strategies:
-        save(replace(rivals, strategies=left), FOLDER)
+    left = tuple(each for each in outcome.strategies if each.name not in names)
+    if left != outcome.strategies:
+        save(replace(outcome, strategies=left), folder)
 
 
 def table(found: Sequence[tuple[Outcome, Outcome]]) -> str:
@@ -146,25 +147,17 @@ def _beside(rival: Measured | None, best: Measured | None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if an option is wrong, 130 after Ctrl-C."""
-    parser = recording_parser("benchmarks.strategies.rivals", __doc__, "all whose BSP is recorded")
-    parser.add_argument(
-        "--again",
-        nargs="+",
-        choices=[each.name for each in RIVALS],
-        default=[],
-        help="forget the results of these, so that --missing measures them anew",
-    )
-    options = parser.parse_args(arguments)
-    if options.again and not options.record:
-        parser.error("--again forgets results to measure them anew: it needs --record")
-    return exit_code(partial(_carry_out, options))
+    names = [each.name for each in RIVALS]
+    whose = "all whose BSP is recorded"
+    parser = recording_parser("benchmarks.strategies.rivals", __doc__, whose, names)
+    return exit_code(partial(_carry_out, recording_options(parser, arguments)))
 
 
 def _carry_out(options: argparse.Namespace) -> int:
     if options.record:
         known = list(recorded(options.cells)) if options.cells else everything()
         for _, rivals in known:
-            forget(rivals, options.again)
+            forget(rivals, options.again, FOLDER)
         chosen = [rivals.cell for _, rivals in known]
         record(chosen, origin(), FOLDER, options.processes, missing=options.missing)
     text = table(everything())

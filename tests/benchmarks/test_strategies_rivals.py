@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from benchmarks.strategies import rivals
-from benchmarks.strategies.outcome import Measured, Outcome
+from benchmarks.strategies import fresh, rivals
+from benchmarks.strategies.outcome import Measured, Outcome, read
 from benchmarks.strategies.rates import Tuned
 from benchmarks.strategies.suite import cells
 from benchmarks.strategies.table import README, readme_with
@@ -79,11 +79,11 @@ def test_runs_are_at_most_as_long_as_those_of_the_fixed_strategies():
         rivals.cell_of(Outcome(cell, ORIGIN))
 
 
-def test_the_forgotten_results_are_the_missing_ones(tmp_path, monkeypatch):
-    monkeypatch.setattr(rivals, "FOLDER", tmp_path)
+def test_the_forgotten_results_are_the_missing_ones(tmp_path):
     even = fixed_of("digits-cnn/even", *STEADY)
-    rivals.forget(beside(even, **{QUORUMS: STEADY, "SpecSync": STEADY}), [QUORUMS])
-    left = rivals.read(rivals.cell_of(even), tmp_path)
+    known = beside(even, **{QUORUMS: STEADY, "SpecSync": STEADY})
+    rivals.forget(known, [QUORUMS], tmp_path)
+    left = read(rivals.cell_of(even), tmp_path)
     assert [each.name for each in left.strategies] == ["SpecSync"]
     assert [each.name for each in left.missing] == [
         "adaptive, quorums",
@@ -113,3 +113,11 @@ def test_results_are_forgotten_only_to_be_measured_anew(capsys):
         rivals.main(["--again", "SpecSync"])
     assert ended.value.code == 2
     assert "needs --record" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [rivals, fresh])
+def test_results_are_forgotten_only_if_they_are_measured_anew(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--again", QUORUMS])
+    assert ended.value.code == 2
+    assert "it needs --record" in capsys.readouterr().err

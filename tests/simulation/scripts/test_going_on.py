@@ -76,7 +76,9 @@ def _killed_when(is_enough, monkeypatch):
     "sync",
     [
         {"kind": "bsp"},
-        pytest.param({"kind": "adaptive"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"kind": "adaptive", "rule": "sync-switch", "after": 9}, marks=pytest.mark.slow
+        ),
         {"kind": "ssgd"},
         pytest.param({"kind": "local-sgd", "every": 2}, marks=pytest.mark.slow),
         pytest.param({"kind": "diloco", "every": 2}, marks=pytest.mark.slow),
