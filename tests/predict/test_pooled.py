@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
@@ -16,6 +17,8 @@ from outpace.errors import ConfigError
 from outpace.predict.models import fit as fit_model
 from outpace.predict.pooled import Pooled
 from outpace.predict.pooled.law import log_likelihood
+from outpace.predict.pooled.network import PooledNetwork
+from outpace.predict.pooled.tracks import begin
 from outpace.predict.recorded import RunTimes, read, write
 
 fit: Callable[..., Any] = partial(fit_model, "pooled")
@@ -125,6 +128,46 @@ def test_a_node_that_is_slow_is_expected_to_stay_so(model: Pooled) -> None:
     history.seconds[20:, :3] *= 2.0
     draws = np.median(_followed(model, history, 500), axis=0)
     assert draws[:3].mean() / draws[3:].mean() == pytest.approx(2.0, rel=0.15)
+
+
+@pytest.mark.slow
+def test_nodes_that_change_by_little_are_not_expected_to_become_slow() -> None:
+    """The log times of 16 nodes drift with a deviation of 0.02; their 4 workers' is 0.006.
+
+    A worker later by 0.2 than the median worker is nine deviations of 0.021 from its mean, which
+    has a probability of less than 1e-17. With a probability of 0.001 for each node to become twice
+    as slow it would be 0.016, or 32 of 2000 draws.
+    """
+    generator = np.random.default_rng(1)
+    node = np.repeat(np.arange(16), 4)
+    drift = generator.normal(0.0, 0.02, (100, 16))
+    for t in range(1, 100):
+        drift[t] = 0.9 * drift[t - 1] + math.sqrt(1.0 - 0.9**2) * drift[t]
+    seconds = np.exp(drift[:, node] + generator.normal(0.0, 0.006, (100, 64)))
+    history = RunTimes(seconds, np.zeros(seconds.shape, bool), node)
+    draws = np.log(_followed(fit([history]), history, 2000))
+    late = draws.max(axis=1) - np.median(draws, axis=1)
+    assert (late > 0.2).mean() < 0.002
+
+
+def test_a_fit_begins_no_further_from_normal_than_nodes_changed() -> None:
+    """Other regimes are at log 1.35 and log 2.2 and spread by 0.25 if nodes changed by log 2.2.
+
+    All three are a tenth if nodes changed by a tenth. The furthest is at least at the noise.
+    """
+    torch.manual_seed(0)
+    for largest, share in ((2.0, 1.0), (math.log(2.2), 1.0), (0.1 * math.log(2.2), 0.1)):
+        network = PooledNetwork(0.01, 0.3, 0.01)
+        with torch.no_grad():
+            network.node_out.weight.zero_()
+        network.begin_within(largest)
+        law, _ = network.law(network.begin(1, 2, 3), begin((1,), 2, 3))
+        expected = share * np.log([1.35, 2.2])
+        np.testing.assert_allclose(law.level[0, :, 2:].detach(), [expected] * 2, atol=1e-6)
+        np.testing.assert_allclose(law.spread[..., 2:].detach(), 0.25 * share, atol=1e-6)
+    network.begin_within(0.0)
+    law, _ = network.law(network.begin(1, 2, 3), begin((1,), 2, 3))
+    assert float(law.level.detach().max()) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.inf])

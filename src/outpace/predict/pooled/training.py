@@ -52,7 +52,9 @@ def fit(
     with left_as_they_were():
         torch.manual_seed(seed)
         network = PooledNetwork(*_scales(histories))
-        if earlier is not None:
+        if earlier is None:
+            network.begin_within(_largest_change(histories))
+        else:
             network.load_state_dict(dict(earlier.tensors()))
         optimizer = Adam(network.parameters(), longest=_LONGEST, betas=(0.9, 0.98))
         rounds = _ROUNDS if earlier is None else _REFIT_ROUNDS
@@ -163,6 +165,19 @@ def _scales(histories: Sequence[RunTimes]) -> tuple[float, float, float]:
         max(float(late.median()) if len(late) else 0.0, 3.0 * noise),
         max(_USUAL * float(together.median()), noise),
     )
+
+
+def _largest_change(histories: Sequence[RunTimes]) -> float:
+    """Return the largest change of a node's median log time from one iteration to the next.
+
+    The times are relative to the reference, so a change of the common factor does not count.
+    """
+    changes = []
+    for history in histories:
+        times = torch.from_numpy(np.log(np.where(history.censored, np.nan, history.seconds)))
+        away = NodeLayout.of(history.node).spread(times - reference(times)[:, None])
+        changes.append(away.nanmedian(dim=-1).values.diff(dim=0).flatten())
+    return float(_known(changes).abs().max())
 
 
 def _known(parts: Sequence[Tensor]) -> Tensor:
