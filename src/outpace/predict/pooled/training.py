@@ -171,13 +171,15 @@ def _largest_change(histories: Sequence[RunTimes]) -> float:
     """Return the largest change of a node's median log time from one iteration to the next.
 
     The times are relative to the reference, so a change of the common factor does not count.
+    Infinite if no node has arrived in two iterations, one after the other.
     """
     changes = []
     for history in histories:
         times = torch.from_numpy(np.log(np.where(history.censored, np.nan, history.seconds)))
         away = NodeLayout.of(history.node).spread(times - reference(times)[:, None])
         changes.append(away.nanmedian(dim=-1).values.diff(dim=0).flatten())
-    return float(_known(changes).abs().max())
+    known = _known(changes).abs()
+    return float(known.max()) if len(known) else math.inf
 
 
 def _known(parts: Sequence[Tensor]) -> Tensor:
