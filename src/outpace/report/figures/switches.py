@@ -12,7 +12,8 @@ from outpace.report.words import escaped, seconds
 _MOST: Final = 40  # rows of one run
 _LEAD: Final = (
     "The rule of the strategy observes the run and orders another setting. A quorum is the number "
-    "of gradients that an iteration waits for. Without servers, every n is the number of steps "
+    "of gradients that an iteration waits for; with a grace it ends at the latest so long after a "
+    "quarter of the workers have pushed. Without servers, every n is the number of steps "
     "from one average to the next."
 )
 
