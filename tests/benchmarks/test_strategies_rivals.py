@@ -104,8 +104,8 @@ def test_only_sgd_is_measured_with_stale_gradients():
 
 
 def test_a_cell_without_fixed_strategies_is_an_error_that_says_what_to_run(capsys):
-    assert rivals.main(["--record", "--cells", "char-gpt/moving"]) == 2
-    assert "--record --missing --cells char-gpt/moving" in capsys.readouterr().err
+    assert rivals.main(["--record", "--cells", "fashion-mnist-cnn/moving"]) == 2
+    assert "--record --missing --cells fashion-mnist-cnn/moving" in capsys.readouterr().err
 
 
 def test_results_are_forgotten_only_to_be_measured_anew(capsys):
