@@ -13,6 +13,13 @@ from outpace.simulation.executors.processes import cores
 KEPT: Final = "what was measured is kept; go on with --missing"
 
 
+def described_parser(prog: str, text: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help has this text, with its lines as they are."""
+    return argparse.ArgumentParser(
+        prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def recording_parser(
     prog: str, text: str | None, cells: str, names: Sequence[str]
 ) -> argparse.ArgumentParser:
@@ -23,9 +30,7 @@ def recording_parser(
         cells: the help for those that are measured by default.
         names: of the strategies whose results can be forgotten.
     """
-    parser = argparse.ArgumentParser(
-        prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = described_parser(prog, text)
     parser.add_argument("--record", action="store_true", help="measure, and keep the results")
     parser.add_argument("--missing", action="store_true", help="only what has no result")
     parser.add_argument("--cells", nargs="+", metavar="PATTERN", help=f"default: {cells}")

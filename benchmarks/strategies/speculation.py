@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from benchmarks.papers.results import origin
-from benchmarks.strategies.command import exit_code
+from benchmarks.strategies.command import described_parser, exit_code
 from benchmarks.strategies.measuring import longest_s, measure
 from benchmarks.strategies.outcome import Measured
 from benchmarks.strategies.suite import HERE, Cell, cells
@@ -45,11 +45,7 @@ SPECULATING: Final = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if a file is wrong, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.strategies.speculation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = described_parser("benchmarks.strategies.speculation", __doc__)
     parser.add_argument("--record", action="store_true", help="measure, and keep the results")
     parser.add_argument("--times", action="store_true", help="staleness and abandoned time")
     options = parser.parse_args(arguments)

@@ -12,14 +12,13 @@ times to a target do not: over seeds those differ by 10 to 15 %.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from benchmarks.strategies.command import exit_code
+from benchmarks.strategies.command import described_parser, exit_code
 from benchmarks.strategies.suite import CLUSTERS, FURTHER, Cell, cells, with_data
 
 from outpace.experiment.running import simulate
@@ -102,11 +101,7 @@ def table(clusters: Sequence[str], until_s: float, seeds: Sequence[int]) -> Iter
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0; 1 if a run failed, 2 if a file is wrong, 130 after Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.strategies.worth",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = described_parser("benchmarks.strategies.worth", __doc__)
     parser.add_argument("--quick", action="store_true", help="two clusters, and 2 s")
     options = parser.parse_args(arguments)
     return exit_code(partial(_carry_out, quick=options.quick), "the lines above are complete")

@@ -343,6 +343,14 @@ def test_a_quorum_of_all_stays_one_of_all_and_no_other_is_more_than_there_are(
     assert rule.setting == Setting(Family.QUORUM, expected, 0 if value is None else grace)
 
 
+def test_a_checkpoint_from_before_there_were_graces_is_restored():
+    state = with_setting(4, 3)
+    del state["grace"]
+    rule = progress(4)
+    rule.restore(state, range(4))
+    assert rule.setting == quorum(3)
+
+
 def test_a_quorum_of_a_quarter_has_no_grace_which_would_begin_with_it():
     rule = progress(1)
     rule.restore(with_setting(4, 3, grace=7), [0])

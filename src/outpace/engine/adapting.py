@@ -234,7 +234,7 @@ def policy_in_force(experiment: Experiment, saved: Mapping[str, Any]) -> Policy 
 
 
 def _setting_of(saved: Mapping[str, Any]) -> Setting:
-    """Return the setting of a checkpoint; one of version 1.0 has no grace."""
+    """Return the setting of a checkpoint; those written before there were graces have none."""
     family, *numbers = saved["setting"]
     return Setting(Family(family), *numbers)
 

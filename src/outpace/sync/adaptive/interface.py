@@ -116,8 +116,8 @@ def words(reason: Reason, figures: tuple[float, float]) -> str:
         )
     if reason is Reason.SLOW_NOT_AWAITED:
         return (
-            "workers that become slow are no longer waited for; predicted progress is worth "
-            f"{after:.4g} gradients per second, with the setting before {before:.4g}"
+            "workers that become slow are waited for no longer than the grace; predicted progress "
+            f"is worth {after:.4g} gradients per second, with the setting before {before:.4g}"
         )
     if reason is Reason.OTHER_WORKERS:
         return f"the run goes on with {after:.0f} workers, before it had {before:.0f}"

@@ -16,7 +16,8 @@ nothing is measured, B = N.
 
 The choice. Of the settings that are predicted to be within 2 % of the best one, it is the one with
 the largest quorum, and of these the one with the smallest grace: it leaves out no gradient without
-a reason, and loses little by workers that become slow. BSP, which may lose much, is the last.
+a reason, and loses little by workers that become slow. BSP, which may lose much, is chosen only if
+no other setting is as good.
 
 Hysteresis. The setting chosen must be predicted to be ahead by `gain_percent`, and by more than
 2 standard errors of the difference over the window. After such a switch the rule keeps the setting
@@ -48,7 +49,7 @@ _FEWEST: Final = 3  # iterations of each worker before a switch that needs a gai
 _AS_GOOD: Final = 1.02  # in times of the best: the cost of settings that are as good
 _SHORTER: Final = 10  # times: a grace that was chosen in an iteration of another length
 _MOST: Final = 100.0  # times N: the largest noise scale that is believed
-_SURE: Final = 2.0  # standard errors; a single slow iteration is at most 1
+_SURE: Final = 2.0  # standard errors of the difference of two settings
 
 
 class Progress:
@@ -141,7 +142,8 @@ class Progress:
         value, before, count = state["value"], state["times"], self._workers
         if value is not None:
             value = count if value == len(before) else min(value, count)
-        grace = 0 if value is None or value <= early(count) else state["grace"]
+        has_grace = value is not None and value > early(count)
+        grace = state.get("grace", 0) if has_grace else 0  # older checkpoints have none
         self.setting, self._left = Setting(Family.QUORUM, value, grace), state["left"]
         for times, place in zip(self._times, places, strict=True):
             times.extend(() if place is None else before[place])
