@@ -115,7 +115,9 @@ def test_ssp_counts_each_gradient_once_and_by_the_number_of_workers_at_that_time
         (control,) = controls
         coordinator = control._coordinator
         seen.append([coordinator.iteration(worker) for worker in range(4)])
-        seen.append([coordinator.reports.totals.iterations[worker] for worker in range(4)])
+        # Processes report four times a second: a worker may have joined and reported nothing yet.
+        reported = coordinator.reports.totals.iterations
+        seen.append([reported.get(worker, 0) for worker in range(4)])
 
     def control(control: RealControl) -> None:
         controls.append(control)
