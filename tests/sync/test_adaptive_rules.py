@@ -28,18 +28,25 @@ from outpace.sync.decision import Reason
 from outpace.sync.peers.context import Reduced, finite_loss
 
 
-def told(rule, *rounds):
+def observed(iteration, worker, busy_s, noise=0.0, signal=0.0, beside_s=0.0):
+    """Return an observation. beside_s: part of the time in which the worker does not compute."""
+    return Observation(
+        float(iteration), worker, iteration, busy_s, busy_s - beside_s, noise, signal
+    )
+
+
+def told(rule, *rounds, beside_s=0.0):
     """Tell a rule of iterations, each with the times of all workers; return the orders."""
     orders = []
     for iteration, times in enumerate(rounds):
         for worker, busy_s in enumerate(times):
-            order = rule.observe(Observation(float(iteration), worker, iteration, busy_s))
+            order = rule.observe(observed(iteration, worker, busy_s, beside_s=beside_s))
             orders += [] if order is None else [(iteration, order)]
     return orders
 
 
-def progress(workers, window=5, gain_percent=5.0, noise_scale=1.0, stale=False):
-    return Progress(workers, window, gain_percent, noise_scale, stale=stale)
+def progress(workers, window=5, gain_percent=5.0, noise_scale=1.0, stale=False, stops_late=False):
+    return Progress(workers, window, gain_percent, noise_scale, stale=stale, stops_late=stops_late)
 
 
 def test_sync_switch_orders_asp_when_the_synchronous_iterations_are_done():
@@ -116,6 +123,25 @@ def test_a_worker_that_was_late_catches_up_by_the_grace():
     assert found == pytest.approx([four, four, three, 1.1 / 2, four])
 
 
+def test_a_worker_that_stops_begins_with_the_next_iteration():
+    rule = progress(4, noise_scale=1.0, stops_late=True)
+    told(rule, (1.0, 1.0, 1.0, 1.0), *[(1.0, 1.0, 1.0, 1.5), (1.0, 1.0, 1.0, 1.0)] * 2)
+    found = rule.predicted()[quorum(4, grace_s=0.1)]
+    # The iterations in which it would take 1.5 s end after 1.1 s. It is in time in the others.
+    three, four = 1.1 / (4 * 3 / 7), 1.0 / 2
+    assert found == pytest.approx([four, three, four, three, four])
+
+
+def test_a_gradient_that_is_on_its_way_makes_its_worker_late_again():
+    rule = progress(4, noise_scale=1.0, stops_late=True)
+    slow = [(1.0, 1.0, 1.0, 1.0)] * 2 + [(1.0, 1.0, 1.0, 1.3)] + [(1.0, 1.0, 1.0, 1.0)] * 2
+    told(rule, *slow, beside_s=0.4)
+    found = rule.predicted()[quorum(4, grace_s=0.2)]
+    # After 1.2 s it has computed for 0.9 s, and does not stop: as one that never stops.
+    three, four = 1.2 / (4 * 3 / 7), 1.0 / 2
+    assert found == pytest.approx([four, four, three, 1.1 / 2, four])
+
+
 def test_the_noise_scale_is_that_of_the_last_iterations():
     rule = progress(2, window=3, noise_scale=None)
     assert rule.noise == 2  # nothing is measured: N
@@ -123,7 +149,7 @@ def test_the_noise_scale_is_that_of_the_last_iterations():
     for iteration in range(100):
         noise, signal = noise + 6.0, signal + (1.0 if iteration < 50 else 2.0)
         for worker in range(2):
-            rule.observe(Observation(float(iteration), worker, iteration, 1.0, noise, signal))
+            rule.observe(observed(iteration, worker, 1.0, noise, signal))
         if iteration == 49:
             assert rule.noise == pytest.approx(6.0)
     assert rule.noise == pytest.approx(3.0, rel=0.02)
@@ -135,7 +161,7 @@ def test_a_noise_scale_that_cannot_be_is_limited(noise, signal, found):
     for iteration in range(5):
         for worker in range(4):
             sums = noise * iteration, signal * iteration
-            rule.observe(Observation(float(iteration), worker, iteration, 1.0, *sums))
+            rule.observe(observed(iteration, worker, 1.0, *sums))
     assert rule.noise == found
 
 
@@ -252,6 +278,18 @@ def test_a_setting_keeps_scale_and_precision(setting, policy):
     assert Adaptive(scale=Scale.SUM, wire="bf16").at(setting, workers=9) == policy
 
 
+def test_late_workers_stop_in_each_setting_unless_the_run_overlaps_or_the_user_says_otherwise():
+    def late(of, **settled):
+        policy = of.settled(is_proportional=True, **settled)
+        return [
+            policy.at(Setting(Family.QUORUM, 3, grace), 9).late for grace in (0, nanoseconds(1.0))
+        ]
+
+    assert late(Adaptive(), overlaps=False) == ["stop", "stop"]
+    assert late(Adaptive(), overlaps=True) == ["finish", "finish"]
+    assert late(Adaptive(late="finish"), overlaps=False) == ["finish", "finish"]
+
+
 def test_gradients_of_asp_count_over_their_staleness_if_those_of_a_quorum_are_averaged():
     asp = Setting(Family.QUORUM, None)
     assert Adaptive(stale=True).at(asp, 4) == Asp(scale=Scale.STALENESS)
@@ -275,6 +313,8 @@ def test_a_share_is_of_the_iterations_of_the_training():
         ({"window": 2}, "window"),
         ({"gain_percent": -1.0}, "gain_percent"),
         ({"noise_scale": 0.0}, "noise_scale"),
+        ({"late": "sometimes"}, "late"),
+        ({"rule": "sync-switch", "late": "stop"}, "late"),
     ],
 )
 def test_options_out_of_range_or_of_another_rule_are_refused(options, named):
@@ -313,7 +353,7 @@ def test_a_rule_that_is_restored_orders_what_the_one_that_was_saved_orders(make)
         for worker in range(4):
             noise, signal = noise + draw.random(), signal + draw.random()
             busy_s = draw.uniform(0.99, 1.01) * (5.0 if worker in slow else 1.0)
-            seen = Observation(float(iteration), worker, iteration, busy_s, noise, signal)
+            seen = observed(iteration, worker, busy_s, noise, signal)
             order = rule.observe(seen)
             assert again.observe(seen) == order
             count += order is not None
@@ -349,6 +389,15 @@ def test_a_checkpoint_from_before_there_were_graces_is_restored():
     rule = progress(4)
     rule.restore(state, range(4))
     assert rule.setting == quorum(3)
+
+
+def test_a_checkpoint_from_before_late_workers_stopped_is_restored():
+    state = with_setting(4, 3)
+    state["times"] = [[busy_s for busy_s, _ in times] for times in state["times"]]
+    rule, known = progress(4, stops_late=True), progress(4, stops_late=True)
+    rule.restore(state, range(4))
+    known.restore(with_setting(4, 3), range(4))
+    assert rule.predicted() == known.predicted()
 
 
 def test_a_quorum_of_a_quarter_has_no_grace_which_would_begin_with_it():

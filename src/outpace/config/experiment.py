@@ -118,15 +118,17 @@ class Experiment:
     def _settle(self) -> None:
         """Replace what follows from other keys, so that the configuration of a run has its values.
 
-        Shares of the workers become their number, and `stale` of an adaptive strategy follows from
-        the optimizer.
+        Shares of the workers become their number. `stale` of an adaptive strategy follows from the
+        optimizer, and `late` from `overlap`.
         """
         changes = tuple(change.for_workers(self.workers) for change in self.sync_changes)
         sync = for_workers(self.sync, self.workers)
         if isinstance(sync, Adaptive):
             optimizer, of_script = self.optimizer, isinstance(self.task, Script)
             proportional = isinstance(optimizer, Sgd) and optimizer.momentum == 0
-            sync = sync.for_optimizer(is_proportional=proportional and not of_script)
+            sync = sync.settled(
+                is_proportional=proportional and not of_script, overlaps=self.overlap != "none"
+            )
         object.__setattr__(self, "sync", sync)
         object.__setattr__(self, "sync_changes", changes)
 

@@ -120,11 +120,24 @@ class Adaptation:
             self._changed(_setting_of(saved), len(saved["workers"]))
 
     def iteration_finished(
-        self, worker: int, iteration: int, started: Time, finished: Time, held: Time
+        self,
+        worker: int,
+        iteration: int,
+        started: Time,
+        finished: Time,
+        computed: Time,
+        held: Time,
+        would_end: Time,
     ) -> None:
-        """Take an iteration of a worker; times in ns since the start of the run."""
-        busy_s = seconds(finished - started - held)
-        self._take(Observation(seconds(finished), worker, iteration, busy_s, *self._sums))
+        """Take an iteration of a worker; times in ns since the start of the run.
+
+        would_end: when the computation would have ended, if it was stopped; else `computed`.
+        """
+        compute_s = seconds(would_end - started)
+        busy_s = compute_s + seconds(finished - computed - held)
+        self._take(
+            Observation(seconds(finished), worker, iteration, busy_s, compute_s, *self._sums)
+        )
 
     @property
     def _sums(self) -> tuple[float, float]:

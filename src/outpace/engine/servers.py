@@ -25,6 +25,7 @@ from outpace.sync.programs.parameter_server import (
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippedPush, SkippingWorker
 from outpace.sync.programs.speculating import speculating_worker
+from outpace.sync.programs.stopping import StoppingWorker
 from outpace.sync.shard import Shard
 from outpace.tasks import Script
 
@@ -52,6 +53,8 @@ def _worker_program(experiment: Experiment) -> AbortableProgram:
         program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
     if skip is not None and skip.push is not None:
         program = partial(_skipping, program, skip.push, experiment.seed)
+    if tells_late(experiment):
+        return partial(_stopping, program)
     return program if strategy.cut_off is None else partial(_cut_off, program)
 
 
@@ -69,6 +72,10 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
     await program(CutOffWorker(me))
 
 
+async def _stopping(program: WorkerProgram, me: AbortableContext) -> None:
+    await program(StoppingWorker(me))
+
+
 def server_program(
     experiment: Experiment, cuts: Cuts | None = None, moves: Moves | None = None
 ) -> ServerProgram:
@@ -79,7 +86,12 @@ def server_program(
     acknowledges = experiment.policies.strategy.acknowledges
     answers = answers_of(experiment)
     return partial(
-        parameter_server, acknowledge=acknowledges, cuts=cuts, moves=moves, on_the_wire=answers
+        parameter_server,
+        acknowledge=acknowledges,
+        tells_late=tells_late(experiment),
+        cuts=cuts,
+        moves=moves,
+        on_the_wire=answers,
     )
 
 
@@ -191,11 +203,20 @@ def leaves_behind(experiment: Experiment) -> bool:
     """True if an iteration may be finished without a worker, which then passes over it."""
     if any(each.push is not None for each in experiment.conditions):
         return True
+    return any(policy.leaves_behind for policy in _policies(experiment))
+
+
+def tells_late(experiment: Experiment) -> bool:
+    """True if servers tell workers of iterations that have ended without them."""
+    return any(policy.stops_late for policy in _policies(experiment))
+
+
+def _policies(experiment: Experiment) -> list[Policy]:
+    """Return the policies that servers follow at any time, but for what a rule orders."""
     policies = [policy for _, _, policy in experiment.policies.later()]
     if isinstance(strategy := experiment.policies.strategy, Adaptive):
         policies.append(strategy)  # it may begin with a policy that leaves no worker behind
-    policies += [followed.policy for followed in experiment.policies.initial()]
-    return any(policy.leaves_behind for policy in policies)
+    return [*policies, *(followed.policy for followed in experiment.policies.initial())]
 
 
 def scheduler_number(experiment: Experiment) -> int | None:

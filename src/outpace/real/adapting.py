@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from outpace.config.experiment import Experiment
 from outpace.engine.adapting import Adaptation, adaptive_policy, note_again, policy_in_force
 from outpace.engine.resuming import ResumePoint
@@ -16,12 +14,13 @@ from outpace.real.coordinator.observers import RunObserver
 from outpace.record.event_log import LAUNCHER, EventLog
 from outpace.record.switches import Switch
 from outpace.record.totals import Totals
-from outpace.record.trace import ITERATION, SCHEMA, Table, Trace
+from outpace.record.trace import ITERATION, NONE, SCHEMA, Table, Trace
 from outpace.sync.membership import Removed, Start
 
 _RULE: Final = "the rule of the adaptive strategy"  # a name for its sums
 _COLUMNS: Final = [
-    SCHEMA.names.index(name) for name in ("worker", "iteration", "start_ns", "end_ns", "held_ns")
+    SCHEMA.names.index(name)
+    for name in ("worker", "iteration", "start_ns", "end_ns", "computed_ns", "held_ns", "bound")
 ]
 
 
@@ -107,5 +106,8 @@ class _Adapting(RunObserver):
     def traced(self, rows: Table) -> None:
         self.noise = self._sums()
         found = rows[rows[:, 0] == ITERATION][:, _COLUMNS]
-        for worker, iteration, started, finished, held in np.asarray(found).tolist():
-            self.adaptation.iteration_finished(worker, iteration, started, finished, held)
+        for worker, iteration, started, finished, computed, held, bound in found.tolist():
+            would_end = computed if bound == NONE else bound
+            self.adaptation.iteration_finished(
+                worker, iteration, started, finished, computed, held, would_end
+            )

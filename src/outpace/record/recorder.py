@@ -65,8 +65,8 @@ class Recorder:
         on_update: called with shard and version when the parameters have a new version.
 
     Attributes:
-        watch: called with worker, iteration, and the times of start, end and held pull of each
-            iteration, once it is recorded; None: nothing watches.
+        watch: called with each iteration that a worker has finished, see
+            `Adaptation.iteration_finished`; None: nothing watches.
     """
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
@@ -74,7 +74,7 @@ class Recorder:
         self._row, self._append = rows.row, rows.append
         self.updated = on_update  # the rest of `ShardObserver` are methods
         self._recent = 0.0, 0  # sum and number of losses
-        self.watch: Callable[[int, int, Time, Time, Time], object] | None = None
+        self.watch: Callable[[int, int, Time, Time, Time, Time, Time], object] | None = None
 
     # -- workers ---------------------------------------------------------------
 
@@ -105,15 +105,27 @@ class Recorder:
         finished: Time,
         held: Time,
         last_shard: int = NONE,
+        whole: Time | None = None,
     ) -> None:
+        """Note an iteration.
+
+        whole: ns that its computation would have taken; None: it was not stopped.
+        """
         held = max(0, min(held, finished - computed))  # clocks of two processes can differ
         self.totals.add_times(started, finished, computed, held)
         if last_shard == NO_SERVER:
             self.totals.skipped_pulls += 1
             last_shard = NONE
-        self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
+        row = ITERATION, worker, last_shard, iteration, started, finished, computed, held
+        if whole is None:
+            self._row(*row)
+        else:
+            self.totals.stopped += 1
+            self.totals.stopped_after += computed - started
+            self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, started + whole)
         if self.watch is not None:
-            self.watch(worker, iteration, started, finished, held)
+            would_end = computed if whole is None else started + whole
+            self.watch(worker, iteration, started, finished, computed, held, would_end)
 
     def switched(self, switch: Switch) -> None:
         """Note that the rule of an adaptive strategy has ordered another setting."""

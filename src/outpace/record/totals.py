@@ -44,6 +44,8 @@ class Totals(msgspec.Struct, array_like=True):
     resynced_for: int = 0  # gradients of other workers that were the reason
     abandoned: int = 0  # ns computed in vain
     refreshing: int = 0  # ns from then until the newer parameters had come
+    stopped: int = 0  # computations that were stopped, because no server took the gradient any more
+    stopped_after: int = 0  # ns for which they had computed
     switches: list[Switch] = []  # of an adaptive strategy
     noise: float = 0.0  # estimates of E|g - G|², of iterations and servers, if they are measured
     signal: float = 0.0  # likewise of |G|²
@@ -93,6 +95,7 @@ class Totals(msgspec.Struct, array_like=True):
             "abandoned_s": seconds(self.abandoned) / workers,
             "pulling_s": seconds(self.refreshing) / workers,
         }
+        stopped = {"count": self.stopped, "seconds": seconds(self.stopped_after) / workers}
         collectives = {
             "count": self.collectives,
             "seconds": seconds(self.collecting) / workers,
@@ -116,6 +119,7 @@ class Totals(msgspec.Struct, array_like=True):
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
             **({"resyncs": resyncs} if self.resyncs else {}),
+            **({"stopped": stopped} if self.stopped else {}),
             **({"collectives": collectives} if self.collectives else {}),
             **({"switches": [each.summary() for each in self.switches]} if self.switches else {}),
             **({"noise_scale": self._noise_scale(workers)} if self.noise > 0 else {}),

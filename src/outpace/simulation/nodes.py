@@ -162,7 +162,6 @@ class WorkerNode(Computing, VirtualNode):
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
             if ends_it(message):  # nothing refers to the gradient any more: never computed
                 self._run.finished_step()
-                layers = self._run.layers  # a real worker stops between two layers
-                return Stopped((kernel.now - started) * layers // max(1, duration) / layers)
+                return Stopped((kernel.now - started) / max(1, duration))
         self._has_computed()
         return gradient

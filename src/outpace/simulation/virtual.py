@@ -79,7 +79,6 @@ class VirtualRun(ABC):
         require_accuracy(workload, experiment.accuracies)
         self.slices = experiment.slices(workload.layers)
         workload.cut(self.slices)
-        self.layers = len(workload.layers)
         self._layers_of = [layers_within(part, workload.layers) for part in self.slices]
         self._optimizer = experiment.optimizer_in_run(workload.samples)
         self.rows: TraceRows = self._rows_for(trace)

@@ -203,6 +203,16 @@ class Abort(WireMessage, tag="abort"):
     iteration: Count
 
 
+class EndedWithout(WireMessage, tag="ended-without"):
+    """Tells a worker that `shard` has finished this iteration and earlier ones, without it.
+
+    The shard drops the worker's gradients of them. Only with `Policy.stops_late`.
+    """
+
+    shard: Index
+    iteration: Count
+
+
 class Began(WireMessage, tag="began"):
     """Tells the scheduler that `worker` computes `iteration` now, with parameters just pulled."""
 
@@ -250,6 +260,7 @@ Message: TypeAlias = (
     | Done
     | Close
     | Abort
+    | EndedWithout
     | Began
     | Resync
 )

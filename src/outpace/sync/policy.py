@@ -231,6 +231,14 @@ class Policy(ABC):
         return type(self).patience_s is not Policy.patience_s
 
     @property
+    def stops_late(self) -> bool:
+        """True if workers stop computing a gradient that no server would take any more.
+
+        The server tells a worker when it has finished an iteration without it (`EndedWithout`).
+        """
+        return False
+
+    @property
     def at_start(self) -> Policy:
         """The policy that servers begin with; this one, unless a rule changes the policy."""
         return self

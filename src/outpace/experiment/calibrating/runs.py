@@ -166,7 +166,7 @@ def _read(folder: Path) -> RunData:
         )
     path = folder / TRACE
     iterations = read_event(
-        path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns")
+        path, "iteration", ("worker", "iteration", "start_ns", "computed_ns", "end_ns", "bound")
     )
     count = int(iterations["iteration"].max(initial=-1)) + 1
     if count < LEAST:
@@ -192,7 +192,7 @@ def _read(folder: Path) -> RunData:
             evaluations = np.where(spans > 0, spans, np.nan)
     elif config.get("network") is not None:
         measured = logged_in(folder)
-    seconds = table.computed - table.started + overhead
+    seconds = table.would_end - table.started + overhead
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
@@ -210,20 +210,26 @@ def _kind(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Iterations:
-    """Times of each iteration, in s, shape (T, N); NaN where there is none."""
+    """Times of each iteration, in s, shape (T, N); NaN where there is none.
+
+    would_end: when the computation would have ended, as far as known, if a late worker stopped it
+    at `computed`; else the same.
+    """
 
     started: Floats
     computed: Floats
     ended: Floats
+    would_end: Floats
 
 
 def _by_iteration(rows: Columns, workers: int) -> _Iterations:
     at = rows["iteration"], rows["worker"]
     shape = int(rows["iteration"].max()) + 1, max(workers, int(rows["worker"].max()) + 1)
     columns = []
-    for name in ("start_ns", "computed_ns", "end_ns"):
+    would_end = np.where(rows["bound"] == NONE, rows["computed_ns"], rows["bound"])
+    for found in (rows["start_ns"], rows["computed_ns"], rows["end_ns"], would_end):
         times = np.full(shape, np.nan)
-        times[at] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
+        times[at] = np.where(found == NONE, np.nan, found * 1e-9)
         columns.append(times)
     return _Iterations(*columns)
 

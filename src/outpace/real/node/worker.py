@@ -61,6 +61,7 @@ from outpace.sync.messages import (
     SCHEDULER,
     Abort,
     Ack,
+    EndedWithout,
     Leave,
     Pause,
     Resume,
@@ -310,7 +311,7 @@ class ServedWorker(WorkerProcess):
             self._inbox.mailbox.put(reply_of(message, block))
         elif isinstance(message, ProbeAnswer) and self._probe.take(message):
             pass
-        elif isinstance(message, Ack):
+        elif isinstance(message, Ack | EndedWithout):
             self._inbox.mailbox.put(message)
         elif isinstance(message, Snapshot | OptimizerState):
             self._requests.take(peer, message, block)

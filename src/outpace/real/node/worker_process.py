@@ -205,12 +205,13 @@ class WorkerProcess(Member, ABC):
         finished: Time,
         held: Time,
         last_server: int = NONE,
+        whole: Time | None = None,
     ) -> None:
         """Record an iteration, which begins later by the untimed spans in its computation."""
         started += self._untimed.within(started, computed)
         self._untimed.forget_before(started)
         self.recorder.iteration_finished(
-            self.worker, iteration, started, computed, finished, held, last_server
+            self.worker, iteration, started, computed, finished, held, last_server, whole
         )
 
     async def execute(

@@ -254,8 +254,7 @@ class FailingWorker(FailingNode):
                     break
             elif ends_it is not None and ends_it(message):
                 self._run.finished_step()
-                layers = self._run.layers
                 computed = kernel.now - started - (process.stood - stood)
-                return Stopped(computed * layers // max(1, duration) / layers)
+                return Stopped(computed / max(1, duration))
         self._has_computed()
         return gradient

@@ -134,8 +134,7 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     def _stopped(self, computed: Time, duration: Time) -> Stopped:
         """Return how far a step had come that was cut off after so long."""
         self._run.finished_step()
-        layers = self._run.layers  # a real worker stops between two layers
-        return Stopped(computed * layers // max(1, duration) / layers)
+        return Stopped(computed / max(1, duration))
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         self._settings = StepSettings(step.what.settings, step.what.unused)

@@ -196,6 +196,7 @@ class ScriptRun(VirtualRun):
         finished: Time,
         held: Time,
         last_shard: int = NONE,
+        whole: Time | None = None,
     ) -> None:
         """Note an iteration; an evaluation before it and waits for others are no computation."""
         worker = context.worker
@@ -203,7 +204,7 @@ class ScriptRun(VirtualRun):
         started += context.evaluated
         computed = max(started, computed - waited)
         note = self.recorder.iteration_finished
-        note(worker, iteration, started, computed, finished, held, last_shard)
+        note(worker, iteration, started, computed, finished, held, last_shard, whole)
 
     # -- what scripts ask for --------------------------------------------------------------
 

@@ -50,12 +50,16 @@ def early(workers: int) -> int:
 
 
 class Observation(NamedTuple):
-    """One iteration of one worker, which has just ended."""
+    """One iteration of one worker, which has just ended.
+
+    If its computation was stopped, the times are what it would have taken, as far as known.
+    """
 
     now_s: float  # seconds since the start of the run
     worker: int
     iteration: int
     busy_s: float  # from its start to the answers, without the time that servers held the pull
+    compute_s: float  # of it, until the gradient was there
     noise: float = 0.0  # estimates of E|g - G|² for a gradient g with mean G, summed over the run
     signal: float = 0.0  # estimates of |G|², likewise; both 0 if they are not measured
 

@@ -2,11 +2,13 @@
 
 Run times. Each worker has its last run times, one in each row: from the start of an iteration to
 its answers, without the time that servers held the pull. So they say what an iteration takes
-without waiting, whatever the setting was. The rows are played twice under each setting, and the
-second time counts. With a quorum k an iteration ends when k gradients have arrived; this is K-sync
-SGD (Dutta, Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the race, AISTATS
-2018). With a grace besides, it ends so long after a quarter of the gradients at the latest. A
-worker that is late begins with the iteration that it finds, in its middle, so it is late again
+without waiting, whatever the setting was. A worker that stopped computing tells what the whole
+computation would have taken. The rows are played twice under each setting, and the second time
+counts. With a quorum k an iteration ends when k gradients have arrived; this is K-sync SGD (Dutta,
+Joshi, Ghosh, Dube and Nagpurkar, Slow and stale gradients can win the race, AISTATS 2018). With a
+grace besides, it ends so long after a quarter of the gradients at the latest. A worker that still
+computes then stops, and begins with the next iteration. One whose gradient is on its way, or that
+finishes late gradients, begins with the iteration that it finds, in its middle, so it is late again
 unless it is faster than the others: where another worker is slow in each iteration, quorums lose
 more gradients than those that were late at first.
 
@@ -35,7 +37,7 @@ updates, ALT 2020).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -48,23 +50,43 @@ _FEWEST_QUORUMS: Final = 8
 _CELLS: Final = 8192  # quorums times workers
 
 
+class RunTime(NamedTuple):
+    """What an iteration of a worker takes.
+
+    Attributes:
+        busy_s: from its start to the answers, without the time that servers held the pull; above 0.
+        compute_s: of it, until the gradient was there.
+    """
+
+    busy_s: float
+    compute_s: float
+
+
 def predicted(
-    times: Sequence[Sequence[float]], noise: float, also: Setting, *, stale: bool
+    times: Sequence[Sequence[RunTime]],
+    noise: float,
+    also: Setting,
+    *,
+    stale: bool,
+    stops_late: bool,
 ) -> dict[Setting, list[float]]:
     """Return how many seconds the worth of one gradient takes with each setting, row by row.
 
     Rows that not all workers have are left out.
 
     Args:
-        times: the last run times of each worker in s, above 0, oldest first; one at least.
+        times: the last run times of each worker, oldest first; one at least.
         noise: B, above 0.
         also: a setting that is predicted whatever it is.
         stale: True if ASP is a setting.
+        stops_late: True if late workers stop computing.
     """
     common = min(map(len, times))
-    rows = np.array([list(each)[-common:] for each in times]).T
+    rows, computing = np.array([list(each)[-common:] for each in times]).transpose(2, 1, 0)
     settings = [each for each in dict.fromkeys((*_quorums(rows), also)) if each.value is not None]
-    found = dict(zip(settings, _costs(rows, settings, noise).tolist(), strict=True))
+    if not stops_late:
+        computing = np.zeros_like(computing)  # no worker is late while it computes
+    found = dict(zip(settings, _costs(rows, computing, settings, noise).tolist(), strict=True))
     if stale:
         found[Setting(Family.QUORUM, None)] = _costs_of_asp(rows, times, noise).tolist()
     return found
@@ -94,21 +116,26 @@ def _spread(numbers: range, most: int) -> Collection[int]:
 
 
 def _costs(
-    rows: np.ndarray[Any, Any], settings: Sequence[Setting], noise: float
+    rows: np.ndarray[Any, Any],
+    computing: np.ndarray[Any, Any],
+    settings: Sequence[Setting],
+    noise: float,
 ) -> np.ndarray[Any, Any]:
     """Return what a gradient's worth costs, a row for each quorum, a column for each row of times.
 
     Arrays in the loop have a row for each quorum and a column for each worker.
+
+    Args:
+        computing: of the times, that in which a worker stops if the iteration ends, from its start.
     """
     quorums = np.array([[each.value] for each in settings])
     graces_s = np.array([[seconds(each.grace) if each.grace else np.inf] for each in settings])
     first = early(rows.shape[1]) - 1
-    late_s = np.zeros(
-        (len(settings), rows.shape[1])
-    )  # until a gradient that is not awaited is done
+    # Until a worker begins whose gradient was not awaited.
+    late_s = np.zeros((len(settings), rows.shape[1]))
     costs = np.empty((len(settings), len(rows)))
     for _ in range(2):
-        for place, row in enumerate(rows):
+        for place, (row, computes) in enumerate(zip(rows, computing, strict=True)):
             arrivals_s = late_s + row
             ordered_s = np.sort(arrivals_s, axis=1)
             end_s = np.take_along_axis(ordered_s, quorums - 1, axis=1)
@@ -116,16 +143,18 @@ def _costs(
             arrived = arrivals_s <= end_s
             gradients = np.minimum(arrived.sum(axis=1), quorums[:, 0])  # some may tie
             costs[:, place] = end_s[:, 0] * (gradients + noise) / (noise * gradients)
-            still_s = np.where(late_s > end_s, late_s, arrivals_s) - end_s
-            late_s = np.where(arrived, 0.0, still_s)
+            begun = late_s <= end_s
+            stopped = begun & (late_s + computes > end_s)
+            still_s = np.where(begun, arrivals_s, late_s) - end_s
+            late_s = np.where(arrived | stopped, 0.0, still_s)
     return costs
 
 
 def _costs_of_asp(
-    rows: np.ndarray[Any, Any], times: Sequence[Sequence[float]], noise: float
+    rows: np.ndarray[Any, Any], times: Sequence[Sequence[RunTime]], noise: float
 ) -> np.ndarray[Any, Any]:
     """Return the same for ASP: what it costs on average, shared out by the time in each row."""
-    rates = np.array([len(each) / sum(each) for each in times])
+    rates = np.array([len(each) / sum(time.busy_s for time in each) for each in times])
     rate, squares, cubes = (float((rates**power).sum()) for power in (1, 2, 3))
     gradients, steps_per_s = rate * squares / cubes, squares / rate
     sums = rows.sum(axis=1)

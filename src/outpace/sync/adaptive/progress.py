@@ -42,7 +42,7 @@ from outpace.sync.adaptive.interface import (
     Setting,
     early,
 )
-from outpace.sync.adaptive.prediction import predicted
+from outpace.sync.adaptive.prediction import RunTime, predicted
 from outpace.sync.decision import Reason
 
 _FEWEST: Final = 3  # iterations of each worker before a switch that needs a gain
@@ -61,6 +61,7 @@ class Progress:
         noise_scale: B / N, the gradient noise scale in batches of all workers together; None: as
             it is measured.
         stale: True if ASP may be chosen; the rule begins with it.
+        stops_late: True if workers stop computing what no server would take any more.
     """
 
     def __init__(
@@ -71,17 +72,20 @@ class Progress:
         noise_scale: float | None,
         *,
         stale: bool,
+        stops_late: bool,
     ) -> None:
         self.setting = Setting(Family.QUORUM, None if stale else workers)
         self._workers, self._given = workers, noise_scale
         self._noise_scale = _NoiseScale(1 - 1 / (4 * window))
         self._gain, self._stale, self._window = 1 + gain_percent / 100, stale, window
-        self._times: list[deque[float]] = [deque(maxlen=window) for _ in range(workers)]
+        self._stops_late = stops_late
+        self._times: list[deque[RunTime]] = [deque(maxlen=window) for _ in range(workers)]
         self._unseen = set(range(workers))
         self._left = 0  # observations until the next decision
 
     def observe(self, seen: Observation) -> Order | None:
-        self._times[seen.worker].append(max(seen.busy_s, 1e-9))
+        busy_s = max(seen.busy_s, 1e-9)
+        self._times[seen.worker].append(RunTime(busy_s, min(seen.compute_s, busy_s)))
         self._unseen.discard(seen.worker)
         self._left -= 1
         if self._unseen or self._left > 0:
@@ -146,7 +150,7 @@ class Progress:
         grace = state.get("grace", 0) if has_grace else 0  # older checkpoints have none
         self.setting, self._left = Setting(Family.QUORUM, value, grace), state["left"]
         for times, place in zip(self._times, places, strict=True):
-            times.extend(() if place is None else before[place])
+            times.extend(() if place is None else map(_run_time, before[place]))
         self._unseen = {worker for worker, times in enumerate(self._times) if not times}
         self._noise_scale.restore(state["noise"])
 
@@ -163,7 +167,13 @@ class Progress:
 
         Every worker must have been observed.
         """
-        return predicted(self._times, self.noise, self.setting, stale=self._stale)
+        return predicted(
+            self._times,
+            self.noise,
+            self.setting,
+            stale=self._stale,
+            stops_late=self._stops_late,
+        )
 
 
 class _NoiseScale:
@@ -193,6 +203,11 @@ class _NoiseScale:
         if noise <= 0 and signal <= 0:
             return None
         return math.inf if signal <= 0 else max(0.0, noise) / signal
+
+
+def _run_time(saved: float | Sequence[float]) -> RunTime:
+    """Return a run time of a checkpoint; those of older versions have no time of computing."""
+    return RunTime(saved, saved) if isinstance(saved, float) else RunTime(*saved)
 
 
 def _is_sure(differences: Sequence[float]) -> bool:

@@ -16,14 +16,14 @@ from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
-from outpace.sync.policies.drop_stragglers import DropStragglers
+from outpace.sync.policies.drop_stragglers import DropStragglers, Late, require_late
 from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.ssp import Ssp
 from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy, bounded
 
 RuleName: TypeAlias = Literal["progress", "sync-switch"]
 _OPTIONS: Final = {  # of each rule
-    "progress": ("window", "gain_percent", "noise_scale", "stale"),
+    "progress": ("window", "gain_percent", "noise_scale", "stale", "late"),
     "sync-switch": ("share", "after"),
 }
 SHARE: Final = 0.25  # of the training that is synchronous, unless it is given
@@ -44,7 +44,9 @@ class Adaptive(WirePolicy):
             None: servers measure it.
         stale: of progress: it begins with ASP, whose gradients count over their staleness, and may
             return to it. For optimizers whose steps are proportional to the gradient; None: if the
-            optimizer is one, see `for_optimizer`, else it begins with BSP.
+            optimizer is one, see `settled`, else it begins with BSP.
+        late: of progress: see `Quorum`; None: `stop`, and `finish` with overlap, with which workers
+            cannot stop.
         share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
         after: of sync-switch: number of iterations with BSP; in place of `share`.
 
@@ -57,6 +59,7 @@ class Adaptive(WirePolicy):
     gain_percent: float = 5.0
     noise_scale: float | None = None
     stale: bool | None = None
+    late: Late | None = None
     share: float | None = None
     after: int | None = None
     kind: Literal["adaptive"] = "adaptive"
@@ -86,21 +89,26 @@ class Adaptive(WirePolicy):
         require(0 <= gain <= 1000, "gain_percent", "from 0 to 1000", gain)
         in_range = noise is None or 0 < noise <= 1e9
         require(in_range, "noise_scale", "above 0 and at most 1e9", noise)
+        if self.late is not None:
+            require_late(self.late)
         share, after = self.share, self.after
         require(share is None or 0 < share < 1, "share", "above 0 and below 1", share)
         require(after is None or 1 <= after < 2**31, "after", "from 1 to 2^31 − 1", after)
         if share is not None and after is not None:
             raise ValueError("share, after: give one of them")
 
-    def for_optimizer(self, *, is_proportional: bool) -> Self:
-        """Return this strategy with `stale` as the optimizer allows, unless it is given.
+    def settled(self, *, is_proportional: bool, overlaps: bool) -> Self:
+        """Return this strategy with `stale` and `late` as the run allows, unless they are given.
 
-        is_proportional: the optimizer's steps are proportional to the gradient, as those of SGD
-        without momentum are, and are not of a script, which brings its own.
+        Args:
+            is_proportional: the optimizer's steps are proportional to the gradient, as those of SGD
+                without momentum are, and are not of a script, which brings its own.
+            overlaps: workers push parts of a gradient while they compute.
         """
-        if self.rule != "progress" or self.stale is not None:
+        if self.rule != "progress":
             return self
-        return replace(self, stale=is_proportional)
+        stale = is_proportional if self.stale is None else self.stale
+        return replace(self, stale=stale, late=self.late or ("finish" if overlaps else "stop"))
 
     @property
     def at_start(self) -> Policy:
@@ -109,6 +117,10 @@ class Adaptive(WirePolicy):
     @property
     def leaves_behind(self) -> bool:
         return self.rule == "progress"
+
+    @property
+    def stops_late(self) -> bool:
+        return self.late == "stop"
 
     @property
     def measures_noise(self) -> bool:
@@ -127,7 +139,12 @@ class Adaptive(WirePolicy):
         """
         if self.rule == "progress":
             return Progress(
-                workers, self.window, self.gain_percent, self.noise_scale, stale=bool(self.stale)
+                workers,
+                self.window,
+                self.gain_percent,
+                self.noise_scale,
+                stale=bool(self.stale),
+                stops_late=self.stops_late,
             )
         after = self.after
         if after is None:
@@ -146,13 +163,18 @@ class Adaptive(WirePolicy):
         family, value, grace = setting
         if value is None:
             return self._asp
+        late = self.late or "finish"
         if grace:
-            first, grace_s = early(workers), seconds(grace)
             return PartialPush(
-                first, timeout_s=grace_s, enough=value, scale=self.scale, wire=self.wire
+                early(workers),
+                late=late,
+                timeout_s=seconds(grace),
+                enough=value,
+                scale=self.scale,
+                wire=self.wire,
             )
         if family is Family.QUORUM:
-            return DropStragglers(value, scale=self.scale, wire=self.wire)
+            return DropStragglers(value, late=late, scale=self.scale, wire=self.wire)
         if value == 0:
             return Bsp(scale=self.scale, wire=self.wire)
         return Ssp(value, scale=self.scale, wire=self.wire)

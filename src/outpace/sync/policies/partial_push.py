@@ -20,6 +20,7 @@ class PartialPush(Quorum):
     Args:
         quorum: c, at least 1.
         quorum_percent: c as a share of the workers; in place of `quorum`.
+        late: see `Quorum`.
         timeout_s: τ1, in seconds.
         enough: number of workers whose pushes end the iteration at once, in place of all; at least
             c. Not in the paper.

@@ -92,11 +92,13 @@ class WorkerContext(Context, Protocol):
         finished: Time,
         held: Time,
         last_server: int,
+        whole: Time | None = None,
     ) -> None:
         """Record an iteration in the trace.
 
         held: time for which the last server held the pull. last_server: NO_SERVER if the
-        worker skipped its pull.
+        worker skipped its pull. whole: ns that the computation would have taken to its end, as far
+        as known; None: it was not stopped, or the trace does not tell.
         """
 
 
