@@ -22,6 +22,7 @@ ALLOWED = {
     "asp": {"sync": {"kind": "asp"}},
     "a strategy that drops": {"sync": {"kind": "drop-stragglers", "quorum": 3}},
     "partial push": {"sync": {"kind": "partial-push", "quorum": 3}},
+    "adaptive, whose late workers finish": {"sync": {"kind": "adaptive"}},
     "partial pull": {"pull": {"quorum_percent": 50}},
     "a strategy for each server": {"sync": [{"kind": "bsp"}, {"kind": "asp"}]},
     "whole tensors": {"slicing": "layers", "task": {"kind": "digits-mlp"}},
@@ -32,6 +33,9 @@ REFUSED = {
     "overlap: with skip": {"skip": {"push": {"every": 2}}},
     "overlap: with barrier: global": {"barrier": "global"},
     "overlap: with cutoff": {"sync": {"kind": "cutoff", "model": "fixed"}},
+    "overlap: with late: stop": {
+        "sync": {"kind": "partial-push", "quorum": 3, "late": "stop"},
+    },
     "overlap: ssptable has workers of its own": {"sync": {"kind": "ssptable", "staleness": 1}},
     "overlap: ssgd has no servers": {"sync": {"kind": "ssgd"}, "servers": 1},
     "overlap must be 'none' or 'backward'": {"overlap": "forward"},

@@ -69,6 +69,7 @@ CASES = [
     Case(Dsps(1, extra=2, buffer=Buffer.SOFT), bound=3),
     Case(DropStragglers(2), bound=0),
     Case(PartialPush(2), bound=0),
+    Case(PartialPush(2, late="stop"), bound=0),
     Case(PartialPush(2, timeout_s=3e-9), bound=0),  # the suite's clock counts nanoseconds
     Case(PartialPush(1, timeout_s=3e-9, enough=2), bound=0),
     Case(PspSampling(0), bound=None),
@@ -82,7 +83,7 @@ CASES = [
     Case(SpecSync(abort_time_s=0.05, abort_rate=0.4, apply=Apply.ON_ADVANCE), bound=None),
     Case(SpecSync(abort_time_s=0.05, abort_rate=0.4, base="ssp", staleness=2), bound=2),
     Case(SpecSync(base="ssp", staleness=2, buffer=Buffer.SOFT), bound=2),
-    Case(Adaptive(stale=False), bound=0),  # until its rule orders something
+    Case(Adaptive(stale=False, late="stop"), bound=0),  # until its rule orders something
     Case(Adaptive(rule="sync-switch", after=3), bound=0),
 ]
 every_policy = pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.policy))
@@ -336,7 +337,7 @@ def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
     )
     assert result.summary["status"] == "complete"
     iterations, summary = sum(result.summary["iterations"]), result.summary
-    has_quorum = hasattr(case.policy, "quorum") or case.policy == Adaptive(stale=False)
+    has_quorum = hasattr(case.policy, "quorum") or case.policy == Adaptive(stale=False, late="stop")
     if not has_quorum:  # then nobody is dropped, and nobody skips
         assert summary["iterations"] == [12] * 5
         assert summary["gradients_dropped"] == 0
@@ -348,4 +349,7 @@ def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
         if isinstance(case.policy, SpecSync):  # Done; Began, but not in the first iteration
             again = summary.get("resyncs", {"count": 0})["count"]
             own, late = 2 * iterations - 5 + again * (1 + 2 * servers), iterations - again
+        if case.policy.stops_late or has_quorum:  # pushes without a gradient, and what has ended
+            own += 3 * servers * summary.get("stopped", {"count": 0})["count"]
+            late = servers * 12 * 5
         assert 0 <= summary["messages"] - 3 * iterations * servers - own <= late

@@ -34,6 +34,7 @@ from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.sync.programs.restarted import RestartedServers
 from outpace.sync.programs.speculating import speculate, speculating_worker
+from outpace.sync.programs.stopping import StoppingWorker
 from outpace.sync.shard import Shard
 
 LIMIT_S = 60.0  # of virtual time; without failures a run takes about one second
@@ -138,7 +139,14 @@ class Cluster:
             shard.restore(state, self.kernel.now, everyone=everyone)
         process = ServerProcess(self, name, self.generation, shard)
         acknowledge = self.policy.acknowledges
-        process.run(parameter_server(process, acknowledge=acknowledge, cuts=process.cuts))
+        process.run(
+            parameter_server(
+                process,
+                acknowledge=acknowledge,
+                tells_late=self.policy.stops_late,
+                cuts=process.cuts,
+            )
+        )
         self.processes[name] = process
 
     def start_worker(self, worker: int, generation: int, first: int | None) -> None:
@@ -165,6 +173,8 @@ class Cluster:
         context = RestartedServers(process, acknowledges=self.policy.acknowledges)
         me: Any = context
         self.coordinator.hears(process, partial(self.coordinator.began, process))
+        if self.policy.stops_late:
+            me = StoppingWorker(me)
         await program(CutOffWorker(me) if cut_offs else me)
         await process.awake()
         if self._late:

@@ -117,12 +117,12 @@ SWITCHING: Final = {
         orders=lambda n: [Bsp(scale=SUM), Asp(scale=SUM), Ssp(1, scale=SUM)],
     ),
     "adaptive, quorum": Strategy(
-        lambda n: Adaptive(scale=SUM),
+        lambda n: Adaptive(late="stop", scale=SUM),
         loses=True,
         alone=False,
         orders=lambda n: [
             Asp(scale=SUM),
-            *(DropStragglers(k, scale=SUM) for k in range(1, n + 1)),
+            *(DropStragglers(k, late="stop", scale=SUM) for k in range(1, n + 1)),
         ],
     ),
 }

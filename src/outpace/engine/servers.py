@@ -211,6 +211,13 @@ def tells_late(experiment: Experiment) -> bool:
     return any(policy.stops_late for policy in _policies(experiment))
 
 
+def stops_computing(experiment: Experiment) -> bool:
+    """True if the servers may have a worker stop the computation of a gradient."""
+    if experiment.peers is not None:
+        return False
+    return experiment.policies.strategy.cut_off is not None or tells_late(experiment)
+
+
 def _policies(experiment: Experiment) -> list[Policy]:
     """Return the policies that servers follow at any time, but for what a rule orders."""
     policies = [policy for _, _, policy in experiment.policies.later()]

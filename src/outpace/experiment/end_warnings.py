@@ -7,6 +7,7 @@ from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.protocol import Engine
+from outpace.engine.servers import stops_computing
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
@@ -38,11 +39,11 @@ def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[st
 def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
     """Yield a warning if the scripts themselves have ended after different numbers of steps.
 
-    A run that ends at a time or an accuracy, and computations that are cut off, make them
+    A run that ends at a time or an accuracy, and computations that are stopped, make them
     different, too.
     """
     stop, steps = experiment.stop, engine.totals.iterations
-    if stop.virtual_time_s or stop.target_accuracy or experiment.cut_off is not None or not steps:
+    if stop.virtual_time_s or stop.target_accuracy or not steps or stops_computing(experiment):
         return
     numbers = [steps.get(worker, 0) for worker in range(experiment.workers)]
     least, most = min(numbers), max(numbers)

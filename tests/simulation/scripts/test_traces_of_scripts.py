@@ -12,6 +12,7 @@ PARAMETERS = 300  # of the script
 SCRIPT = {"kind": "script", "path": str(SCRIPTS / "plain.py")}
 OTHERS = {
     "cut-off": {"sync": {"kind": "cutoff", "model": "fixed", "share": 0.6}},
+    "late stop": {"sync": {"kind": "drop-stragglers", "quorum": 3, "late": "stop"}},
     "gossip": {"sync": {"kind": "gossip"}, "servers": 1},
     "diloco": {"sync": {"kind": "diloco", "every": 4}, "servers": 1},
 }

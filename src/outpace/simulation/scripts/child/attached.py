@@ -36,6 +36,7 @@ from outpace.engine.scripts.optimizers import numeric_settings, require_workers_
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched import WatchedGradients
+from outpace.engine.servers import stops_computing
 from outpace.errors import DivergenceError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
@@ -92,7 +93,7 @@ class SimulatedScript:
         peers = experiment.peers
         averages = peers is not None and peers.buffers == "average"
         self._buffers = AveragedBuffers(script, averages)
-        self._keeps_buffers = experiment.cut_off is not None
+        self._may_stop = stops_computing(experiment)  # then it keeps model buffers
         self._before = torch.empty(0)  # the model buffers when the present step began
         self._iteration = 0
         self._left = False
@@ -240,7 +241,7 @@ class SimulatedScript:
         assert isinstance(message, Go)
         script = self._script
         self._outcome.stopped, self._outcome = message.discard, StepOutcome()
-        if self._keeps_buffers:
+        if self._may_stop:
             if message.discard:
                 script.load_buffers(self._before)
             else:
@@ -324,7 +325,7 @@ class SimulatedScript:
             self._left = True
             raise RunOver(ENDED_EARLY)
         if not self._left:
-            if over.discard and self._keeps_buffers:
+            if over.discard and self._may_stop:
                 self._script.load_buffers(self._before)
             self._leave(fetch=False)
         print(f"outpace: {over.reason}; the script of {self._name} ends here", flush=True)  # noqa: T201
@@ -358,7 +359,7 @@ class SimulatedScript:
     def _was_cut_off(self, step: StepOutcome) -> bool:
         """Return whether a step was cut off; if that is not known yet, wait until it is."""
         is_present = step is self._outcome and not (self._left or self._notes.is_copy)
-        can_be = step.is_abortable and self._experiment.cut_off is not None
+        can_be = step.is_abortable and self._may_stop
         if step.stopped is None and is_present and can_be:
             self._send(WantOutcome())
             message = self._pipe.receive()
