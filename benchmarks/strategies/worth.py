@@ -30,6 +30,7 @@ NOISE: Final = (2, 16, 64)
 ADAPTIVE: Final = "adaptive, quorums"
 STRATEGIES: Final[Mapping[str, Mapping[str, Any]]] = {
     ADAPTIVE: {"kind": "adaptive", "stale": False},
+    "adaptive, late workers finish": {"kind": "adaptive", "stale": False, "late": "finish"},
     "BSP": {"kind": "bsp"},
     "quorum 12": {"kind": "drop-stragglers", "quorum": 12},
     "quorum 8": {"kind": "drop-stragglers", "quorum": 8},
@@ -47,7 +48,7 @@ def worths(
     cell: with the paths of its data, see `suite.with_data`.
     """
     sync = STRATEGIES[strategy]
-    if strategy == ADAPTIVE:
+    if sync["kind"] == "adaptive":
         workers = cell.data["workers"]
         told = [{**sync, "noise_scale": noise / workers} for noise in NOISE]
         return [

@@ -30,6 +30,6 @@ def test_the_worth_is_that_of_the_gradients_of_an_iteration_over_its_time():
 def test_the_command_prints_a_table(capsys):
     assert worth.main(["--quick"]) == 0
     head, _, even, slow = capsys.readouterr().out.splitlines()
-    assert head.startswith("| B = 2, 16, 64 | adaptive, quorums | BSP |")
+    assert head.startswith("| B = 2, 16, 64 | adaptive, quorums | adaptive, late workers finish | BSP |")
     assert even.startswith("| even | ")
     assert slow.startswith("| slow-workers | ")

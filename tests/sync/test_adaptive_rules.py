@@ -278,16 +278,16 @@ def test_a_setting_keeps_scale_and_precision(setting, policy):
     assert Adaptive(scale=Scale.SUM, wire="bf16").at(setting, workers=9) == policy
 
 
-def test_late_workers_stop_in_each_setting_unless_the_run_overlaps_or_the_user_says_otherwise():
+def test_late_workers_stop_in_each_setting_if_they_can_unless_the_user_says_otherwise():
     def late(of, **settled):
         policy = of.settled(is_proportional=True, **settled)
         return [
             policy.at(Setting(Family.QUORUM, 3, grace), 9).late for grace in (0, nanoseconds(1.0))
         ]
 
-    assert late(Adaptive(), overlaps=False) == ["stop", "stop"]
-    assert late(Adaptive(), overlaps=True) == ["finish", "finish"]
-    assert late(Adaptive(late="finish"), overlaps=False) == ["finish", "finish"]
+    assert late(Adaptive(), can_stop=True) == ["stop", "stop"]
+    assert late(Adaptive(), can_stop=False) == ["finish", "finish"]
+    assert late(Adaptive(late="finish"), can_stop=True) == ["finish", "finish"]
 
 
 def test_gradients_of_asp_count_over_their_staleness_if_those_of_a_quorum_are_averaged():

@@ -119,7 +119,7 @@ class Experiment:
         """Replace what follows from other keys, so that the configuration of a run has its values.
 
         Shares of the workers become their number. `stale` of an adaptive strategy follows from the
-        optimizer, and `late` from `overlap`.
+        optimizer, and `late` from what the workers compute.
         """
         changes = tuple(change.for_workers(self.workers) for change in self.sync_changes)
         sync = for_workers(self.sync, self.workers)
@@ -127,7 +127,8 @@ class Experiment:
             optimizer, of_script = self.optimizer, isinstance(self.task, Script)
             proportional = isinstance(optimizer, Sgd) and optimizer.momentum == 0
             sync = sync.settled(
-                is_proportional=proportional and not of_script, overlaps=self.overlap != "none"
+                is_proportional=proportional and not of_script,
+                can_stop=self.overlap == "none" and not of_script,
             )
         object.__setattr__(self, "sync", sync)
         object.__setattr__(self, "sync_changes", changes)

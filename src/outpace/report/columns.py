@@ -221,6 +221,12 @@ _COLUMNS: Final = (
         number,
     ),
     Column(
+        "Stopped",
+        "computations that a late worker stopped, because no server took the gradient any more",
+        _of("stopped", "count"),
+        _count,
+    ),
+    Column(
         "Begun again",
         "computations that a worker abandoned, to begin again with newer parameters",
         _of("resyncs", "count"),
@@ -260,8 +266,8 @@ _COLUMNS: Final = (
     ),
     Column(
         "Abstained",
-        "pushes without a gradient: the worker was cut off, the gradient was not finite, or the "
-        "step was skipped",
+        "pushes without a gradient: the worker was cut off or stopped, the gradient was not "
+        "finite, or the step was skipped",
         lambda run: run.number("pushes_abstained") or None,
         _count,
     ),

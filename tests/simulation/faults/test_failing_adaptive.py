@@ -40,24 +40,24 @@ def test_a_server_that_is_lost_comes_back_with_the_setting_of_the_checkpoint():
     _, (before, after) = switches(found)
     assert (before[:8], after[:8]) == ("quorum 3", "quorum 2")
     _, switch = rows(found, "switch")
-    assert switch["start_ns"] < 2e9  # at the third iteration of the slow worker
+    assert switch["start_ns"] < 2e9
     assert found.recovery.restarts == 1
     later = [row for row in rows(found, "push") if row["start_ns"] > 2.8e9]
     assert {row["outcome"] for row in later if row["worker"] != 2} == {"applied"}
-    assert {row["outcome"] for row in later if row["worker"] == 2} == {"dropped"}
+    assert {row["outcome"] for row in later if row["worker"] == 2} == {"abstained"}
 
 
 def test_a_switch_that_is_lost_with_all_processes_is_ordered_again():
-    crash = {"kind": "crash", "at_s": 2.2, "server": 1}
-    changes = {"sync": PROGRESS, "compute": COMPUTE, "checkpoint": {"every_s": 1.7}}
+    crash = {"kind": "crash", "at_s": 1.0, "server": 1}
+    changes = {"sync": PROGRESS, "compute": COMPUTE, "checkpoint": {"every_s": 0.75}}
     plain = Ran(experiment("adaptive", None, **{**changes, "checkpoint": None}))
     *_, first = rows(plain, "switch")
-    assert 1.8e9 < first["start_ns"] < 2.2e9  # after the checkpoint and before the crash
+    assert 0.76e9 < first["start_ns"] < 1e9  # after the checkpoint and before the crash
     found = Ran(experiment("adaptive", {"schedule": [crash]}, **changes))
     assert switches(found) == switches(plain)
     *_, again = rows(found, "switch")
     assert (again["version"], again["iteration"]) == (first["version"], first["iteration"])
-    assert again["start_ns"] > 2.2e9
+    assert again["start_ns"] > 1e9
 
 
 def test_the_quorum_is_one_of_all_again_when_a_worker_is_lost_for_good():

@@ -20,6 +20,7 @@ from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
     returns_alone,
+    tells_late,
     tells_pauses,
     why_servers_stay,
     worker_program,
@@ -39,6 +40,7 @@ from outpace.real.net.messages import (
     PHANTOM,
     OptimizerState,
     Plan,
+    Reachable,
     Refused,
     Snapshot,
     StateLoaded,
@@ -165,6 +167,10 @@ class ServedWorker(WorkerProcess):
             self.kept = await self._kept_states.get()
         self._sending.begin(trainer.settings, self.first_iteration or 0)
         context = self._context_with(blocks, plan.slices)
+        if tells_late(self._experiment):
+            for name, connection in self._connections.items():
+                if name not in self._present_servers.lost.known:
+                    connection.caller.send(Reachable())
         await self.start_run()
         if self._returns:
             context = self._restarted = RestartedServers(context)

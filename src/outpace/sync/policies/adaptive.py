@@ -45,8 +45,8 @@ class Adaptive(WirePolicy):
         stale: of progress: it begins with ASP, whose gradients count over their staleness, and may
             return to it. For optimizers whose steps are proportional to the gradient; None: if the
             optimizer is one, see `settled`, else it begins with BSP.
-        late: of progress: see `Quorum`; None: `stop`, and `finish` with overlap, with which workers
-            cannot stop.
+        late: of progress: see `Quorum`; None: `stop` if it is known that workers can, else `finish`,
+            see `settled`.
         share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
         after: of sync-switch: number of iterations with BSP; in place of `share`.
 
@@ -97,18 +97,19 @@ class Adaptive(WirePolicy):
         if share is not None and after is not None:
             raise ValueError("share, after: give one of them")
 
-    def settled(self, *, is_proportional: bool, overlaps: bool) -> Self:
+    def settled(self, *, is_proportional: bool, can_stop: bool) -> Self:
         """Return this strategy with `stale` and `late` as the run allows, unless they are given.
 
         Args:
             is_proportional: the optimizer's steps are proportional to the gradient, as those of SGD
                 without momentum are, and are not of a script, which brings its own.
-            overlaps: workers push parts of a gradient while they compute.
+            can_stop: workers can stop computing. They cannot if they push parts of a gradient
+                meanwhile, and a script does so only where it says.
         """
         if self.rule != "progress":
             return self
         stale = is_proportional if self.stale is None else self.stale
-        return replace(self, stale=stale, late=self.late or ("finish" if overlaps else "stop"))
+        return replace(self, stale=stale, late=self.late or ("stop" if can_stop else "finish"))
 
     @property
     def at_start(self) -> Policy:
