@@ -27,9 +27,21 @@ def test_the_worth_is_that_of_the_gradients_of_an_iteration_over_its_time():
     assert worth.worths(cell, worth.ADAPTIVE, 20.0) == pytest.approx(expected, rel=0.05)
 
 
+def test_the_limit_knows_all_run_times_and_ends_each_iteration_at_the_best_number():
+    # With 12 gradients in 0.1 s, or 16 in 0.2 s, 12 are better for each noise scale.
+    expected = [12 / 16 * (16 + noise) / (12 + noise) for noise in worth.NOISE]
+    assert worth.limits(cell_with(COMPUTE), 8.0) == pytest.approx(expected, rel=0.02)
+    # With 0.3 s in place of 0.1 s for one worker, and 0.101 s for the others: these 15.
+    slow = [{"workers": [0], "factor": 3.0}, {"workers": list(range(1, 16)), "factor": 1.01}]
+    cell = cell_with({"kind": "constant", "mean_s": 0.1, "slow": slow})
+    expected = [15 / 16 * (16 + noise) / (15 + noise) / 1.01 for noise in worth.NOISE]
+    assert worth.limits(cell, 8.0) == pytest.approx(expected, rel=0.02)
+
+
 def test_the_command_prints_a_table(capsys):
     assert worth.main(["--quick"]) == 0
     head, _, even, slow = capsys.readouterr().out.splitlines()
-    assert head.startswith("| B = 2, 16, 64 | adaptive, quorums | adaptive, late workers finish | BSP |")
+    assert head.startswith("| B = 2, 16, 64 | adaptive, quorums | adaptive, late workers finish |")
+    assert head.endswith("| run times known beforehand |")
     assert even.startswith("| even | ")
     assert slow.startswith("| slow-workers | ")
