@@ -37,6 +37,7 @@ STEP_S: Final = 0.1
 SECONDS: Final = 40.0
 SEEDS: Final = (0, 1)
 _ROUNDS: Final = 5  # of the search for the rate
+_ITERATIONS: Final = 100  # of BSP
 NOISE: Final = (2, 16, 64)
 ADAPTIVE: Final = "adaptive, quorums"
 STRATEGIES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -110,12 +111,19 @@ def limits(
     """Return the largest worth that is possible, as `worths`; None: see the head of the module."""
     if cell.cluster in _UNLIMITED:
         return None
-    iterations = len(_gradients(cell, STRATEGIES["BSP"], until_s, seeds))
     laws = [_run_times(cell, until_s, seed) for seed in seeds]
-    together = [_played(law, until_s, lambda times: len(times)) for law in laws]
-    # What an iteration of BSP takes besides the longest run time.
-    beside_s = until_s * len(seeds) / iterations - until_s * len(seeds) / sum(map(len, together))
+    beside_s = _beside_s(cell, laws[0], seeds[0])
     return [_limit(cell, laws, noise, beside_s, until_s) for noise in NOISE]
+
+
+def _beside_s(cell: Cell, law: Callable[[int, float], Times], seed: int) -> float:
+    """Return what an iteration of BSP takes besides the longest run time, in s."""
+    bsp = _configuration(cell, STRATEGIES["BSP"], SECONDS, seed)
+    time_s = simulate({**bsp, "stop": {"iterations": _ITERATIONS}}).summary["virtual_time_s"]
+    now_s = 0.0
+    for number in range(_ITERATIONS):
+        now_s += float(law(number, now_s)[-1])
+    return max(0.0, float(time_s) - now_s) / _ITERATIONS
 
 
 def _run_times(cell: Cell, until_s: float, seed: int) -> Callable[[int, float], Times]:
@@ -131,7 +139,7 @@ def _played(
     law: Callable[[int, float], Times],
     until_s: float,
     best: Callable[[Times], int],
-    beside_s: float = 0.0,
+    beside_s: float,
 ) -> list[int]:
     """Return how many gradients each iteration has. best: of the run times, in ascending order."""
     found: list[int] = []
