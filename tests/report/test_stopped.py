@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.reports.perfetto import read
 from tests.support.reports.run_folders import Page
+from tests.support.reports.timelines import totals
 
 from outpace.experiment.calibrating.runs import read_runs
 from outpace.experiment.running import simulate
+from outpace.report.figures.timeline import FIRST, timeline
 from outpace.report.page import write_report
+from outpace.report.perfetto.export import write_perfetto
+
+S = 10**9
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +45,26 @@ def test_a_calibration_has_what_the_whole_computations_would_have_taken(folder):
     seconds = found.recording.seconds
     assert seconds.shape == (30, 3)
     assert seconds == pytest.approx(np.tile([1.0, 2.0, 4.0], (30, 1)))
+
+
+def test_the_timeline_draws_what_was_stopped_striped(folder):
+    run, sums = totals(folder)
+    view = timeline([run], [sums]).views["run", FIRST]
+    bars = {trace["name"]: trace for trace in view.traces if trace["type"] == "bar"}
+    drawn = bars["cut off"]
+    assert (drawn["y"][:2], drawn["base"][:2], drawn["x"][:2]) == ([2, 2], [0, 2], [2, 2])
+    assert (
+        "was late, and stopped after it had computed 2.00\xa0s of 4.00\xa0s"
+        in drawn["hovertext"][0]
+    )
+    assert "Striped: late, and stopped" in view.note
+
+
+def test_perfetto_says_what_was_stopped_and_what_it_would_have_taken(folder, tmp_path):
+    write_perfetto(folder, tmp_path / "out.gz")
+    slices = read(tmp_path / "out.gz").slices["workers/worker-2"]
+    assert [(s.name, s.start, s.end) for s in slices][:2] == [
+        ("compute, stopped", 0, 2 * S),
+        ("compute, stopped", 2 * S, 4 * S),
+    ]
+    assert slices[0].args["whole computation ns"] == 4 * S

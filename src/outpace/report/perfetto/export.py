@@ -169,7 +169,11 @@ class _Drawing:
             server, args, until = "all to join", {"iteration": row["iteration"]}, computed + held
         since = until - held
         track = self._worker(row["worker"])
-        put(track, row["start_ns"], computed, "compute", args)
+        if row["bound"] == NONE:
+            put(track, row["start_ns"], computed, "compute", args)
+        else:
+            whole = {"whole computation ns": row["bound"] - row["start_ns"]}
+            put(track, row["start_ns"], computed, "compute, stopped", args | whole)
         if since > computed:
             put(track, computed, since, "communicate", args)
         if held:

@@ -45,8 +45,8 @@ class Adaptive(WirePolicy):
         stale: of progress: it begins with ASP, whose gradients count over their staleness, and may
             return to it. For optimizers whose steps are proportional to the gradient; None: if the
             optimizer is one, see `settled`, else it begins with BSP.
-        late: of progress: see `Quorum`; None: `stop` if it is known that workers can, else `finish`,
-            see `settled`.
+        late: of progress: see `Quorum`; None: `stop` if it is known that workers can, else
+            `finish`, see `settled`.
         share: of sync-switch: share of `stop.iterations` with BSP; a quarter if neither is given.
         after: of sync-switch: number of iterations with BSP; in place of `share`.
 
