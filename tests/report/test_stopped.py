@@ -53,10 +53,8 @@ def test_the_timeline_draws_what_was_stopped_striped(folder):
     bars = {trace["name"]: trace for trace in view.traces if trace["type"] == "bar"}
     drawn = bars["cut off"]
     assert (drawn["y"][:2], drawn["base"][:2], drawn["x"][:2]) == ([2, 2], [0, 2], [2, 2])
-    assert (
-        "was late, and stopped after it had computed 2.00\xa0s of 4.00\xa0s"
-        in drawn["hovertext"][0]
-    )
+    did = "was late, and stopped after it had computed 2.00\xa0s of 4.00\xa0s"
+    assert did in drawn["hovertext"][0]
     assert "Striped: late, and stopped" in view.note
 
 

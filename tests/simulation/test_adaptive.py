@@ -27,9 +27,9 @@ SWITCH = {"kind": "adaptive", "rule": "sync-switch", "after": 6}
 def test_a_straggler_that_comes_and_goes_changes_the_quorum_and_back():
     longer = {**MOVING, "stop": {"iterations": 60}}
     result = simulate({**longer, "sync": {"kind": "adaptive", "stale": False}})
-    # After the first iteration nobody is waited for longer than a tenth of it. The worker would take
-    # 5 s from its iteration 5 on, at 5 s. Iterations then take 1.1 s, because the others have pushed
-    # after 1 s, and it stops. When the rule has seen five such iterations, three others are enough.
+    # After the first iteration nobody is waited for longer than a tenth of it. The worker would
+    # take 5 s from its iteration 5 on, at 5 s. Iterations then take 1.1 s, because the others have
+    # pushed after 1 s, and it stops. After five such iterations three others are enough.
     guard, out, back = result.summary["switches"]
     alike, three = "quorum 4, grace 100 ms", "quorum 3, grace 100 ms"
     assert (guard["time_s"], guard["from"], guard["to"]) == (1.0, "quorum 4", alike)
