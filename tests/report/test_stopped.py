@@ -13,6 +13,7 @@ from tests.support.reports.timelines import totals
 
 from outpace.experiment.calibrating.runs import read_runs
 from outpace.experiment.running import simulate
+from outpace.report.explaining import explained
 from outpace.report.figures.timeline import FIRST, timeline
 from outpace.report.page import write_report
 from outpace.report.perfetto.export import write_perfetto
@@ -66,3 +67,13 @@ def test_perfetto_says_what_was_stopped_and_what_it_would_have_taken(folder, tmp
         ("compute, stopped", 2 * S, 4 * S),
     ]
     assert slices[0].args["whole computation ns"] == 4 * S
+
+
+def test_a_worker_that_always_stops_is_found_with_the_time_that_it_would_have_taken(tmp_path):
+    law = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03, "factors": [1, 1, 3, 1, 1]}
+    sync = {"kind": "partial-push", "quorum": 2, "timeout_s": 0.02, "late": "stop"}
+    beside = {"workers": 5, "stop": {"iterations": 40}}
+    simulate({"task": {"kind": "timing"}, "compute": law, "sync": sync, **beside}, tmp_path)
+    (cause,) = explained(tmp_path).causes
+    assert (cause.name, cause.pattern) == ("worker 2", "steady")
+    assert cause.factor == pytest.approx(3.0, abs=0.1)

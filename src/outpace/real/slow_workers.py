@@ -11,11 +11,12 @@ from outpace.config.reading import to_plain
 from outpace.predict.slow import Detector, Rows, SlowPeriod
 from outpace.real.coordinator.observers import RunObserver
 from outpace.record.run_times.run_folder import is_lockstep
-from outpace.record.trace import ITERATION, SCHEMA, Table
+from outpace.record.trace import ITERATION, NONE, SCHEMA, Table
 from outpace.report.explaining.charging import shared
 
-_EVENT, _WORKER, _ITERATION, _STARTED, _COMPUTED = (
-    SCHEMA.names.index(name) for name in ("event", "worker", "iteration", "start_ns", "computed_ns")
+_EVENT, _WORKER, _ITERATION, _STARTED, _COMPUTED, _WOULD_END = (
+    SCHEMA.names.index(name)
+    for name in ("event", "worker", "iteration", "start_ns", "computed_ns", "bound")
 )
 _MOST: Final = 3  # workers that are named
 
@@ -45,7 +46,8 @@ class SlowWorkers(RunObserver):
         mine = table[(table[:, _EVENT] == ITERATION) & (table[:, _WORKER] >= 0) & fits]
         if not len(mine):
             return
-        seconds = (mine[:, _COMPUTED] - mine[:, _STARTED]) * 1e-9
+        ends = np.where(mine[:, _WOULD_END] == NONE, mine[:, _COMPUTED], mine[:, _WOULD_END])
+        seconds = (ends - mine[:, _STARTED]) * 1e-9
         for iteration, row in self._rows.add(mine[:, _WORKER], mine[:, _ITERATION], seconds):
             self._seen += 1
             self._detector.step(iteration, row)
