@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.support.runtimes import ITERATIONS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
 from outpace.sync import DropStragglers, PartialPush
+from outpace.sync.programs.context import Stopped
+from outpace.sync.programs.stopping import StoppingWorker
 
 STOP = {"kind": "drop-stragglers", "quorum": 4, "late": "stop"}
 GRACE = {"kind": "partial-push", "quorum": 1, "timeout_s": 0.5, "enough": 2, "late": "stop"}
@@ -134,3 +138,60 @@ def test_a_global_barrier_is_refused():
 def test_a_value_that_there_is_not_is_refused(policy):
     with pytest.raises(ValueError, match=r"^late must be finish or stop"):
         policy(2, late="wait")
+
+
+def test_a_server_that_comes_back_alone_is_heard_of_during_a_computation():
+    """Found by a review: the worker took the message, and sent the server nothing any more."""
+    crash = {"kind": "crash", "server": 0, "at_s": 4.5}
+    result = by_hand(
+        {**STOP, "quorum": 2},
+        *(1, 1, 4),
+        servers=2,
+        pull={"quorum_percent": 50},
+        checkpoint={"every_s": 3},
+        faults={"schedule": [crash]},
+    )
+    assert result.summary["status"] == "complete"
+    assert result.summary["iterations"][:2] == [ITERATIONS] * 2
+    assert result.summary["stopped"]["count"] > 0
+
+
+def test_a_worker_that_stood_still_says_how_much_was_left():
+    """It computes for 0.5 s, stands still for 3 s, and stops then, 3.5 s before its end."""
+    pause = {"kind": "pause", "worker": 2, "at_s": 0.5, "for_s": 3.0}
+    result = by_hand({**STOP, "quorum": 2}, 1, 2, 4, faults={"schedule": [pause]})
+    assert times(result, 2)[0] == (0, 0, 3.5, 3.5, 7.0)
+
+
+class Told:
+    """The part of a worker's context that `StoppingWorker` uses: computations that it is told."""
+
+    worker, servers, first_iteration = 0, ("server-0",), None
+    initial_parameters = coin = must_stop = send = None
+
+    def __init__(self, *computations):
+        self._computations, self.now, self.found = list(computations), 0, []
+
+    async def execute_until(self, parameters, iteration, ends_it):
+        took, made = self._computations.pop(0)
+        self.now += took
+        return made
+
+    def iteration_finished(self, iteration, *times):
+        self.found.append(times[-1])
+
+
+def test_what_is_left_of_a_computation_follows_from_earlier_ones_if_it_is_unknown():
+    unknown = Stopped(math.nan)
+    me = Told((3, []), (1, unknown), (5, unknown), (2, Stopped(0.5, 4)), (1, unknown))
+    worker = StoppingWorker(me)
+
+    async def work():
+        for iteration in range(5):
+            await worker.execute([], iteration)
+            worker.iteration_finished(iteration, 0, 0, 0, 0, 0)
+
+    with pytest.raises(StopIteration):
+        work().send(None)
+    # 3 of the one before; twice as long as 5; what is told; 6, as the one before.
+    assert me.found == [None, 2, 5, 4, 5]

@@ -13,6 +13,7 @@ from tests.support.reports.timelines import totals
 
 from outpace.experiment.calibrating.runs import read_runs
 from outpace.experiment.running import simulate
+from outpace.record.run_times.run_folder import Of, read_run
 from outpace.report.explaining import explained
 from outpace.report.figures.timeline import FIRST, timeline
 from outpace.report.page import write_report
@@ -46,6 +47,13 @@ def test_a_calibration_has_what_the_whole_computations_would_have_taken(folder):
     seconds = found.recording.seconds
     assert seconds.shape == (30, 3)
     assert seconds == pytest.approx(np.tile([1.0, 2.0, 4.0], (30, 1)))
+
+
+@pytest.mark.parametrize("of", Of)
+def test_models_learn_that_the_times_are_cut_off(folder, of):
+    times, _ = read_run(folder, of, None)
+    assert times.seconds == pytest.approx(np.tile([1.0, 2.0, 2.0], (30, 1)))
+    assert times.censored.tolist() == [[False, False, True]] * 30
 
 
 def test_the_timeline_draws_what_was_stopped_striped(folder):

@@ -105,11 +105,11 @@ class Recorder:
         finished: Time,
         held: Time,
         last_shard: int = NONE,
-        whole: Time | None = None,
+        left: Time | None = None,
     ) -> None:
         """Note an iteration.
 
-        whole: ns that its computation would have taken; None: it was not stopped.
+        left: ns for which its computation would have gone on; None: it was not stopped.
         """
         held = max(0, min(held, finished - computed))  # clocks of two processes can differ
         self.totals.add_times(started, finished, computed, held)
@@ -117,14 +117,14 @@ class Recorder:
             self.totals.skipped_pulls += 1
             last_shard = NONE
         row = ITERATION, worker, last_shard, iteration, started, finished, computed, held
-        if whole is None:
+        would_end = computed + (left or 0)
+        if left is None:
             self._row(*row)
         else:
             self.totals.stopped += 1
             self.totals.stopped_after += computed - started
-            self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, started + whole)
+            self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, would_end)
         if self.watch is not None:
-            would_end = computed if whole is None else started + whole
             self.watch(worker, iteration, started, finished, computed, held, would_end)
 
     def switched(self, switch: Switch) -> None:

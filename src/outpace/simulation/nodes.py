@@ -112,6 +112,11 @@ class Computing:
         self._run.finished_step()
 
 
+def stopped(computed: Time, duration: Time) -> Stopped:
+    """Return how far a computation of this duration had come (ns)."""
+    return Stopped(computed / max(1, duration), max(0, duration - computed))
+
+
 class WorkerNode(Computing, VirtualNode):
     """The context of a worker's program.
 
@@ -162,6 +167,6 @@ class WorkerNode(Computing, VirtualNode):
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
             if ends_it(message):  # nothing refers to the gradient any more: never computed
                 self._run.finished_step()
-                return Stopped((kernel.now - started) / max(1, duration))
+                return stopped(kernel.now - started, duration)
         self._has_computed()
         return gradient

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from outpace.blocks.division import Division
+from outpace.kernel import Kernel
 from outpace.real.net.clock import RealClock
 from outpace.real.net.transport import Handlers
 from outpace.real.node.served_worker.connections import Connections
 from outpace.real.node.served_worker.divisions import Divisions
+from outpace.real.node.served_worker.inbox import Inbox
 from outpace.real.node.timing import RequestTimes, TimingRows
-from outpace.sync.messages import Ack
+from outpace.sync.messages import Ack, Restarted
 
 ACK = Ack(0, 0, 0)
 
@@ -91,3 +93,12 @@ def test_a_worker_that_is_told_of_a_new_process_before_its_plan_connects_once(
     assert not connections.reconnect(0, "second", 1)
     assert [endpoint for _, endpoint, _, _ in transport.called] == ["second", "other"]
     assert transport.closed == []
+
+
+def test_a_computation_that_reads_of_a_new_process_lets_the_worker_send_to_it():
+    inbox = Inbox(Kernel(), "worker-0", servers_return=True)
+    inbox.put_restarted(Restarted(1, 7))
+    assert inbox.unread["server-1"] == 1  # nothing is sent there
+    assert inbox.take_nowait() == Restarted(1, 7)
+    assert inbox.unread["server-1"] == 0
+    assert inbox.take_nowait() is None

@@ -365,8 +365,10 @@ def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_workers(
     assert summary["restarts"] <= 1  # worker-2 is given up before, or while it waits for a place
     assert summary["updates_lost"] == 0
     assert summary["nodes"]["server-1"] == "five"
-    # What worker-2 had pushed and not reported when it was killed is not among its iterations.
-    assert 0 <= summary["gradients_applied"] - sum(summary["iterations"]) <= 20
+    # What worker-2 had pushed and not reported when it was killed is not among its iterations. The
+    # run is told to stop, perhaps when one of two workers has computed an iteration: that gradient
+    # waits for the other one, and is not applied.
+    assert -1 <= summary["gradients_applied"] - sum(summary["iterations"]) <= 20
 
 
 def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(cluster, tmp_path):

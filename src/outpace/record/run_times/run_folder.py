@@ -66,10 +66,14 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     workers, said = _count(pushes["worker"]), config.get("workers")
     if isinstance(said, int):
         workers = max(workers, said)
+    names = ("worker", "iteration", "start_ns", "computed_ns", "bound")
+    iterations = read_event(folder / TRACE, "iteration", names)
+    is_stopped = _is_stopped(pushes, None if cutoff else iterations)
     if of is Of.SERVER:
-        seconds, censored = _as_servers_saw(pushes, workers, cutoff)
+        seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
     else:
-        seconds, censored = _computing(folder, workers, pushes if cutoff else None)
+        _require_some(folder, "iteration", iterations)
+        seconds, censored = _computing(iterations, pushes, is_stopped, workers)
     node = _nodes(config, seconds.shape[1], workers_per_node)
     return require_valid(RunTimes(seconds, censored, node), folder), of
 
@@ -100,20 +104,33 @@ def _nodes(config: Mapping[str, Any], workers: int, per_node: int | None) -> Nod
     return consecutive_nodes(workers, per_node)
 
 
-def _as_servers_saw(pushes: Columns, workers: int, cutoff: bool) -> tuple[Seconds, Mask]:
+def _is_stopped(pushes: Columns, iterations: Columns | None) -> Mask:
+    """Return which pushes are of workers that stopped computing; their times are censored.
+
+    Without a gradient, all other pushes stand for one that was refused, whose time is exact.
+
+    Args:
+        iterations: say what late workers have stopped (`late: stop`); None: the run has cut-offs,
+            so all pushes without a gradient are of workers that were cut off.
+    """
+    abstained: Mask = pushes["outcome"] == "abstained"
+    if iterations is None:
+        return abstained
+    late = iterations["bound"] != NONE
+    width = max(_count(pushes["worker"]), _count(iterations["worker"]))
+    keys = [rows["iteration"] * width + rows["worker"] for rows in (pushes, iterations)]
+    return abstained & np.isin(keys[0], keys[1][late])
+
+
+def _as_servers_saw(pushes: Columns, is_stopped: Mask, workers: int) -> tuple[Seconds, Mask]:
     """Return times and the mask of censored times, each of shape (closed iterations, workers).
 
     The time of a gradient that arrived too late is exact. The time is NaN if no gradient arrived.
-
-    Args:
-        cutoff: True if the run has cut-offs. A push without gradient is then from a worker that
-            was cut off, and its time is censored when the iteration was closed. Without cut-offs
-            such a push stands for a gradient that was refused, and its time is exact.
+    That of a worker that stopped is censored when the iteration was closed.
     """
     worker, shard, iteration, arrived_at, settled_at, outcome = pushes.values()
     shape, shards = (_count(iteration), workers), _count(shard)
-    stopped = (outcome == "abstained") & cutoff
-    counts = np.isin(outcome, ("applied", "abstained", "skipped")) & ~stopped
+    counts = np.isin(outcome, ("applied", "abstained", "skipped")) & ~is_stopped
     closed = np.full((shape[0], shards), NONE)
     np.maximum.at(closed, (iteration[counts], shard[counts]), settled_at[counts])
     done = (closed != NONE).all(axis=1)
@@ -127,34 +144,39 @@ def _as_servers_saw(pushes: Columns, workers: int, cutoff: bool) -> tuple[Second
     np.maximum.at(arrived, at, arrived_at[came])
     np.add.at(parts, at, 1)
     censored = np.zeros(shape, np.bool_)
-    censored[iteration[stopped], worker[stopped]] = True
+    censored[iteration[is_stopped], worker[is_stopped]] = True
     censored, whole = censored[:iterations], parts[:iterations] == shards
     last = np.where(censored, ends[:, None], arrived[:iterations])
     seconds = np.where(whole | censored, (last - begins[:, None]) * 1e-9, np.nan)
     return seconds, censored
 
 
-def _computing(folder: Path, workers: int, cut_off: Columns | None) -> tuple[Seconds, Mask]:
-    """Return times from the trace's iterations; times of workers cut off are censored."""
-    rows = _events(folder, "iteration", ("worker", "iteration", "start_ns", "computed_ns"))
-    worker, iteration, started, computed = rows.values()
+def _computing(
+    iterations: Columns, pushes: Columns, is_stopped: Mask, workers: int
+) -> tuple[Seconds, Mask]:
+    """Return times from the trace's iterations; times of workers that stopped are censored."""
+    worker, iteration, started, computed = (
+        iterations[name] for name in ("worker", "iteration", "start_ns", "computed_ns")
+    )
     shape = _count(iteration), max(workers, _count(worker))
     seconds, censored = np.full(shape, np.nan), np.zeros(shape, np.bool_)
     seconds[iteration, worker] = (computed - started) * 1e-9
-    if cut_off is not None:
-        stopped = (cut_off["outcome"] == "abstained") & (cut_off["iteration"] < len(seconds))
-        censored[cut_off["iteration"][stopped], cut_off["worker"][stopped]] = True
-        censored &= ~np.isnan(seconds)
+    mine = is_stopped & (pushes["iteration"] < len(seconds))
+    censored[pushes["iteration"][mine], pushes["worker"][mine]] = True
+    censored &= ~np.isnan(seconds)
     return seconds, censored
 
 
 def _events(folder: Path, event: str, names: tuple[str, ...]) -> Columns:
     """Return the rows of this event. Raises ConfigError if there are none."""
-    path = folder / TRACE
-    found = read_event(path, event, names)
-    if not len(found[names[0]]):
-        raise ConfigError(f"{path}: there is no {event} in it; record a longer run")
+    found = read_event(folder / TRACE, event, names)
+    _require_some(folder, event, found)
     return found
+
+
+def _require_some(folder: Path, event: str, rows: Columns) -> None:
+    if not len(rows["worker"]):
+        raise ConfigError(f"{folder / TRACE}: there is no {event} in it; record a longer run")
 
 
 def _count(numbers: Ints) -> int:

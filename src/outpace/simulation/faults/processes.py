@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from outpace.blocks.block import Block
 from outpace.kernel import Kernel, Walker
-from outpace.simulation.nodes import VirtualNode, WorkerNode
+from outpace.simulation.nodes import VirtualNode, WorkerNode, stopped
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Lost, Message, Rejoin, Restarted
@@ -249,12 +249,13 @@ class FailingWorker(FailingNode):
             else:
                 message = await self.mailbox.get_within(seconds(left))
                 await process.awake()
+                self._look_at(message, kernel.now)
             if message is None:
                 if kernel.now >= started + duration + process.stood - stood:
                     break
             elif ends_it is not None and ends_it(message):
                 self._run.finished_step()
                 computed = kernel.now - started - (process.stood - stood)
-                return Stopped(computed / max(1, duration))
+                return stopped(computed, duration)
         self._has_computed()
         return gradient

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from outpace.blocks.block import Block, Deferred, StepSettings
-from outpace.simulation.nodes import Computing, WorkerNode
+from outpace.simulation.nodes import Computing, WorkerNode, stopped
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
@@ -134,7 +134,7 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     def _stopped(self, computed: Time, duration: Time) -> Stopped:
         """Return how far a step had come that was cut off after so long."""
         self._run.finished_step()
-        return Stopped(computed / max(1, duration))
+        return stopped(computed, duration)
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         self._settings = StepSettings(step.what.settings, step.what.unused)

@@ -196,7 +196,7 @@ class ScriptRun(VirtualRun):
         finished: Time,
         held: Time,
         last_shard: int = NONE,
-        whole: Time | None = None,
+        left: Time | None = None,
     ) -> None:
         """Note an iteration; an evaluation before it and waits for others are no computation."""
         worker = context.worker
@@ -204,7 +204,7 @@ class ScriptRun(VirtualRun):
         started += context.evaluated
         computed = max(started, computed - waited)
         note = self.recorder.iteration_finished
-        note(worker, iteration, started, computed, finished, held, last_shard, whole)
+        note(worker, iteration, started, computed, finished, held, last_shard, left)
 
     # -- what scripts ask for --------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from outpace.blocks.recutting import Recut, values_of
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import (
     Divided,
-    EndedWithout,
     GoOver,
     Leave,
     Message,
@@ -57,8 +56,6 @@ class DividedServers(ForwardingContext):
         self._asked: Pull | None = None  # the last pull
         self._owed: set[int] = set()  # servers of the program whose answer to it is awaited
         self._answers: dict[int, Reply] = {}  # of the present servers to it
-        # By server: the last iteration that it has finished without this worker.
-        self._ended: dict[int, int] = {}
         self._unsent: list[tuple[Message, ...]] = []  # for the servers of the program, in order
         self._parts: dict[int, Recut] = {}  # blocks of the present servers out of the program's
         self._blocks: list[Recut] = []  # blocks of the program out of those of the present servers
@@ -139,8 +136,6 @@ class DividedServers(ForwardingContext):
             self._go_over(message.division)
         elif isinstance(message, Reply):
             self._take_reply(message)
-        elif isinstance(message, EndedWithout) and self._present is not self._first:
-            self._take_ended(message)
         else:
             if isinstance(message, Restarted):
                 self._versions[message.shard] = message.version
@@ -161,13 +156,6 @@ class DividedServers(ForwardingContext):
         self._answers[reply.shard] = reply
         if len(self._answers) == len(self._present.parts):
             self._deliver()
-
-    def _take_ended(self, ended: EndedWithout) -> None:
-        """Tell the program of an iteration when all present servers have finished it."""
-        self._ended[ended.shard] = max(ended.iteration, self._ended.get(ended.shard, -1))
-        last = min(self._ended.get(server, -1) for server in self._present.servers)
-        if last >= 0:
-            self._read.extend(EndedWithout(number, last) for number in range(len(self.servers)))
 
     def _deliver(self) -> None:
         """Give the program the answers of its servers, now that the present ones have answered."""

@@ -44,9 +44,15 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A gradient whose computation was stopped. share: the part computed; NaN: unknown."""
+    """A gradient whose computation was stopped.
+
+    Attributes:
+        share: the part computed; NaN: unknown.
+        left: ns for which the computation would have gone on; None: unknown.
+    """
 
     share: float
+    left: Time | None = None
 
 
 class WorkerContext(Context, Protocol):
@@ -92,13 +98,13 @@ class WorkerContext(Context, Protocol):
         finished: Time,
         held: Time,
         last_server: int,
-        whole: Time | None = None,
+        left: Time | None = None,
     ) -> None:
         """Record an iteration in the trace.
 
         held: time for which the last server held the pull. last_server: NO_SERVER if the
-        worker skipped its pull. whole: ns that the computation would have taken to its end, as far
-        as known; None: it was not stopped, or the trace does not tell.
+        worker skipped its pull. left: ns for which the computation would have gone on, as far as
+        known, if a late worker stopped it; None: it did not.
         """
 
 

@@ -12,21 +12,12 @@ between the program and its context.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from outpace.blocks.block import Block
 from outpace.support.units import Time
 from outpace.sync.messages import EndedWithout, Message
 from outpace.sync.programs.context import AbortableContext, Stopped
 from outpace.sync.programs.forwarding import ForwardingContext
-
-
-class _Ended(NamedTuple):
-    """A computation that was stopped."""
-
-    iteration: int
-    took: Time
-    share: float  # of the whole computation; NaN: unknown
 
 
 class StoppingWorker(ForwardingContext):
@@ -41,12 +32,13 @@ class StoppingWorker(ForwardingContext):
         self.iteration_finished = self._iteration_finished
         # By server: the last iteration that it has finished without this worker.
         self._ended = [-1] * len(self.servers)
-        self._stopped: _Ended | None = None  # the last computation, if it was stopped
-        self._whole: Time = 0  # ns of the last computation that was not; 0: there is none
+        # Of an iteration whose computation was stopped: see `Stopped`.
+        self._left: tuple[int, Time] | None = None
+        self._whole: Time = 0  # ns of the last computation, with what was left of it; 0: unknown
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         me, started = self._me, self._me.now
-        self._stopped = None
+        self._left = None
         made: Sequence[Block | None] | Stopped
         if self._is_over(iteration):  # the servers finished it after they had answered
             made = Stopped(0.0)
@@ -56,7 +48,10 @@ class StoppingWorker(ForwardingContext):
         if not isinstance(made, Stopped):
             self._whole = took
             return made
-        self._stopped = _Ended(iteration, took, made.share)
+        left = made.left
+        if left is None:  # as long as the last one, or twice as long as until now if it is longer
+            left = self._whole - took if self._whole >= took else took
+        self._left, self._whole = (iteration, left), took + left
         return [None] * len(self.servers)
 
     def _ends(self, iteration: int) -> Callable[[Message], bool]:
@@ -87,22 +82,9 @@ class StoppingWorker(ForwardingContext):
         finished: Time,
         held: Time,
         last_server: int,
-        whole: Time | None = None,
+        left: Time | None = None,
     ) -> None:
-        """Record an iteration; if its computation was stopped, with what all of it would take."""
-        stopped = self._stopped
-        if stopped is not None and stopped.iteration == iteration:
-            whole = self._whole_of(stopped)
-        self._me.iteration_finished(
-            iteration, started, computed, finished, held, last_server, whole
-        )
-
-    def _whole_of(self, stopped: _Ended) -> Time:
-        """Return how many ns a computation would have taken to its end, as far as that is known.
-
-        If the share is not: as long as the last one that was not stopped, or twice as long as it
-        took until it was stopped, if this one has outlasted the last one.
-        """
-        if stopped.share > 0:
-            return round(stopped.took / stopped.share)
-        return self._whole if self._whole >= stopped.took else 2 * stopped.took
+        """Record an iteration, with what was left of its computation if it was stopped."""
+        if self._left is not None and self._left[0] == iteration:
+            left = self._left[1]
+        self._me.iteration_finished(iteration, started, computed, finished, held, last_server, left)

@@ -27,7 +27,7 @@ from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import FirstDigest, Initialize
 from outpace.real.node.script_parts import lengths_within
-from outpace.real.node.worker_process import MustEnd, WorkerProcess
+from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
 from outpace.sync.moving.states import optimizer_of
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
@@ -162,7 +162,7 @@ class ScriptTrainer:
         with self._abort_points.stopping_at(self._must_end) as computation:
             yield computation
         if computation.stopped:
-            self._stopped = Stopped(computation.share)
+            self._stopped = stopped(computation)
 
     def _take_in_slices(self) -> Sequence[Block | None]:
         """Return the script's gradient, one block per server; store this step's settings."""

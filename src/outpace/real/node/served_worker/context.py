@@ -44,7 +44,7 @@ class ProcessContext:
         blocks: Sequence[Block],
         slices: Sequence[slice],
     ) -> None:
-        self._process, self._clock, self._mailbox = process, process.clock, inbox.mailbox
+        self._process, self._clock, self._inbox = process, process.clock, inbox
         self.worker, self.servers, self.first_iteration = process.worker, servers, first_iteration
         self._blocks, self._slices = blocks, slices
         self._forward_share = experiment.forward_share
@@ -70,7 +70,7 @@ class ProcessContext:
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        return await compute_until(self._process, self._mailbox, parameters, iteration, ends_it)
+        return await compute_until(self._process, self._inbox, parameters, iteration, ends_it)
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart

@@ -40,6 +40,10 @@ class Inbox:
     async def recv_several(self, count: int) -> Sequence[Message]:
         return [await self.recv()]  # each is processed while others arrive
 
+    def take_nowait(self) -> Message | None:
+        """Return a message that the process has read already; None: there is none."""
+        return self._read(self.mailbox.get_nowait())
+
     def recv_nowait(self) -> Message | None:
         if not len(self.mailbox):
             self._kernel.catch_up()  # handles messages that arrived during the computation

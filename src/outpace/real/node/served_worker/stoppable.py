@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from outpace.blocks.block import Block
-from outpace.kernel import Mailbox
+from outpace.real.node.served_worker.inbox import Inbox
 from outpace.real.node.worker_process import WorkerProcess
 from outpace.record.timing import STOPPED
 from outpace.support.units import Time, nanoseconds, seconds
@@ -15,23 +15,24 @@ from outpace.sync.programs.context import Stopped
 
 async def compute_until(
     worker: WorkerProcess,
-    mailbox: Mailbox[Message],
+    inbox: Inbox,
     parameters: Sequence[Block],
     iteration: int,
     ends_it: Callable[[Message], bool],
 ) -> Sequence[Block | None] | Stopped:
-    """Compute a gradient, but stop when `ends_it` is true of a message in the mailbox.
+    """Compute a gradient, but stop when `ends_it` is true of a message in the inbox.
 
     If the configuration has a law of run times, the computation takes the drawn time.
     """
     started = worker.now
     duration_s = worker.draw_s(iteration, started)
 
-    def share() -> float:
-        return min(1.0, worker.worked_s(started) / duration_s)
+    def stopped() -> Stopped:
+        worked_s = min(duration_s, worker.worked_s(started))
+        return Stopped(worked_s / duration_s, nanoseconds(duration_s - worked_s))
 
     def is_over() -> bool:
-        while message := mailbox.get_nowait():
+        while message := inbox.take_nowait():
             if ends_it(message):
                 return True
         return False
@@ -39,28 +40,28 @@ async def compute_until(
     gradient = await worker.trainer.gradient(parameters, iteration, worker.rate_limited(is_over))
     if isinstance(gradient, Stopped):
         _note_stopped(worker, iteration, started)
-        return Stopped(share()) if duration_s else gradient
+        return stopped() if duration_s else gradient
     if duration_s:
         worker.kernel.catch_up()
         rest_s = max(0.0, duration_s - worker.worked_s(started))
         if not worker.trainer.stops:  # so neither would a computation of this duration
             await worker.kernel.sleep(rest_s)
-        elif await _hears_within(worker, mailbox, rest_s, ends_it):
+        elif await _hears_within(worker, inbox, rest_s, ends_it):
             _note_stopped(worker, iteration, started)
-            return Stopped(share())
+            return stopped()
     worker.computed(iteration, started)
     return gradient
 
 
 async def _hears_within(
     worker: WorkerProcess,
-    mailbox: Mailbox[Message],
+    inbox: Inbox,
     limit_s: float,
     wanted: Callable[[Message], bool],
 ) -> bool:
     """Take messages until one is wanted; False if none is within the limit."""
     end = worker.now + nanoseconds(limit_s)
-    while message := await mailbox.get_within(seconds(max(0, end - worker.now))):
+    while message := await inbox.recv_within(seconds(max(0, end - worker.now))):
         if wanted(message):
             return True
     return False

@@ -232,6 +232,7 @@ class FailingScript(NotedComputing, FailingNode, ScriptWorkerNode):
         while (left := started + duration + life.stood - stood - kernel.now) >= 0:
             message = await self.mailbox.get_within(seconds(left))
             await life.awake()
+            self._look_at(message, kernel.now)
             if message is not None and ends_it(message):
                 return self._stopped(kernel.now - started - (life.stood - stood), duration)
             if message is None and left == 0:
