@@ -218,6 +218,7 @@ def test_the_others_go_on_through_memory_without_a_worker_that_was_killed(tmp_pa
     assert summary["status"] == "complete"
     assert summary["iterations"][:2] == [80, 80]
     assert summary["iterations"][2] < 80
-    assert [4, 4] in seen  # new ones of those that are left
+    # New ones of those that are left: two of each, and a third while one is still being read.
+    assert any(len(each) == 2 and 4 <= min(each) <= max(each) <= 5 for each in seen)
     assert len(said) == 1  # that it was killed
     assert not processes()
