@@ -116,7 +116,7 @@ class StateLoaded(WireMessage, tag="state loaded"):
 
 
 class Reachable(WireMessage, tag="reachable"):
-    """A worker to a server: from now on the server can send to it, which it cannot before it hears.
+    """A worker to a server, which cannot send to the worker before it has heard from it.
 
     Sent if the server may have something to say before the worker's first push (`EndedWithout`).
     """
