@@ -128,11 +128,10 @@ def _stopped(run: Run) -> str:
     count, spent = run.number("stopped", "count"), run.number("stopped", "seconds")
     if not count or spent is None:
         return ""
-    share = f", {percent(spent / run.time_s)} of the time" if run.time_s else ""
     return (
         f"Late workers stopped {plural(int(count), 'computation')} whose gradients no server would "
         f"have taken any more; until then a worker had spent {seconds(spent)} on them on "
-        f"average{share}."
+        f"average{_of_the_time(run, spent)}."
     )
 
 
@@ -140,11 +139,15 @@ def _begun_again(run: Run) -> str:
     count, spent = run.number("resyncs", "count"), run.number("resyncs", "abandoned_s")
     if not count or spent is None:
         return ""
-    share = f", {percent(spent / run.time_s)} of the time" if run.time_s else ""
     return (
         f"Workers abandoned {plural(int(count), 'computation')}, to begin again with newer "
-        f"parameters; that cost a worker {seconds(spent)} on average{share}."
+        f"parameters; that cost a worker {seconds(spent)} on average"
+        f"{_of_the_time(run, spent)}."
     )
+
+
+def _of_the_time(run: Run, spent_s: float) -> str:
+    return f", {percent(spent_s / run.time_s)} of the time" if run.time_s else ""
 
 
 def _skipped(run: Run) -> str:

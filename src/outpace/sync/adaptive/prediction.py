@@ -51,7 +51,7 @@ _CELLS: Final = 8192  # quorums times workers
 
 
 class RunTime(NamedTuple):
-    """What an iteration of a worker takes.
+    """How long one iteration of a worker takes, in seconds.
 
     Attributes:
         busy_s: from its start to the answers, without the time that servers held the pull; above 0.
