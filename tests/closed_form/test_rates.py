@@ -10,6 +10,7 @@ import math
 
 import pytest
 
+from outpace import Simulator, Worker
 from outpace.experiment.running import simulate
 
 WITHIN = 4.0  # standard errors
@@ -135,6 +136,102 @@ def test_bsp_over_a_serialised_network_takes_what_its_transfers_add_up_to():
     round_s = 1.0 + 2 * latency_s + (workers + 1) * transfer_s
     expected = math.floor(100.0 / round_s) * workers
     assert summary["gradients_applied"] == pytest.approx(expected, abs=workers)
+
+
+TRANSFER_S = 0.1  # of a server's part of a gradient, and of the parameters
+
+
+def over_slow_links(sync, compute_s, factors, servers, until_s, latency_s=0.0):
+    """Return the ends of workers' iterations, in s, without those after the end of the run."""
+    parameters = 100 * servers
+    result = simulate(
+        {
+            "task": {"kind": "timing", "parameters": parameters},
+            "workers": len(factors),
+            "servers": servers,
+            "compute": {
+                "kind": "constant",
+                "mean_s": compute_s,
+                "slow": [{"workers": [n], "factor": factor} for n, factor in enumerate(factors)],
+            },
+            "network": {
+                "latency_s": latency_s,
+                "bandwidth_bytes_per_s": 4 * parameters / servers / TRANSFER_S,
+            },
+            "sync": {"kind": sync},
+            "stop": {"virtual_time_s": until_s},
+        }
+    )
+    rows = (row for row in result.trace.to_pylist() if row["event"] == "iteration")
+    ends = ((row["worker"], round(row["end_ns"] / 1e9, 6)) for row in rows)
+    return sorted(end for end in ends if end[1] < until_s)
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "latency_s", "rate"),
+    [
+        # A worker alone takes 1.2 s for computation, push and reply: four never meet for long.
+        (1.0, 0.0, 4 / 1.2),
+        (1.0, 0.1, 4 / 1.4),
+        (0.25, 0.0, 4 / 0.45),  # 0.4 s of the server's port in each 0.45 s
+        (0.1, 0.0, 10.0),  # the port is always busy
+    ],
+)
+def test_asp_over_slow_links_is_limited_by_its_round_trip_or_by_the_servers_port(
+    compute_s, latency_s, rate
+):
+    until_s = 50.0
+    ends = over_slow_links("asp", compute_s, [1.0] * 4, 1, until_s, latency_s)
+    # The first round is longer, since all begin at once; the last ones are not finished.
+    assert len(ends) / until_s == pytest.approx(rate, abs=8 / until_s)
+
+
+class _PaperWorker(Worker):
+    def __init__(self, compute_s, servers):
+        self.compute_s, self.servers, self.ends = compute_s, servers, []
+
+    async def run(self):
+        while True:
+            await self.sleep(self.compute_s)
+            for server in range(self.servers):
+                self.send(f"server-{server}", self.name, delay=TRANSFER_S)
+            for _ in range(self.servers):
+                await self.recv()
+            self.ends.append(round(self.now, 6))
+
+
+class _PaperServer(Worker):
+    def __init__(self, awaits):
+        self.awaits = awaits
+
+    async def run(self):
+        workers = []
+        while True:
+            workers.append(await self.recv())
+            if len(workers) == self.awaits:
+                for worker in workers:
+                    self.send(worker, delay=TRANSFER_S)
+                workers = []
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+@pytest.mark.parametrize("compute_s", [0.1, 0.4])
+def test_iterations_end_as_in_the_papers_simulator_where_no_worker_pulls(sync, servers, compute_s):
+    """Zhang et al.: a server answers a gradient with parameters, and nothing else is sent."""
+    until_s, factors = 50.0, [1.0, 1.317, 1.731, 2.113]
+    simulator = Simulator()
+    workers = [
+        simulator.add_worker(f"worker-{n}", _PaperWorker, compute_s * factor, servers)
+        for n, factor in enumerate(factors)
+    ]
+    for server in range(servers):
+        awaits = 1 if sync == "asp" else len(factors)
+        simulator.add_worker(f"server-{server}", _PaperServer, awaits)
+    simulator.start(until_s)
+    expected = [(n, end) for n, worker in enumerate(workers) for end in worker.ends]
+    ends = over_slow_links(sync, compute_s, factors, servers, until_s)
+    assert ends == sorted(end for end in expected if end[1] < until_s)
 
 
 @pytest.mark.parametrize(("workers", "servers", "probability"), [(16, 16, 0.005), (1, 4, 0.1)])

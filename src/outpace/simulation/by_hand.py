@@ -89,7 +89,8 @@ class Worker:
     def send(self, to: str, data: Any = None, delay: float | None = None) -> None:
         """Queue data for another worker and return at once.
 
-        The transfer starts when both ends are free and occupies both.
+        The transfer starts when both ends are free and occupies both. Data without bytes, sent
+        without a delay, waits only for what was sent to the same worker before.
 
         Args:
             to: Name of the receiver.

@@ -27,7 +27,8 @@ class Transfer(msgspec.Struct, eq=False):
     number: int = 0  # in the order of the calls of `send`
     started: Time = -1
     delivered: Time = -1
-    after: Transfer | None = None  # same link, same arrival time
+    # Same link, same arrival time. Before it has started: a message that leaves with it.
+    after: Transfer | None = None
 
     @property
     def sender(self) -> Node:
@@ -112,6 +113,7 @@ class NodePath:
     bandwidth: float = field(init=False)
     asked: bool = False  # it is in the receiver's `waiting`
     parked: list[Transfer] = field(default_factory=list)  # messages that wait for that; few
+    unsent: Transfer | None = None  # serialised: the last message of those that have not left
     is_cut: bool = False  # the process at one end has ended: nothing arrives any more
     last: Transfer | None = None  # the last one sent, until it has arrived
     arrival: Time = 0  # when `last` arrives

@@ -8,8 +8,13 @@ both ends for bytes / bandwidth. Latency comes after that and occupies neither.
 A sender that becomes free looks through its queue from the front and takes the first message
 whose receiver is free. It leaves a request with each busy receiver that it passes over. A
 receiver that becomes free serves the first request whose sender is free. So a receiver does
-O(1) work, and messages of one sender to one receiver stay in order. A message without bytes
-waits its turn like any other but takes no time.
+O(1) work, and messages of one sender to one receiver stay in order.
+
+A message without bytes, such as a pull, takes its latency and no turn: in the time of a large
+transfer thousands of packets leave and arrive, and its few bytes are among them. It waits only for
+earlier messages to the same receiver from the same sender, as on a TCP connection, so a pull stays
+behind its push: it leaves when the last of them has left. In the simulator of the paper nothing
+else is possible, since its workers send no pulls: a server answers a gradient with parameters.
 
 The messages of a path whose request a receiver has are *parked* there, so that the sender does not
 look at them again. When the receiver comes to the request, they go back to their places in the
@@ -38,8 +43,12 @@ class SerialisedNetwork(Network):
 
     def _queue(self, transfer: Transfer) -> None:
         link = transfer.link
+        if not transfer.size_bytes and transfer.duration is None:
+            self._follow(transfer)
+            return
         source = link.source
         source.queued += 1
+        link.unsent = transfer
         if link.asked:
             link.parked.append(transfer)
         else:
@@ -49,6 +58,16 @@ class SerialisedNetwork(Network):
                 self._wake_sender_later(source)
             elif not link.asked:
                 self._send_next(source)
+
+    def _follow(self, transfer: Transfer) -> None:
+        """Send a message that takes no turn, behind the earlier ones of its path."""
+        link, now = transfer.link, transfer.requested
+        if link.unsent is not None:  # `_start` takes it along
+            link.unsent.after = link.unsent = transfer
+            return
+        leaves = now if link.last is None else max(now, link.arrival - link.latency)
+        transfer.started = leaves
+        self._arrive_after(leaves - now + link.latency, transfer)
 
     def _abandon(self, link: NodePath) -> None:
         source = link.source
@@ -85,25 +104,29 @@ class SerialisedNetwork(Network):
         link, kernel, size_bytes = transfer.link, self._kernel, transfer.size_bytes
         duration = transfer.duration
         if duration is None:
-            if not size_bytes:
-                duration = 0
-            elif size_bytes == link.size:  # most are of one size
-                duration = link.duration
-            else:
-                duration = link.duration_of(size_bytes)
+            # Most are of one size.
+            duration = link.duration if size_bytes == link.size else link.duration_of(size_bytes)
         now = transfer.started = kernel.now
-        if not duration:
-            self._arrive_after(link.latency, transfer)
-            return
-        sender, receiver = link.source, link.target
-        sender.sending_until = receiver.receiving_until = now + duration
-        if receiver.waiting and not receiver.receive_wake:
-            receiver.receive_wake = True
-            kernel.call_after(duration, self._receiver_is_free, receiver)
-        if sender.queued and not sender.send_wake:
-            sender.send_wake = True
-            kernel.call_after(duration, self._sender_is_free, sender, True)
+        if duration:
+            sender, receiver = link.source, link.target
+            sender.sending_until = receiver.receiving_until = now + duration
+            if receiver.waiting and not receiver.receive_wake:
+                receiver.receive_wake = True
+                kernel.call_after(duration, self._receiver_is_free, receiver)
+            if sender.queued and not sender.send_wake:
+                sender.send_wake = True
+                kernel.call_after(duration, self._sender_is_free, sender, True)
+        follower, transfer.after = transfer.after, None
         self._arrive_after(duration + link.latency, transfer)
+        if link.unsent is transfer:
+            link.unsent = None
+        while follower is not None:
+            if link.unsent is follower:
+                link.unsent = None
+            after, follower.after = follower.after, None
+            follower.started = now + duration
+            self._arrive_after(duration + link.latency, follower)
+            follower = after
 
     # -- ends that become free -----------------------------------------------------
 
