@@ -25,6 +25,7 @@ connection = open(os.environ.pop("OUTPACE_CONNECT")).read()
 
 def train():
     torch.manual_seed(0)
+    torch.set_num_threads(2)  # a deterministic run computes with one, in the block
     task = digits_mlp()
     inputs, targets = task.train
     with outpace.joined(connection):
@@ -38,6 +39,7 @@ def train():
             torch.nn.functional.cross_entropy(model(inputs[batch]), targets[batch]).backward()
             optimizer.step()
             optimizer.zero_grad()
+    assert torch.get_num_threads() == 2
     print("after the block", iteration, file=sys.stderr, flush=True)
 
 def told():

@@ -153,6 +153,7 @@ def join_from_file(path: str, place: Place | None) -> None:
 @contextlib.contextmanager
 def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
     """Join the run of a file with this content, for a block: see `outpace.joined`."""
+    threads = torch.get_num_threads()
     found, experiment, link, number = _placed(
         _decoded(connection.encode(), f"{JOINED}: connection"), JOINED, place
     )
@@ -171,6 +172,8 @@ def joined_for_block(connection: str, place: Place | None) -> Iterator[None]:
         _end_in_order(HERE.worker)
     else:
         _end_in_order(HERE.worker)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _end_in_order(worker: Attached) -> None:
@@ -216,6 +219,8 @@ def _placed(
             f"{plural(experiment.workers, 'worker')}: "
             f"start {plural(experiment.workers, 'process', 'processes')}"
         )
+    if experiment.deterministic:  # as in workers that Outpace starts: it affects how sums round
+        torch.set_num_threads(1)
     name = worker_name(number)
     session = replace(found.session, keys=found.workers.get(name))
     link = CoordinatorLink(name, found.endpoint, found.key, session, found.store)
