@@ -106,6 +106,17 @@ def test_too_few_are_an_error_before_the_run_or_in_it(tmp_path):
         simulate(config(path, stop={"virtual_time_s": 5.0}))
 
 
+def test_an_oracle_ends_with_the_last_recorded_iteration(tmp_path):
+    oracle = {"sync": {"kind": "cutoff", "model": "oracle"}}
+    path = own(tmp_path)
+    result = simulate(config(path) | oracle)
+    # Ω(1) against Ω(2): 4 and 2, 2 and 1, 8 and 0.5: it never waits for worker 1.
+    assert result.summary["iterations"] == [3, 0]
+    assert result.summary["virtual_time_s"] == 0.25 + 0.5 + 0.125
+    with pytest.raises(RunError, match="run times of worker ., and it is at iteration 3; wrap"):
+        simulate(config(path, stop={"virtual_time_s": 5.0}) | oracle)
+
+
 def test_the_path_is_seen_from_the_configuration(tmp_path):
     own(tmp_path)
     experiment = experiment_from(config("times.csv"), "test", tmp_path)

@@ -51,6 +51,7 @@ class Reference:
     clock: int = 0
     version: int = 0
     progress: list[int] = field(init=False)
+    pushed: dict[int, set[int]] = field(default_factory=dict)  # iteration -> workers
     gone: set[int] = field(default_factory=set)
     paused: set[int] = field(default_factory=set)
     parameters: list[float] = field(default_factory=lambda: [0.0] * SIZE)
@@ -109,6 +110,7 @@ class Reference:
             return {}
         late = iteration < self.clock
         self.progress[worker] = iteration
+        self.pushed.setdefault(iteration, set()).add(worker)
         self.last_push[worker] = now
         self.step_time[worker] = now - self.last_answer[worker]
         arrival = self.policy.apply is Apply.ON_ARRIVAL
@@ -209,6 +211,12 @@ class Reference:
         """Another shard takes over; what the workers will ask for again is forgotten."""
         self.waiting, self.held_back, self.counting = [], [], {}
         self.paused, self.significance = set(), {}
+        # It knows the last pushes, and those whose gradients wait.
+        self.pushed = {}
+        for worker in self.members:
+            self.pushed.setdefault(self.progress[worker], set()).add(worker)
+        for worker, iteration, _, _ in self.collected:
+            self.pushed.setdefault(iteration, set()).add(worker)
         self.last_push, self.last_answer = [now] * self.workers, [now] * self.workers
         self.step_time = [0] * self.workers
         self.patient_since = self.deadline = None
@@ -300,6 +308,7 @@ class Reference:
             return math.inf if named is None or named & late else 0
         if pushed == len(self.live):
             return 0
+        pushed = len(self.pushed.get(self.clock, ()))  # without the workers that have skipped it
         if policy.kind == "drop-stragglers" and pushed >= policy.quorum:
             return 0
         if policy.kind == "partial-push" and pushed >= (policy.enough or math.inf):

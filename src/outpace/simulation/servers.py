@@ -7,6 +7,7 @@ laws of the cluster. Nothing here decides about synchronization.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from outpace.engine.servers import (
     server_program,
     worker_program,
 )
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, RunError
 from outpace.predict.interface import Model, Rule
 from outpace.predict.models import Fitting, FittingAtOnce
 from outpace.predict.recorded.table import Seconds
@@ -277,8 +278,13 @@ class Simulation(VirtualRun):
         def truth() -> Seconds:
             """Return the run times of all workers in the iteration that begins now."""
             iteration, now = self.totals.closed, self.kernel.now
-            workers = range(experiment.workers)
-            return np.array([self.run_time(worker, iteration, now) for worker in workers])
+            times = np.full(experiment.workers, np.nan)
+            for worker in range(experiment.workers):
+                # After the last iteration of a recording the scheduler opens one more, which no
+                # worker computes; a worker that does compute it ends the run with this error.
+                with suppress(RunError):
+                    times[worker] = self.run_time(worker, iteration, now)
+            return times
 
         clock = self._rule_clock = RuleClock() if settings.rule_time == "measured" else None
         if settings.fitted_in_run:

@@ -95,6 +95,14 @@ class ShardView(Protocol):
         """The number of live workers that have pushed iteration V or a later one."""
 
     @property
+    def pushed(self) -> int:
+        """The number of workers that have pushed iteration V itself, with or without a gradient.
+
+        Less than `reached` if a worker has skipped V, as with partial pull. Its gradient stays in
+        the later iteration.
+        """
+
+    @property
     def slowest(self) -> int:
         """The lowest progress of a live worker; -1: that worker has not pushed yet."""
 
@@ -317,7 +325,12 @@ def bounded(
 
 
 def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> float:
-    """Return the patience for a quorum of workers and then `timeout_s` seconds."""
+    """Return the patience for a quorum of pushes of iteration V and then `timeout_s` seconds.
+
+    Workers that have skipped V have no gradient in V, so they are not in the quorum. An update has
+    fewer than `quorum` gradients only if all workers have responded (Xie, Koyejo and Gupta's
+    PSP-SGD, algorithm 1, line 12).
+    """
     if view.reached >= view.live:
         return 0.0
-    return timeout_s if view.reached >= quorum else math.inf
+    return timeout_s if view.pushed >= quorum else math.inf

@@ -212,7 +212,8 @@ class Shard:
         require_fits(state, view, self._updates)
         if workers is not None:
             self._gradients.set_workers(workers)
-        view.restore(state.clock, state.watermarks, state.gone, now)
+        pushes = [(worker, each.iteration) for each in state.pending for worker, _ in each.pushes]
+        view.restore(state.clock, state.watermarks, state.gone, pushes, now)
         self._updates.restore(state, now)
         self._gradients.pushes, self._gradients.furthest = state.pushes, state.furthest
         for worker in state.gone if everyone else ():

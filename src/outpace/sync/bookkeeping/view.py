@@ -23,6 +23,7 @@ class View:
         "_gone",
         "_laggard",
         "_left_out",
+        "_own",
         "_paused",
         "_progress",
         "_pushed",
@@ -44,6 +45,7 @@ class View:
         self.reached = 0
         self.slowest = self.fastest = -1
         self._progress = [-1] * workers  # watermarks
+        self._own: dict[int, int] = {}  # iteration from V on -> its pushes
         self._at = {-1: workers}  # watermark -> number of live workers
         self._gone: set[int] = set()
         self._paused: set[int] = set()
@@ -64,6 +66,10 @@ class View:
 
     def count(self, iteration: int) -> int:
         return sum(count for watermark, count in self._at.items() if watermark >= iteration)
+
+    @property
+    def pushed(self) -> int:
+        return self._own.get(self.clock, 0)
 
     @property
     def awaited(self) -> int | None:
@@ -136,11 +142,17 @@ class View:
         return tuple(sorted(self._gone))
 
     def restore(
-        self, clock: int, watermarks: Iterable[int], gone: Collection[int], now: Time
+        self,
+        clock: int,
+        watermarks: Iterable[int],
+        gone: Collection[int],
+        pushes: Iterable[tuple[int, int]],
+        now: Time,
     ) -> None:
         """Take over the progress of another view; a new one only.
 
-        No worker is paused. Policies that look at times see no step before now.
+        No worker is paused. Policies that look at times see no step before now. pushes: worker
+        and iteration of the gradients that wait for the end of their iteration.
         """
         self.clock, self._progress, self._gone = clock, list(watermarks), set(gone)
         there = [mark for worker, mark in enumerate(self._progress) if worker not in gone]
@@ -149,6 +161,10 @@ class View:
         self.reached = sum(mark >= clock for mark in there)
         self.slowest, self.fastest = min(there, default=-1), max(self._progress)
         self._pushed, self._answered = _times(now, self.workers), _times(now, self.workers)
+        # A push without gradient, or applied on arrival, is seen if it is its worker's last one.
+        last = {(n, mark) for n, mark in enumerate(self._progress) if n not in self._gone}
+        pushed = last.union(pushes)
+        self._own = dict(Counter(iteration for _, iteration in pushed if iteration >= clock))
 
     def rejoin(self, worker: int, first: int, now: Time) -> None:
         """Count a worker that begins with iteration `first` in a new process.
@@ -167,10 +183,17 @@ class View:
             self.reached += mark >= self.clock
             before = max(before, self.clock - 1)
         if before > self._progress[worker]:
-            self.push(worker, before, now)
+            self._move(worker, before, now)
         self._steps[worker] = 0
 
     def push(self, worker: int, iteration: int, now: Time) -> None:
+        """Count the push of an iteration, which the worker has not pushed yet."""
+        if iteration >= self.clock:
+            self._own[iteration] = self._own.get(iteration, 0) + 1
+        self._move(worker, iteration, now)
+
+    def _move(self, worker: int, iteration: int, now: Time) -> None:
+        """Raise the watermark of a worker."""
         at, before = self._at, self._progress[worker]
         self._progress[worker] = iteration
         self._pushed[worker] = now
@@ -245,6 +268,7 @@ class View:
         self.reached -= self._at.get(self.clock, 0)
         if self._closed:
             self._closed.pop(self.clock, None)
+        self._own.pop(self.clock, None)
         self.clock += 1
         if not self._paused:
             return []

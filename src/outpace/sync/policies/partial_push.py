@@ -15,7 +15,8 @@ from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
 class PartialPush(Quorum):
     """Advances when all workers have pushed V, or τ1 seconds after c of them have (PSP-SGD).
 
-    Later gradients are dropped. The paper's step is η times the sum: `scale: sum`.
+    Later gradients are dropped. The paper's step is η times the sum: `scale: sum`. A worker that has
+    skipped V counts in its own iteration; the paper's line 10 would add its gradient to V.
 
     Args:
         quorum: c, at least 1.
@@ -52,6 +53,6 @@ class PartialPush(Quorum):
             )
 
     def patience_s(self, view: ShardView) -> float:
-        if self.enough is not None and view.reached >= self.enough:
+        if self.enough is not None and view.pushed >= self.enough:
             return 0.0
         return quorum_arrived(view, self.number, self.timeout_s)
