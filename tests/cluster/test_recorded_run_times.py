@@ -113,7 +113,7 @@ def test_an_oracle_ends_with_the_last_recorded_iteration(tmp_path):
     # Ω(1) against Ω(2): 4 and 2, 2 and 1, 8 and 0.5: it never waits for worker 1.
     assert result.summary["iterations"] == [3, 0]
     assert result.summary["virtual_time_s"] == 0.25 + 0.5 + 0.125
-    with pytest.raises(RunError, match="run times of worker ., and it is at iteration 3; wrap"):
+    with pytest.raises(RunError, match=r"of worker ., and it is at iteration 3; wrap"):
         simulate(config(path, stop={"virtual_time_s": 5.0}) | oracle)
 
 

@@ -15,8 +15,8 @@ from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
 class PartialPush(Quorum):
     """Advances when all workers have pushed V, or τ1 seconds after c of them have (PSP-SGD).
 
-    Later gradients are dropped. The paper's step is η times the sum: `scale: sum`. A worker that has
-    skipped V counts in its own iteration; the paper's line 10 would add its gradient to V.
+    Later gradients are dropped. The paper's step is η times the sum: `scale: sum`. A worker that
+    has skipped V counts in its own iteration; the paper's line 10 would add its gradient to V.
 
     Args:
         quorum: c, at least 1.
