@@ -108,6 +108,14 @@ def test_fit_writes_a_model_that_can_be_loaded(here, capsys, monkeypatch):
     assert (found.mean.item(), found.seed) == (2.5, 7)
 
 
+def test_fit_models_sorted_run_times_if_it_is_told_to(here):
+    times = np.random.default_rng(0).lognormal(0, 0.1, (20, 2))
+    write(table(times), here / "long.parquet")
+    fit = ("runtimes", "fit", "long.parquet", "--model", "deep-markov", "-o", "m.safetensors")
+    assert outpace(*fit, "--ordered") == 0
+    assert load(here / "m.safetensors").settings()["ordered"]
+
+
 def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, monkeypatch):
     monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     write(table([[1.0]]), here / "short.parquet")
@@ -121,6 +129,8 @@ def test_what_cannot_be_fitted_is_refused_and_nothing_is_written(here, capsys, m
     nowhere = ("runtimes", "fit", "short.parquet", "--model", "stand-in", "-o", "no/m.safetensors")
     assert "there is no folder no" in refused(capsys, *nowhere)
     assert "--seed" in refused(capsys, *fit, "stand-in", "times.parquet", "--seed", "-1")
+    sorts = (*fit, "stand-in", "times.parquet", "--ordered")
+    assert "ordered: leave it out: stand-in has no choice" in refused(capsys, *sorts)
     simulate(CONFIG, here / "run")
     mixed = refused(capsys, *fit, "stand-in", "run", "times.parquet")
     assert "the sources have different kinds of times" in mixed

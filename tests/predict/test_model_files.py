@@ -61,6 +61,11 @@ def test_fits_of_a_run_begin_with_the_one_before(monkeypatch):
     assert begun_with == [None, 1.0, 3.0]
 
 
+def test_a_kind_without_a_choice_refuses_to_sort_run_times():
+    with pytest.raises(ConfigError, match="ordered: leave it out: stand-in has no choice"):
+        fit("stand-in", [TIMES], ordered=True)
+
+
 def test_threads_are_given_back():
     before = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -11,6 +11,7 @@ import pytest
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import run, simulate
+from outpace.predict.models import load
 
 REGIMES = [{"factor": 1.0, "dwell_s": 1.0}, {"factor": 4.0, "dwell_s": 1.0}]
 SLOWING = {
@@ -106,6 +107,18 @@ def test_a_run_that_ends_first_leaves_no_process_and_no_model(tmp_path):
     result = run(config(22), tmp_path / "run")
     assert result.summary["status"] == "complete"
     assert not (tmp_path / "run" / "run-times.safetensors").exists()
+
+
+def test_a_model_of_sorted_run_times_is_fitted_if_the_configuration_says_so(tmp_path):
+    data = {
+        "task": {"kind": "timing", "parameters": 1},
+        "workers": 3,
+        "compute": {"kind": "lognormal", "mean_s": 1.0, "cv": 0.2},
+        "stop": {"iterations": 22},
+        "sync": {"kind": "cutoff", "model": "deep-markov", "ordered": True},
+    }
+    simulate(data, tmp_path / "run")
+    assert load(tmp_path / "run" / "run-times.safetensors").settings()["ordered"]
 
 
 def test_what_cannot_be_fitted_to_is_said_and_the_last_iterations_decide(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from outpace.experiment.running import simulate
 from outpace.kernel import Kernel
+from outpace.predict.models import FittingAtOnce
 from outpace.simulation import rule_time
 from outpace.simulation.rule_time import RuleClock, TimedFitting
 from outpace.support.units import nanoseconds
@@ -52,7 +53,7 @@ def test_a_fit_is_done_when_its_time_has_passed_and_no_decision_takes_it(process
 
     monkeypatch.setattr("outpace.predict.models.fit", fit)
     kernel, clock = Kernel(), RuleClock()
-    fitting = TimedFitting("pooled", 0, kernel, clock)
+    fitting = TimedFitting(FittingAtOnce("pooled", 0), kernel, clock)
     kernel.set_time(nanoseconds(5.0))
     fitting.start(None)
     assert clock() == 0.0

@@ -11,6 +11,8 @@ from outpace.errors import ConfigError
 class StandIn:
     kind = "stand-in"
 
+    ordered: bool | None = None
+
     def __init__(self, mean: torch.Tensor, seed: int, begun_with: float | None = None) -> None:
         self.mean, self.seed, self.begun_with = mean, seed, begun_with
 
@@ -32,10 +34,12 @@ class StandIn:
         return cls(tensors["mean"], settings["seed"])
 
 
-def fit(histories, *, seed=0, progress=lambda _: None, earlier=None):
+def fit(histories, *, seed=0, progress=lambda _: None, earlier=None, ordered=None):
     if sum(times.iterations for times in histories) < 2:
         raise ConfigError("1 iteration is too few to fit stand-in: record at least 2")
     assert torch.get_num_threads() == 1
     progress(1.0)
     mean = np.nanmean(np.concatenate([times.seconds.ravel() for times in histories]))
-    return StandIn(torch.tensor(mean), seed, None if earlier is None else earlier.mean.item())
+    model = StandIn(torch.tensor(mean), seed, None if earlier is None else earlier.mean.item())
+    model.ordered = ordered
+    return model

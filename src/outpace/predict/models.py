@@ -40,16 +40,18 @@ class Kind:
         name: The class in it, with a class method `from_parts`, the inverse of the methods
             `tensors` and `settings`.
         refits: True if `fit` takes an earlier model to begin with.
+        sorts: True if `fit` takes `ordered`.
     """
 
     module: str
     name: str
     refits: bool = False
+    sorts: bool = False
 
 
 MODELS: Final[dict[str, Kind]] = {
     "pooled": Kind("outpace.predict.pooled", "Pooled", refits=True),
-    "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov"),
+    "deep-markov": Kind("outpace.predict.deep_markov", "DeepMarkov", sorts=True),
 }
 
 
@@ -67,6 +69,7 @@ def fit(
     seed: int = 0,
     progress: Progress = lambda _: None,
     earlier: Model | None = None,
+    ordered: bool | None = None,
 ) -> Model:
     """Return a model of that kind, fitted to recordings of one cluster, on one thread.
 
@@ -79,12 +82,21 @@ def fit(
         progress: called with the share that is done.
         earlier: a model of the same kind, fitted to the beginning of the recordings. A fit that
             can begin with it takes less time; other kinds are fitted anew.
+        ordered: True to model the sorted run times, False each worker's own; None: as the kind
+            does by default.
 
     Raises:
-        ConfigError: for an unknown kind, and for run times from which nothing can be learned.
+        ConfigError: for an unknown kind, for one that cannot sort run times if it is asked to, and
+            for run times from which nothing can be learned.
     """
     found = require_kind(kind)
-    more = {"earlier": earlier} if found.refits and earlier is not None else {}
+    more: dict[str, Any] = {}
+    if found.refits and earlier is not None:
+        more["earlier"] = earlier
+    if ordered is not None:
+        if not found.sorts:
+            raise ConfigError(f"ordered: leave it out: {kind} has no choice; deep-markov has")
+        more["ordered"] = ordered
     with one_thread():
         module = import_module(found.module)
         fitted: Model = module.fit(histories, seed=seed, progress=progress, **more)
@@ -107,12 +119,13 @@ class Fitting(Protocol):
 class FittingAtOnce(Fitting):
     """Fits within `start`: in virtual time a fit takes no time."""
 
-    def __init__(self, kind: str, seed: int) -> None:
+    def __init__(self, kind: str, seed: int, ordered: bool | None = None) -> None:
         self.model: Model | None = None
-        self._kind, self._seed = kind, seed
+        self._kind, self._seed, self._ordered = kind, seed, ordered
 
     def start(self, history: RunTimes) -> None:
-        self.model = fit(self._kind, [history], seed=self._seed, earlier=self.model)
+        seed, ordered = self._seed, self._ordered
+        self.model = fit(self._kind, [history], seed=seed, earlier=self.model, ordered=ordered)
 
     def done(self) -> bool:
         return True

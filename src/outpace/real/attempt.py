@@ -168,7 +168,7 @@ class Attempt:
         if settings is None:
             return None
         if settings.fitted_in_run:
-            self.fitting = FittingBeside(settings.model, experiment.seed)
+            self.fitting = FittingBeside(settings.model, experiment.seed, settings.ordered)
         rule = cut_off_rule(
             experiment, settings, say=log, note=log, fitting=self.fitting, clock=time.perf_counter
         )

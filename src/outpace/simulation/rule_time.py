@@ -13,7 +13,7 @@ import time
 
 from outpace.kernel import Kernel
 from outpace.predict.interface import Model
-from outpace.predict.models import Fitting, FittingAtOnce
+from outpace.predict.models import Fitting
 from outpace.predict.recorded.table import RunTimes
 from outpace.support.units import Time, nanoseconds
 
@@ -31,9 +31,9 @@ class RuleClock:
 class TimedFitting(Fitting):
     """Each fit is done when as much virtual time has passed as it took processor time."""
 
-    def __init__(self, kind: str, seed: int, kernel: Kernel, clock: RuleClock) -> None:
+    def __init__(self, fitting: Fitting, kernel: Kernel, clock: RuleClock) -> None:
         self.model: Model | None = None
-        self._fitting, self._kernel, self._clock = FittingAtOnce(kind, seed), kernel, clock
+        self._fitting, self._kernel, self._clock = fitting, kernel, clock
         self._due: Time = 0
 
     def start(self, history: RunTimes) -> None:

@@ -288,12 +288,9 @@ class Simulation(VirtualRun):
 
         clock = self._rule_clock = RuleClock() if settings.rule_time == "measured" else None
         if settings.fitted_in_run:
-            kind, seed = settings.model, experiment.seed
-            self._fitting = (
-                FittingAtOnce(kind, seed)
-                if clock is None
-                else TimedFitting(kind, seed, self.kernel, clock)
-            )
+            self._fitting = FittingAtOnce(settings.model, experiment.seed, settings.ordered)
+            if clock is not None:
+                self._fitting = TimedFitting(self._fitting, self.kernel, clock)
         return cut_off_rule(
             experiment,
             settings,

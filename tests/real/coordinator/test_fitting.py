@@ -37,6 +37,14 @@ def test_fits_of_a_run_begin_with_the_one_before():
     assert begun_with == [None, 1.0, 3.0]
 
 
+def test_a_fit_is_told_whether_run_times_are_sorted(monkeypatch):
+    monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn", sorts=True))
+    fitting = FittingBeside("stand-in", 0, ordered=True)
+    fitting.start(table([[1.0], [1.0]]))
+    assert fitting.done()
+    assert fitting.model.ordered
+
+
 def test_a_fit_that_fails_says_why_and_the_earlier_model_is_kept():
     fitting = FittingBeside("stand-in", 0)
     fitting.start(table([[1.0], [1.0]]))

@@ -43,6 +43,8 @@ class CutOffSettings:
         objective: maximise gradients per second of each iteration (Ω), or of the whole run.
         workers_per_node: number of consecutive workers that share a machine; None: as given by
             `colocate` and `compute`, else one.
+        ordered: True: model deep-markov, fitted in the run, models the sorted run times (BDSGD,
+            section 4.2); False: each worker's own; None: sorted with more than 512 workers.
         rule_time: virtual time that fits and predictions take: none, or the processor time that
             they take on this computer. In a real run they take the time that they need.
 
@@ -60,6 +62,7 @@ class CutOffSettings:
     objective: ObjectiveName = "iteration"
     workers_per_node: int | None = None
     rule_time: RuleTime = "zero"
+    ordered: bool | None = None
 
     def __post_init__(self) -> None:
         for key, name, known in (
@@ -86,6 +89,9 @@ class CutOffSettings:
             require(self.iterations_for_all >= 1, "warmup", some, self.warmup)
         only = f"left out: only {' and '.join(LEARNED)} are fitted"
         require(self.learned or self.file is None, "file", only, self.file)
+        sorts = self.model == "deep-markov" and self.file is None
+        how = "left out: only deep-markov without a file has the choice; a file is fitted with it"
+        require(sorts or self.ordered is None, "ordered", how, self.ordered)
 
     @property
     def learned(self) -> bool:

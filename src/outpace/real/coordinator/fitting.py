@@ -20,17 +20,18 @@ _NICE: Final = 10
 class FittingBeside:
     """Each fit has a process, which ends with the fit or by `close`."""
 
-    def __init__(self, kind: str, seed: int) -> None:
+    def __init__(self, kind: str, seed: int, ordered: bool | None = None) -> None:
         self.model: Model | None = None
-        self._kind, self._seed = kind, seed
+        self._kind, self._seed, self._ordered = kind, seed, ordered
         self._process: forking.Process | None = None
         self._answer: Connection | None = None
 
     def start(self, history: RunTimes) -> None:
         self._answer, theirs = multiprocessing.Pipe(duplex=False)
         with theirs:
+            given = pickle.dumps((history, self.model))
             self._process = forking.start(
-                "fit", _fit, theirs, self._kind, pickle.dumps((history, self.model)), self._seed
+                "fit", _fit, theirs, self._kind, given, self._seed, self._ordered
             )
 
     def done(self) -> bool:
@@ -62,7 +63,7 @@ class FittingBeside:
             self._process = None
 
 
-def _fit(answer: Connection, kind: str, given: bytes, seed: int) -> None:
+def _fit(answer: Connection, kind: str, given: bytes, seed: int, ordered: bool | None) -> None:
     from outpace.predict.models import fit
 
     with contextlib.suppress(OSError):
@@ -70,7 +71,7 @@ def _fit(answer: Connection, kind: str, given: bytes, seed: int) -> None:
     found: Model | str
     try:
         history, earlier = pickle.loads(given)
-        found = fit(kind, [history], seed=seed, earlier=earlier)
+        found = fit(kind, [history], seed=seed, earlier=earlier, ordered=ordered)
     except ConfigError as error:
         found = str(error)
     answer.send_bytes(pickle.dumps(found))
