@@ -54,6 +54,7 @@ def table_4(cluster, changes=()):
             strict=True,
         )
     }
+    found |= {row: found[row.removesuffix(" lead")] for row in table4.LEAD_ROWS}
     for row, change in dict(changes).items():
         found[row] = replace(found[row], **{name: spread(x) for name, x in change.items()})
     return table4.judged(cluster, found)
@@ -67,11 +68,15 @@ def test_what_table_4_says_agrees_with_it(cluster):
 
 def test_rows_of_table_4_that_are_far_off_differ():
     found = table_4("64x1", {"soft 0.1": {"delayed": 572}, "soft 0.3": {"delayed": 1580}})
-    assert differing(found) == ["soft, P = 0.1", "soft, P = 0.3", "soft"], (
-        "and with P = 0.3 more than with 0.5"
-    )
+    assert differing(found) == [
+        "soft, P = 0.1, a coin at each pull",
+        "soft, P = 0.3, a coin at each pull",
+        "soft",  # with P = 0.3 more than with 0.5
+    ]
     found = table_4("64x1", {"lazy 0.5": {"delayed": 0}})
-    assert differing(found) == ["lazy, P = 0.5"]
+    assert differing(found) == ["lazy, P = 0.5, a coin at each pull"]
+    found = table_4("32x8", {"soft 0.3 lead": {"delayed": 128}})
+    assert differing(found) == ["soft, P = 0.3, a coin at each new lead"]
     found = table_4("64x1", {"lazy 1": {"seconds": 80.0}})  # no faster than soft
     assert "lazy SSP is 1.25 times faster than soft SSP" in differing(found)
     found = table_4("64x1", {"soft 0.5": {"seconds": 79.0}})
@@ -96,7 +101,7 @@ def test_if_pulls_cost_nothing_soft_must_be_faster_than_lazy_and_as_fast_as_asp(
     curves = {
         f"{cluster} {row}": [ended(a_pace(50, 100))]
         for cluster in table4.ON_CIFAR10
-        for row in table4.ROWS
+        for row in (*table4.ROWS, *table4.LEAD_ROWS)
     }
     for row, seconds in (("asp", 45.1), ("soft 1", soft_s), ("lazy 1", lazy_s)):
         curves[f"{table4.FREE} {row}"] = [ended(a_pace(seconds))]

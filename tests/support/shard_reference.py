@@ -56,6 +56,7 @@ class Reference:
     paused: set[int] = field(default_factory=set)
     parameters: list[float] = field(default_factory=lambda: [0.0] * SIZE)
     significance: dict[int, float] = field(default_factory=dict)
+    spared: dict[int, int] = field(default_factory=dict)  # worker -> highest lead since a hold
     last_push: list[int] = field(init=False)
     step_time: list[int] = field(init=False)
     last_answer: list[int] = field(init=False)
@@ -138,6 +139,11 @@ class Reference:
         ):
             return {}  # a repetition: one answer is enough
         may_go = self.judge(pull)
+        lead = pull.iteration - self.clock
+        if not may_go():
+            self.spared.pop(pull.worker, None)
+        elif self.policy.kind in ("pssp", "dynamic-pssp") and lead >= self.policy.staleness:
+            self.spared[pull.worker] = max(lead, self.spared.get(pull.worker, -1))
         if may_go():
             due = self.deadline is not None and now >= self.deadline
             others = self.look(now) if due else {}
@@ -167,7 +173,7 @@ class Reference:
         return self.look(now)
 
     def follow(self, policy, now):
-        self.policy = policy
+        self.policy, self.spared = policy, {}
         if not self.is_cut_off:  # nobody will say any more which of them count
             for each in sorted(self.held_back, key=lambda each: each[1]):
                 self._weigh(each[0], each[3])
@@ -210,7 +216,7 @@ class Reference:
     def go_on_elsewhere(self, now, everyone):
         """Another shard takes over; what the workers will ask for again is forgotten."""
         self.waiting, self.held_back, self.counting = [], [], {}
-        self.paused, self.significance = set(), {}
+        self.paused, self.significance, self.spared = set(), {}, {}
         # It knows the last pushes, and those whose gradients wait.
         self.pushed = {}
         for worker in self.members:
@@ -345,6 +351,8 @@ class Reference:
             case "pssp" | "dynamic-pssp":
                 coin = pull.coin if policy.coin == "worker" else coin_of(pull, 0)
                 spared = coin >= self.probability(pull.worker, lead)
+                if policy.kind == "pssp" and policy.draw == "lead":
+                    spared = spared or lead <= self.spared.get(pull.worker, -1)
                 hard = policy.kind == "pssp" and policy.block_probability == 1
                 return (
                     now

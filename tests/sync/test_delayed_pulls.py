@@ -12,7 +12,19 @@ import torch
 from tests.support.shard_driver import Account
 
 from outpace.optim import Sgd
-from outpace.sync import Asp, Bsp, Buffer, Decision, Dsps, DynamicPssp, Policy, Pssp, Reason, Ssp
+from outpace.sync import (
+    Asp,
+    Bsp,
+    Buffer,
+    Decision,
+    Draw,
+    Dsps,
+    DynamicPssp,
+    Policy,
+    Pssp,
+    Reason,
+    Ssp,
+)
 from outpace.sync.conditions import Condition, Conditioned
 from outpace.sync.messages import Pull, Push
 from outpace.sync.parameter_block import parameter_block
@@ -58,6 +70,32 @@ def test_pssp_answers_a_delayed_pull_at_the_next_clock_or_at_its_own(pssp):
     # The coin let worker 0 pass the bound 3 at leads 3, 4 and 5 and holds it at lead 6.
     assert clock_of_the_answer(pssp(Buffer.SOFT), 6) == 1
     assert clock_of_the_answer(pssp(Buffer.LAZY), 6) == 7
+
+
+def test_a_coin_is_drawn_at_each_pull_or_at_each_new_lead():
+    # s = 2. Worker 0 passes at lead 2 by its coin; worker 1 then finishes iteration 0, so V = 1 and
+    # worker 0's next lead is 2 again: with `lead` nothing is drawn, though the coin would hold.
+    for draw, answered in ((Draw.PULL, []), (Draw.LEAD, [(0, 3)])):
+        workers = Workers(Pssp(2, 0.5, draw=draw, buffer=Buffer.SOFT))
+        for iteration in range(3):
+            assert workers.step(0, iteration) == [(0, iteration)]
+        workers.step(1, 0)
+        assert workers.step(0, 3, HOLD) == answered
+    # Lead 3 is new, so its coin holds: until V = 2. Then lead 3 has to be drawn for again, and
+    # so has lead 2, since a pull was held.
+    assert workers.step(0, 4, HOLD) == []
+    assert (0, 4) in workers.step(1, 1)
+    workers.step(1, 2)
+    assert workers.shard.clock == 3
+    assert workers.step(0, 5, HOLD) == []
+
+
+def test_with_a_coin_for_each_lead_the_probabilities_0_and_1_are_asp_and_ssp():
+    for probability, most in ((0.0, 6), (1.0, 3)):
+        workers = Workers(Pssp(3, probability, draw=Draw.LEAD))
+        answered = [workers.step(0, iteration) for iteration in range(most)]
+        assert answered == [[(0, iteration)] for iteration in range(most)]
+    assert workers.step(0, 3) == []
 
 
 def test_ssp_answers_a_delayed_pull_at_the_next_clock_or_at_its_own():

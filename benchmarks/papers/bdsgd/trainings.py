@@ -42,9 +42,10 @@ def with_models(
         kind = sync.get("model")
         if kind in models.MODELS:
             path = (out / f"{name}-{kind}.safetensors").resolve()
-            if not path.exists():
-                models.save(models.fit(kind, times, seed=seed), path)
             sync = {**sync, "file": str(path)}
+            ordered = sync.pop("ordered", None)
+            if not path.exists():
+                models.save(models.fit(kind, times, seed=seed, ordered=ordered), path)
         found[strategy] = sync
     return found
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from outpace.sync.policies.dsps import Dsps
     from outpace.sync.policies.partial_push import PartialPush
     from outpace.sync.policies.psp_sampling import PspSampling
-    from outpace.sync.policies.pssp import Coin, DynamicPssp, Pssp
+    from outpace.sync.policies.pssp import Coin, Draw, DynamicPssp, Pssp
     from outpace.sync.policies.specsync import SpecSync
     from outpace.sync.policies.ssp import Ssp
     from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
@@ -67,7 +67,7 @@ _NAMES: Final = {  # by module
     "sync.policies.dsps": ["Dsps"],
     "sync.policies.partial_push": ["PartialPush"],
     "sync.policies.psp_sampling": ["PspSampling"],
-    "sync.policies.pssp": ["Coin", "DynamicPssp", "Pssp"],
+    "sync.policies.pssp": ["Coin", "Draw", "DynamicPssp", "Pssp"],
     "sync.policies.specsync": ["SpecSync"],
     "sync.policies.ssp": ["Ssp"],
     "sync.policy": ["Apply", "Buffer", "Policy", "Scale", "ShardView", "quorum_arrived"],
@@ -102,6 +102,7 @@ __all__ = [
     "CutOff",
     "Decision",
     "DiLoCo",
+    "Draw",
     "DropStragglers",
     "Dsps",
     "DynamicPssp",

@@ -133,6 +133,12 @@ class ShardView(Protocol):
         Only for policies that have `uses_significance`.
         """
 
+    def spared(self, worker: int) -> int:
+        """Return the highest lead with which a coin has let this worker pass since it was held.
+
+        -1: none, also since the policy was replaced.
+        """
+
     def laggard(self) -> int:
         """Return a live worker that has not pushed iteration V, if there is one."""
 

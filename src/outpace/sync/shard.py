@@ -45,7 +45,7 @@ from outpace.sync.bookkeeping.refusals import (
 from outpace.sync.bookkeeping.updates import Measured, Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.decision import ASK_AGAIN, Decision
+from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import (
     Close,
     Leave,
@@ -269,8 +269,11 @@ class Shard:
             return []  # a repetition gets no second answer
         decision = self._judged(pull)
         if decision.release_clock is not None:
+            self._view.forget_spared(pull.worker)
             self._queue.add(pull, now, decision)
             return []
+        if decision.reason is Reason.SPARED:
+            self._view.spare(pull.worker, decision.lead)
         if self.next_deadline is None or now < self.next_deadline:
             return [self._answer(pull, now, now, decision, NO_WORKER)]
         # The deadline has passed but `on_time` has not been called: call it first. (With a global
@@ -320,6 +323,7 @@ class Shard:
 
     def _on_policy(self, policy: Policy, now: Time) -> list[Reply]:
         held = self._queue.take_all()
+        self._view.forget_spared()
         self._follow(policy)
         self._gradients.follow(policy, now)
         self._wait = self.next_deadline = None

@@ -90,7 +90,7 @@ class CutOffSettings:
         only = f"left out: only {' and '.join(LEARNED)} are fitted"
         require(self.learned or self.file is None, "file", only, self.file)
         sorts = self.model == "deep-markov" and self.file is None
-        how = "left out: only deep-markov without a file has the choice; a file is fitted with it"
+        how = "left out, except with deep-markov without a file"
         require(sorts or self.ordered is None, "ordered", how, self.ordered)
 
     @property

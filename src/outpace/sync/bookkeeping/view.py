@@ -28,6 +28,7 @@ class View:
         "_progress",
         "_pushed",
         "_significance",
+        "_spared",
         "_steps",
         "clock",
         "fastest",
@@ -52,6 +53,7 @@ class View:
         self._left_out: set[int] = set()  # paused workers that have not pushed iteration V
         self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
         self._significance: dict[int, float] = {}
+        self._spared: dict[int, int] = {}  # worker -> lead
         # Arrays, since a list of times keeps an object for each: they take the cache of others.
         self._pushed = _times(0, workers)  # of the last push
         self._answered = _times(0, workers)
@@ -78,6 +80,9 @@ class View:
 
     def significance(self, worker: int) -> float:
         return self._significance.get(worker, 0.0)
+
+    def spared(self, worker: int) -> int:
+        return self._spared.get(worker, -1)
 
     def last_push(self, worker: int) -> Time:
         return self._pushed[worker]
@@ -219,6 +224,17 @@ class View:
 
     def answer(self, worker: int, now: Time) -> None:
         self._answered[worker] = now
+
+    def spare(self, worker: int, lead: int) -> None:
+        """Note that a coin has let a worker with this lead pass."""
+        self._spared[worker] = max(lead, self.spared(worker))
+
+    def forget_spared(self, worker: int | None = None) -> None:
+        """Forget the lead of this worker, which was held, or of all; see `ShardView.spared`."""
+        if worker is None:
+            self._spared.clear()
+        else:
+            self._spared.pop(worker, None)
 
     def weigh(self, worker: int, significance: float) -> None:
         self._significance[worker] = significance

@@ -26,6 +26,17 @@ class Coin(StrEnum):
         return pull.coin if self is Coin.WORKER else coin_of(pull, server)
 
 
+class Draw(StrEnum):
+    """The pulls beyond the bound for which a coin decides; the paper fits both.
+
+    Table III compares a random number with P in the pull condition, so at every pull. Theorem 1 has
+    SSP with the bound k at probability c(1 − c)^(k − s): one coin at each lead k.
+    """
+
+    PULL = "pull"  # each
+    LEAD = "lead"  # those whose lead is higher than any that a coin let pass since a pull was held
+
+
 @dataclass(frozen=True, slots=True)
 class Pssp(WirePolicy):
     """SSP that holds a worker beyond the bound only with probability P.
@@ -41,6 +52,7 @@ class Pssp(WirePolicy):
     kind: Literal["pssp"] = "pssp"
     buffer: Buffer = Buffer.LAZY
     coin: Coin = Coin.WORKER
+    draw: Draw = Draw.PULL
     apply: Apply = Apply.ON_ARRIVAL
     scale: Scale = Scale.MEAN
 
@@ -55,7 +67,10 @@ class Pssp(WirePolicy):
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock
-        if lead >= self.staleness and self.coin.of(pull, view.shard) >= self.block_probability:
+        if lead >= self.staleness and (
+            self.coin.of(pull, view.shard) >= self.block_probability
+            or (self.draw is Draw.LEAD and lead <= view.spared(pull.worker))
+        ):
             return Decision(None, Reason.SPARED, lead, self.staleness)
         hard = self.block_probability == 1  # which is SSP
         return bounded(pull, view, self.staleness, self.buffer, hard=hard)
