@@ -23,8 +23,8 @@ CLUSTERS = {
 }
 BLOCKING = ("0.1", "0.3", "0.5", "1", "dynamic")
 ROWS = ("asp", *(f"{buffer} {p}" for buffer in ("soft", "lazy") for p in BLOCKING))
-# Two readings of P: a coin at each pull beyond the bound (table III), or at each new lead (the series
-# of theorem 1). The rows of the first reading are judged in all columns.
+# Two readings of P: a coin at each pull beyond the bound (table III), or at each new lead (the
+# series of theorem 1). The rows of the first reading are judged in all columns.
 COINS = {"": "at each pull", " lead": "at each new lead"}
 LEAD_ROWS = tuple(
     f"{buffer} {p} lead" for buffer in ("soft", "lazy") for p in ("0.1", "0.3", "0.5")
