@@ -15,6 +15,7 @@ from outpace.real.coordinator.observers import RunObserver
 from outpace.real.net.messages import Snapshot
 from outpace.real.net.report_messages import ScriptLog
 from outpace.real.training import Training
+from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -110,8 +111,7 @@ class Quality(RunObserver):
         self._end_at_target(evaluation)
 
     def _end_at_target(self, evaluation: Evaluation) -> None:
-        target = self._experiment.stop.target_accuracy
-        if target is not None and (evaluation.accuracy or 0.0) >= target:
+        if reaches(evaluation.accuracy, None, self._experiment.stop.target_accuracy):
             self._coordinator.end("the target accuracy is reached")
 
     # -- the parameters ------------------------------------------------------------------

@@ -7,6 +7,9 @@ is that of the lowest worker that has logged the quantity so far. So a script th
 only, as most do, shows what it logs, and a curve never jumps to and fro between workers.
 
 Rows without a worker are evaluations of a task. They always count.
+
+`on_curve` is this rule. Whatever asks when a run reaches its target (`stop`, `target`, comparisons,
+advice, sweeps) looks at the values that it picks, and compares them with `reaches`.
 """
 
 from __future__ import annotations
@@ -15,11 +18,26 @@ import math
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 QUANTITIES: Final = ("train_loss", "test_loss", "accuracy")
-_NO_WORKER: Final = np.iinfo(np.int64).max
+NO_WORKER: Final = np.iinfo(np.int64).max
+
+
+def on_curve(
+    workers: npt.NDArray[np.int64], known: npt.NDArray[np.bool_], leader: int = NO_WORKER
+) -> tuple[npt.NDArray[np.bool_], int]:
+    """Return which values of a quantity are on the curve of the run, and its worker after them.
+
+    Args:
+        workers: that logged the values, in the order of the rows; -1: an evaluation of a task.
+        known: whether there is a finite value.
+        leader: the worker of the curve before these rows.
+    """
+    leaders = np.minimum.accumulate(np.minimum(np.where(known, workers, NO_WORKER), leader))
+    return known & (workers == leaders), int(leaders[-1])
 
 
 def curve_of(metrics: pa.Table) -> pa.Table:
@@ -39,10 +57,9 @@ def curve_of(metrics: pa.Table) -> pa.Table:
             continue
         column = metrics[name]
         known = np.asarray(pc.is_finite(column).fill_null(False), dtype=bool)
-        of = np.where(known, workers, _NO_WORKER)
-        counts = known & (workers == np.minimum.accumulate(of))
-        on_curve = pc.if_else(pa.array(counts), column, pa.scalar(None, column.type))
-        metrics = metrics.set_column(place, name, on_curve)
+        counts, _ = on_curve(workers, known)
+        values = pc.if_else(pa.array(counts), column, pa.scalar(None, column.type))
+        metrics = metrics.set_column(place, name, values)
     return metrics
 
 
@@ -67,6 +84,24 @@ def best_of(curve: pa.Table) -> dict[str, dict[str, float] | None]:
     return found
 
 
+def reaches(
+    accuracy: float | None,
+    train_loss: float | None,
+    target_accuracy: float | None,
+    target_loss: float | None = None,
+) -> bool:
+    """Return True if values on the curve of a run reach its target.
+
+    Args:
+        accuracy, train_loss: None: there is no such value.
+        target_accuracy: lowest accuracy that reaches the target; None: there is no such target.
+        target_loss: highest training loss that reaches the target; counts in place of the accuracy.
+    """
+    if target_loss is not None:
+        return train_loss is not None and train_loss <= target_loss
+    return target_accuracy is not None and accuracy is not None and accuracy >= target_accuracy
+
+
 def time_to_target_s(
     curve: pa.Table, accuracy: float | None, loss: float | None = None
 ) -> float | None:
@@ -74,13 +109,12 @@ def time_to_target_s(
 
     Args:
         curve: as returned by `curve_of`.
-        accuracy: lowest accuracy that reaches the target; None: there is no such target.
-        loss: highest training loss that reaches the target; counts in place of the accuracy.
+        accuracy, loss: the target; see `reaches`.
     """
     if accuracy is None and loss is None:
         return None
-    values = curve["accuracy" if loss is None else "train_loss"].to_pylist()
-    for at, value in zip(curve["time_s"].to_pylist(), values, strict=True):
-        if value is not None and (value >= accuracy if loss is None else value <= loss):
+    columns = (curve[name].to_pylist() for name in ("time_s", "accuracy", "train_loss"))
+    for at, *values in zip(*columns, strict=True):
+        if reaches(*values, accuracy, loss):
             return float(at)
     return None

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from outpace.errors import ConfigError
-from outpace.record.curves import QUANTITIES
+from outpace.record.curves import NO_WORKER, QUANTITIES, on_curve
 
 LONGEST_NAME: Final = 100  # characters
 MOST_NAMES: Final = 500  # in a run: each is a column
@@ -99,7 +100,7 @@ class Points:
         self._rows: list[Mapping[str, Any]] = []
         self._chunks: list[pa.Table] = []
         self._names: dict[str, None] = {}
-        self._leader: dict[str, int] = {}  # by quantity: the lowest worker that has logged it
+        self._leader: dict[str, int] = {}  # by quantity: the worker of its curve
 
     def __len__(self) -> int:
         return len(self._rows) + sum(map(len, self._chunks))
@@ -142,8 +143,10 @@ class Points:
     def on_curve(self, worker: int, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         """Yield the values that are on the curve of the run; see `outpace.record.curves`."""
         for name, value in values.items():
-            if math.isfinite(value) and worker <= self._leader.get(name, worker):
-                self._leader[name] = worker
+            known = np.array([math.isfinite(value)])
+            leader = self._leader.get(name, NO_WORKER)
+            counts, self._leader[name] = on_curve(np.array([worker]), known, leader)
+            if counts[0]:
                 yield name, value
 
     def tables(self, known: pa.Schema) -> list[pa.Table]:

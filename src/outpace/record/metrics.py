@@ -48,6 +48,8 @@ class Metrics:
         self.last: dict[str, float] = {}  # the last finite value of each of QUANTITIES
         # Called with each row, as soon as its values are known; None: the row has no such value.
         self.observers: list[Callable[[Mapping[str, Any]], None]] = []
+        # Called with the values of a row that are on the curve of the run, if there are any.
+        self.curve_observers: list[Callable[[Mapping[str, Any]], None]] = []
         self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
 
     def __len__(self) -> int:
@@ -71,13 +73,13 @@ class Metrics:
                 **asdict(evaluation),
             }
         )
-        self._know(evaluation, self._rows[-1])
+        self._evaluated(evaluation, self._rows[-1])
         return len(self._rows) - 1
 
     def fill(self, place: int, evaluation: Evaluation) -> None:
         """Set the values of a row."""
         self._rows[place] |= asdict(evaluation)
-        self._know(evaluation, self._rows[place])
+        self._evaluated(evaluation, self._rows[place])
 
     def drop(self, place: int) -> None:
         """Remove a row; the rows before it keep their indices."""
@@ -117,19 +119,26 @@ class Metrics:
         self._points.add(row, values, METRICS)
         known = {name: value for name, value in values.items() if name in QUANTITIES}
         evaluation = Evaluation(**dict(self._points.on_curve(worker, known)))
-        self._know(evaluation)
         for observer in self.observers:
             observer({**values, **row})
+        self._know(evaluation, row)
         return evaluation
 
-    def _know(self, evaluation: Evaluation, row: Mapping[str, Any] | None = None) -> None:
-        """Note the values of an evaluation, and tell the observers of its row."""
-        if row is not None and evaluation != Evaluation():
+    def _evaluated(self, evaluation: Evaluation, row: Mapping[str, Any]) -> None:
+        """Tell the observers of an evaluation of a task."""
+        if evaluation != Evaluation():
             for observer in self.observers:
                 observer(row)
+        self._know(evaluation, row)
+
+    def _know(self, evaluation: Evaluation, row: Mapping[str, Any]) -> None:
+        """Note the values of a row that are on the curve, and tell its observers."""
         for name, value in asdict(evaluation).items():
             if (number := _finite(value)) is not None:
                 self.last[name] = number
+        if evaluation != Evaluation():
+            for observer in self.curve_observers:
+                observer({**row, **asdict(evaluation)})
 
     def table(self) -> pa.Table:
         """Return one row per evaluation or point; see METRICS.

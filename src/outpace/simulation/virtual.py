@@ -24,6 +24,7 @@ from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.errors import ConfigError, DivergenceError, OutpaceError, RunError
 from outpace.kernel import DeadlockError, Kernel, WalkerError
 from outpace.predict.interface import Model
+from outpace.record.curves import reaches
 from outpace.record.metrics import Metrics
 from outpace.record.recorder import Recorder
 from outpace.record.recovery import Recovery
@@ -261,7 +262,7 @@ class VirtualRun(ABC):
         row = self.metrics.add(self.kernel.now, self.updates, known, self.totals)
         if isinstance(evaluation, Job):
             self._pending.append((row, evaluation))
-        elif target is not None and (evaluation.accuracy or 0.0) >= target:
+        elif reaches(evaluation.accuracy, None, target):
             self.kernel.stop()
         self.settle(wait=False)
 

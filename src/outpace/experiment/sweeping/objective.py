@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
 from outpace.experiment.trials import Point
+from outpace.record.curves import reaches
 from outpace.tasks import Script, Timing
 
 Quantity: TypeAlias = Literal["accuracy", "train_loss"]
@@ -50,10 +51,8 @@ class Objective:
 
     def reached(self, point: Point) -> bool:
         """True if the evaluation has reached the target."""
-        value = self.value_of(point)
-        if self.target is None or value is None:
-            return False
-        return value >= self.target if self.quantity == "accuracy" else value <= self.target
+        targets = (self.target, None) if self.quantity == "accuracy" else (None, self.target)
+        return reaches(point.accuracy, point.train_loss, *targets)
 
     def reported(self, value: float) -> float:
         """Return what a study is told of an evaluation: smaller is better, unless `maximized`.

@@ -54,8 +54,7 @@ def carry_out(
     """
 
     def observe(row: Mapping[str, Any]) -> None:
-        if not row.get("worker"):  # None: of a task; a curve is that of worker 0
-            evaluated({name: row.get(name) for name in _OF_POINT})
+        evaluated({name: row.get(name) for name in _OF_POINT})
 
     status: Status = "complete"
     error: str | None = None
@@ -71,7 +70,7 @@ def carry_out(
                 keep_trace=folder is not None,
                 ended=summary.update,
             )
-            run.engine.metrics.observers.append(observe)
+            run.engine.metrics.curve_observers.append(observe)
             run.drive()
     except (OutpaceError, OSError) as found:
         status, error = "failed", str(found)

@@ -30,7 +30,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An evaluation of a run, as a row of metrics.parquet; of a script, a point of worker 0.
+    """An evaluation of a run, as a row of metrics.parquet; of a script, one of its curve's points.
 
     A value that is not known is None.
     """

@@ -19,6 +19,7 @@ from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
+from outpace.record.curves import reaches
 from outpace.record.trace import NONE
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.executors.gradients import Gradients
@@ -237,7 +238,7 @@ class ScriptRun(VirtualRun):
             gradients=self.totals.applied,
         )
         target = self.experiment.stop.target_accuracy
-        if target is not None and (found.accuracy or 0.0) >= target and not self._reached_target:
+        if reaches(found.accuracy, None, target) and not self._reached_target:
             self._reached_target = True
             self.kernel.stop()
 
