@@ -28,13 +28,16 @@ stop: {iterations: 5}
 def a_script() -> dict[str, Any]:
     """The part of a training script before the lines that a page shows."""
     model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return {
         "torch": torch,
         "outpace": outpace,
         "DataLoader": torch.utils.data.DataLoader,
         "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "optimizer": optimizer,
+        "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1),
         "data": torch.utils.data.TensorDataset(torch.ones(64, 4), torch.zeros(64).long()),
+        "epochs": 1,
         "loss_function": torch.nn.functional.cross_entropy,
         "losses": [],
     }
@@ -45,9 +48,7 @@ def a_loop() -> dict[str, Any]:
     script = a_script()
     return {
         **script,
-        "epochs": 1,
         "loader": script["DataLoader"](script["data"], batch_size=32),
-        "scheduler": torch.optim.lr_scheduler.StepLR(script["optimizer"], 1),
         "evaluate": lambda model: 0.5,
     }
 

@@ -85,6 +85,79 @@ def test_a_script_goes_on_with_the_batch_that_it_had_not_finished(places, worker
     assert sorted(each for batch in resumed.loader for each in batch) == list(range(10))
 
 
+class Counter:
+    """An object of the user's that may count epochs."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def loops(script, first=lambda script: 0, epochs=2, sets=False):
+    """Train for these epochs."""
+    for epoch in range(first(script), epochs):
+        if sets:
+            script.sampler.set_epoch(epoch)
+        assert [*script.loader]
+        script.kept.state()
+
+
+@pytest.mark.parametrize(
+    ("loop", "objects", "warned"),
+    [
+        ({}, {}, True),
+        ({"sets": True}, {}, True),
+        ({}, {"scheduler": torch.optim.lr_scheduler.StepLR}, True),
+        ({"epochs": 1}, {}, False),
+        ({"first": lambda script: script.sampler.epoch, "sets": True}, {}, False),
+        ({}, {"count": lambda *_: Counter()}, False),
+    ],
+    ids=["no-epoch", "from-0", "scheduler-alone", "one-pass", "from-sampler.epoch", "own-object"],
+)
+def test_a_loop_that_would_repeat_epochs_after_a_resume_is_warned_of_with_the_two_lines(
+    places, monkeypatch, loop, objects, warned
+):
+    told = []
+    monkeypatch.setattr(HERE, "tell", told.append)
+    script = Script()
+    kept = {name: make(script.optimizer, 1) for name, make in objects.items()}
+    monkeypatch.setattr(HERE, "kept", kept)
+    script.kept = KeptState(ScriptModel(script.model, script.optimizer), kept, True)
+    loops(script, **loop)
+    assert bool(told) == warned
+    for text in told:
+        assert "does not begin with sampler.epoch" in text
+        assert "outpace.attach(model, optimizer, scheduler=scheduler)" in text
+        assert "for epoch in range(sampler.epoch, epochs): sampler.set_epoch(epoch)" in text
+    if warned:  # after a resume it is said in the first epoch
+        state, sets = script.kept.state(), loop.get("sets", False)
+        places()
+        told.clear()
+        resumed = Script()
+        resumed.kept = KeptState(ScriptModel(resumed.model, resumed.optimizer), kept, True)
+        resumed.kept.restore(state)
+        loops(resumed, epochs=1, sets=sets)
+        assert any("does not begin with sampler.epoch" in text for text in told)
+
+
+def test_a_loop_over_the_steps_of_its_scheduler_is_resumed_where_it_was(places, monkeypatch):
+    told = []
+    monkeypatch.setattr(HERE, "tell", told.append)
+    script = Script()
+    monkeypatch.setattr(HERE, "kept", {"scheduler": script.scheduler})
+    batches = iter(())
+    for _ in range(script.scheduler.last_epoch, 5):
+        if (batch := next(batches, None)) is None:
+            batches = iter(script.loader)
+            batch = next(batches)
+        assert batch
+        script.kept.state()
+    assert script.sampler.passes == 2
+    assert told == []
+
+
 def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
     script = Script()
     script.sampler.set_epoch(3)

@@ -114,7 +114,7 @@ def time_to_target_s(
     if accuracy is None and loss is None:
         return None
     columns = (curve[name].to_pylist() for name in ("time_s", "accuracy", "train_loss"))
-    for at, *values in zip(*columns, strict=True):
-        if reaches(*values, accuracy, loss):
+    for at, known_accuracy, known_loss in zip(*columns, strict=True):
+        if reaches(known_accuracy, known_loss, accuracy, loss):
             return float(at)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -11,9 +11,11 @@ class Sampling(Protocol):
     """A sampler whose place is known, see `engine.scripts.sampler`."""
 
     epoch: int
+    passes: int  # readings of the data that have begun, in earlier processes too
+    is_asked: bool  # True once the script has read `epoch`
 
-    def samples_had(self) -> int:
-        """Return how many samples the script has had before the present batch."""
+    def place(self) -> tuple[int, int]:
+        """Return the epoch, and how many samples the script has had before the present batch."""
 
     def share(self) -> tuple[int, int]:
         """Return by how many workers the data are divided now, and the samples that are left.
@@ -36,8 +38,8 @@ class DataPlaces:
     """The samplers of a script, in the order in which it made them.
 
     Attributes:
-        wanted: True if the generators are to be noted when a batch is drawn.
         generators: their states when the present batch was drawn, or when the step before ended.
+        is_kept: True if checkpoints save the places.
         is_joining: True until the worker has joined a run that goes on. An epoch that begins before
             is divided among the other workers.
     """
@@ -46,11 +48,12 @@ class DataPlaces:
         self._samplers: list[weakref.ref[Sampling]] = []
         self._restored: list[tuple[int, int]] = []
         self._shares: list[tuple[int, int]] = []  # as `shares`; may have fewer entries
+        self._passes: Sequence[int] = ()  # as `passes`; may have fewer entries
         self._joins = False  # the places are those of another worker
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
         self.generators: dict[str, Any] | None = None
-        self.is_joining = False
+        self.is_kept = self.is_joining = False
 
     def add(self, sampler: Sampling) -> None:
         """A sampler was made; give it its place if the run goes on."""
@@ -66,7 +69,16 @@ class DataPlaces:
     def places(self) -> list[tuple[int, int]]:
         """Return epoch and samples had of each sampler."""
         alive = [each() for each in self._samplers]
-        return [(0, 0) if each is None else (each.epoch, each.samples_had()) for each in alive]
+        return [(0, 0) if each is None else each.place() for each in alive]
+
+    def passes(self) -> list[int]:
+        """Return how often the script has begun to read the data of each sampler."""
+        return [0 if (sampler := each()) is None else sampler.passes for each in self._samplers]
+
+    @property
+    def is_asked(self) -> bool:
+        """True if the script has asked one of them for the epoch to begin with."""
+        return any((sampler := each()) is not None and sampler.is_asked for each in self._samplers)
 
     def shares(self) -> list[tuple[int, int]]:
         """Return the share of each sampler; see `Sampling.share`."""
@@ -80,6 +92,7 @@ class DataPlaces:
         shares: list[tuple[int, int]] | None = None,
         *,
         joins: bool = False,
+        passes: Sequence[int] = (),
     ) -> None:
         """Put samplers to their places.
 
@@ -88,9 +101,11 @@ class DataPlaces:
             shares: as `shares` returned them; None: the data are divided by the present number of
                 workers.
             joins: the places are those of another worker, beside which this one reads.
+            passes: as `passes` returned them.
         """
         self.is_joining = self._joins = joins
         self._restored, self._begins, self._shares = places, begins, shares or []
+        self._passes = passes
         for number, known in enumerate(self._samplers[: len(places)]):
             if (sampler := known()) is not None:
                 self._put(sampler, number)
@@ -112,6 +127,8 @@ class DataPlaces:
 
     def _put(self, sampler: Sampling, number: int) -> None:
         sampler.epoch, samples = self._restored[number]
+        if number < len(self._passes):  # the present one is read to its end
+            sampler.passes = max(0, self._passes[number] - 1)
         if number >= len(self._shares):
             sampler.leave_out(samples)
             return

@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
+from types import FrameType
 from typing import Final
 
+from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 
 _MOST_NAMED: Final = 8
-REMEDY: Final = "no objects to keep are given to outpace.attach, and outpace.sampler is not used"
+_SEVERAL: Final = 2  # passes through the data
+_REPAIR: Final = (
+    "repair it with `model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)` and "
+    "`for epoch in range(sampler.epoch, epochs): sampler.set_epoch(epoch)`, where sampler is "
+    "outpace.sampler(data)"
+)
+REMEDY: Final = (
+    "no objects to keep are given to outpace.attach, and outpace.sampler is not used; " + _REPAIR
+)
+_EPOCHS: Final = (
+    "the loop of the script does not begin with sampler.epoch: when the run is resumed, or a "
+    "worker replaced, its epochs begin anew, and it takes more steps than planned; " + _REPAIR
+)
+_STEPS_OF: Final = "last_epoch"  # attribute of a scheduler that counts steps or epochs
+
+
+def unkept() -> str:
+    """Return in words what this script does not keep of its place; "" if it is resumed there.
+
+    Known is what the script keeps, whether it has asked a sampler for its epoch, and whether a
+    function that is being called names `last_epoch` of a scheduler. Objects of classes outside
+    torch may count steps. A single pass through the data needs no epoch.
+    """
+    data, objects = HERE.data, HERE.kept.values()
+    if not objects and not data.has_samplers:
+        return REMEDY
+    may_count = any(not type(each).__module__.startswith("torch.") for each in objects)
+    if not data.is_kept or may_count or data.is_asked or (objects and _is_named(_STEPS_OF)):
+        return ""
+    return "" if data.has_samplers and max(data.passes()) < _SEVERAL else _EPOCHS
+
+
+def _is_named(attribute: str) -> bool:
+    """Return True if one of the functions that are being called has an attribute of this name."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if attribute in frame.f_code.co_names:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class LostSince:

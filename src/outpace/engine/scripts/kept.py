@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
+from outpace.engine.scripts.anew import unkept
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import packed_tree
@@ -85,7 +87,7 @@ class KeptState:
             raise ConfigError(NOT_ATTACHED)
         for name, each in objects.items():
             packed_tree(each.state_dict(), f"outpace.attach: the state of {name}")
-        HERE.data.note = random_states
+        HERE.data.note, HERE.data.is_kept = random_states, True
 
     @property
     def is_complete(self) -> bool:
@@ -93,7 +95,12 @@ class KeptState:
         return bool(self._objects) or HERE.data.has_samplers
 
     def state(self) -> dict[str, Any]:
-        """Return the present state; at the first forward pass of an iteration."""
+        """Return the present state; at the first forward pass of an iteration.
+
+        Warns if the script does not keep how far it has come.
+        """
+        if self.is_complete and (lacks := unkept()):
+            HERE.tell(lacks)
         groups = self._script.optimizer.param_groups
         return {
             "objects": {name: each.state_dict() for name, each in self._objects.items()},
@@ -102,6 +109,7 @@ class KeptState:
             "random": HERE.data.generators or random_states(),
             "data": HERE.data.places(),
             "shares": HERE.data.shares(),
+            "passes": HERE.data.passes(),
         }
 
     def restore(self, state: Mapping[str, Any], *, joins: bool = False) -> None:
@@ -114,6 +122,7 @@ class KeptState:
         Raises ConfigError if it keeps other objects now.
         """
         kept, names = state["objects"], set(self._objects)
+        passes = state.get("passes", ())
         if names != set(kept):
             raise ConfigError(
                 f"outpace.attach got {_listed(names)}, and the checkpoint has "
@@ -133,9 +142,10 @@ class KeptState:
         self._script.load_buffers(state["buffers"])
         shares = state.get("shares")
         if joins or (random := state.get("random")) is None:
-            HERE.data.restore(state["data"], lambda: None, shares, joins=joins)
+            HERE.data.restore(state["data"], lambda: None, shares, joins=joins, passes=passes)
         else:
-            HERE.data.restore(state["data"], lambda: set_random_states(random), shares)
+            begins = partial(set_random_states, random)
+            HERE.data.restore(state["data"], begins, shares, passes=passes)
             set_random_states(random)
 
 

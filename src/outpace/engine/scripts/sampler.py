@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
+from outpace.engine.scripts.anew import unkept
 from outpace.support.place import HERE
 
 _MOST_WRAPPERS: Final = 8  # frames between the BatchSampler and the DataLoader's iterator
@@ -29,6 +30,9 @@ class WorkerSampler(DistributedSampler[Any]):
     follows: True if the data are divided among the workers of the run, however many there are.
     """
 
+    passes = 0  # see `Sampling`
+    is_asked = False
+    _epoch = 0
     _batch_size = 0
     _left_out = 0  # samples at the beginning of the next reading
     _began = 0  # samples left out of the present one
@@ -45,6 +49,16 @@ class WorkerSampler(DistributedSampler[Any]):
         super().__init__(*arguments, **settings)
         HERE.data.add(self)
 
+    @property  # type: ignore[override]
+    def epoch(self) -> int:
+        """The epoch that is read next, with which the script's loop begins."""
+        self.is_asked = True
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
     def __iter__(self) -> Iterator[Any]:
         caller = sys._getframe(1).f_locals.get("self")
         batch_size = 0
@@ -52,7 +66,10 @@ class WorkerSampler(DistributedSampler[Any]):
             batch_size = caller.batch_size
             HERE.batch_sizes.add(batch_size)
         self._divide()
-        indices = [*super().__iter__()]
+        asked = self.is_asked
+        indices = [*super().__iter__()]  # reads `epoch`
+        self.is_asked = asked
+        self._begin_pass()
         beside, self._beside = self._beside, None
         if beside is None and HERE.data.is_joining and self._others:
             beside = self._samples_of_one(self._others)
@@ -72,14 +89,20 @@ class WorkerSampler(DistributedSampler[Any]):
         wanted, self._next = self._next or HERE.workers, None
         if not self._follows or wanted == self.num_replicas or self.rank >= wanted:
             return
-        epoch, settings = self.epoch, {**self._settings, "num_replicas": wanted}
+        epoch, settings = self._epoch, {**self._settings, "num_replicas": wanted}
         super().__init__(self.dataset, **settings)
-        self.epoch = epoch
+        self._epoch = epoch
 
-    def samples_had(self) -> int:
+    def _begin_pass(self) -> None:
+        """Warn if the script reads its data again, and a resume would begin its epochs anew."""
+        self.passes += 1
+        if self.passes > 1 and (lacks := unkept()):
+            HERE.tell(lacks)
+
+    def place(self) -> tuple[int, int]:
         """See `Sampling`."""
         had = self._had()
-        return 0 if had is None else self._began + had
+        return self._epoch, 0 if had is None else self._began + had
 
     def _had(self) -> int | None:
         """Return the samples before the present batch in this reading; None: there is none."""
@@ -98,11 +121,11 @@ class WorkerSampler(DistributedSampler[Any]):
 
     def leave_out(self, samples: int, workers: int | None = None) -> None:
         """See `Sampling`."""
-        self._left_out, self._next, self._goes_on = samples, workers, self.epoch
+        self._left_out, self._next, self._goes_on = samples, workers, self._epoch
 
     def read_beside(self, samples: int, workers: int) -> None:
         """See `Sampling`."""
-        self._beside, self._others, self._goes_on = samples, workers, self.epoch
+        self._beside, self._others, self._goes_on = samples, workers, self._epoch
 
     def _samples_of_one(self, workers: int) -> int:
         """Return how many samples each of so many workers reads in an epoch."""
