@@ -28,19 +28,26 @@ class Benchmark:
         name: as in `python -m benchmarks.NAME`; its folder has the file results.json.
         measure: returns the rows of a part; it is called with the part, a function that prints a
             line, and whether seconds must do.
+        missing: returns what this machine lacks for the benchmark; empty if it has all.
+        about: returns what the results depend on, for `--json`.
     """
 
     name: str
     description: str
     parts: Sequence[str]
     measure: Callable[[str, Callable[[str], object], bool], list[Row]]
+    missing: Callable[[], str] = lambda: ""
+    about: Callable[[], dict[str, str]] = dict
 
     @property
     def results(self) -> Path:
         return Path(__file__).parent / self.name / "results.json"
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """Return 0, or 1 if a goal is missed or a run failed, 2 for a wrong option."""
+        """Return 0, or 1 if a goal is missed or a run failed.
+
+        2 for a wrong option, or where the machine lacks what is needed.
+        """
         parser = argparse.ArgumentParser(
             prog=f"benchmarks.{self.name}",
             description=self.description,
@@ -51,10 +58,14 @@ class Benchmark:
         parser.add_argument(
             "--record", action="store_true", help="keep the results, in the README too"
         )
+        parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to a file")
         options = parser.parse_args(arguments)
         if unknown := sorted(set(options.parts) - set(self.parts)):
             parser.error(f"there is no part {unknown[0]}; parts are {', '.join(self.parts)}")
         say = partial(print, file=sys.stderr, flush=True)
+        if missing := self.missing():
+            say(f"benchmarks.{self.name}: {missing}")
+            return 2
         found: dict[str, Any] = {}
         try:
             for part in options.parts or self.parts:
@@ -64,6 +75,9 @@ class Benchmark:
                 print("\n".join(_markdown(part, found[part])), flush=True)
                 if options.record:
                     self._record({part: found[part]})
+                if options.json is not None:  # after each part: a later one may fail
+                    kept = {**_origin(), **self.about(), "parts": found}
+                    options.json.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
         except (OutpaceError, OSError, RuntimeError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
@@ -88,6 +102,14 @@ class Benchmark:
                 said = f"{kept[part]['date']}, commit {kept[part]['commit']}."
                 tables += [said, "", *_markdown(part, kept[part])]
         return "\n".join([before + begin, *tables, end + after])
+
+
+def _origin() -> dict[str, str]:
+    """Return the date and the commit of this code; neither where it is no checkout."""
+    try:
+        return origin()
+    except (OSError, SystemExit):
+        return {}
 
 
 def _markdown(part: str, found: dict[str, Any]) -> list[str]:

@@ -53,33 +53,43 @@ class Gathering:
         tensor: Callable[[int], torch.Tensor],
         memory: BlockMemory = no_block_memory,
     ) -> torch.Tensor:
-        """Return a copy of one block.
+        """Return a copy of one block, on the CPU.
 
         Args:
             tensor: returns the tensor of a number.
-            memory: where the copy is made.
+            memory: where the copy is made, unless the tensors are on a GPU.
         """
         pieces = [
             tensor(each.tensor).reshape(-1)[each.low : each.high] for each in self.pieces[number]
         ]
+        if _is_elsewhere(pieces[0]):
+            return torch.cat(pieces).cpu()
         return torch.cat(pieces, out=memory(number, sum(map(len, pieces)), pieces[0].dtype))
 
     def blocks(
         self, tensors: Sequence[torch.Tensor], memory: BlockMemory = no_block_memory
     ) -> list[torch.Tensor]:
-        """Return a copy of all blocks.
+        """Return a copy of all blocks, on the CPU.
 
         Args:
-            memory: where they are made. Without any, they are views of one vector.
+            memory: where they are made, unless the tensors are on a GPU. Without any, they are
+                views of one vector.
         """
         dtype = tensors[0].dtype
         sizes = [part.stop - part.start for part in self.slices]
+        if _is_elsewhere(tensors[0]):
+            memory = no_block_memory
         places = [memory(number, size, dtype) for number, size in enumerate(sizes)]
         if all(place is None for place in places):
-            vector = torch.cat([tensor.reshape(-1) for tensor in tensors])
+            vector = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
             return [vector[part] for part in self.slices]
 
         def place(block: int, _: int, __: torch.dtype) -> torch.Tensor | None:
             return places[block]
 
         return [self.block(n, tensors.__getitem__, place) for n in range(len(places))]
+
+
+def _is_elsewhere(tensor: torch.Tensor) -> bool:
+    """True for a tensor on a GPU, of which one large copy is made."""
+    return tensor.device.type != "cpu"

@@ -100,7 +100,7 @@ class TorchStep:
         is_long = block.element_size() >= 4 and block.numel() > LEAST
         if in_chunks and is_long and type(optimizer) in TAKES:
             self._chunks = _chunks(parameters, block.numel())
-            self._scratch = torch.empty(CHUNK, dtype=block.dtype)
+            self._scratch = block.new_empty(CHUNK)
         self._group_of = {
             variable: group for group in optimizer.param_groups for variable in group["params"]
         }

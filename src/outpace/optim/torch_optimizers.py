@@ -226,7 +226,18 @@ class TorchSteps(InChunks):
         known = self._optimizer.state
         known.clear()
         for number, values in state.items():
-            known[self._pieces[number][0]] = copied(values)
+            variable = self._pieces[number][0]
+            known[variable] = {
+                name: value.to(variable.device)
+                if isinstance(value, torch.Tensor) and (value.ndim or self._is_fused(variable))
+                else value
+                for name, value in copied(values).items()
+            }
+
+    def _is_fused(self, variable: torch.Tensor) -> bool:
+        """True if its count of steps must be where it is."""
+        groups = self._optimizer.param_groups
+        return any(g.get("fused") for g in groups if any(p is variable for p in g["params"]))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,11 @@ import torch
 @contextlib.contextmanager
 def left_as_they_were() -> Iterator[None]:
     """Restore the generators' states and torch's default dtype after the block."""
-    python, numpy = random.getstate(), np.random.get_state()
-    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    before, dtype = Generators.now(), torch.get_default_dtype()
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(state)
+        before.restore()
         torch.set_default_dtype(dtype)
 
 
@@ -38,8 +35,30 @@ def seed_all(number: int) -> None:
 def states() -> tuple[object, ...]:
     """Return the generators' states; comparing them shows whether a generator was used."""
     _, numbers, place, *_ = np.random.get_state(legacy=True)
-    torch_state = torch.default_generator.get_state().numpy().tobytes()
-    return torch_state, random.getstate(), np.asarray(numbers).tobytes(), place
+    torch_states = [torch.default_generator.get_state(), *states_on_gpus()]
+    in_torch = tuple(state.numpy().tobytes() for state in torch_states)
+    return in_torch, random.getstate(), np.asarray(numbers).tobytes(), place
+
+
+def states_on_gpus() -> list[torch.Tensor]:
+    """Return the states of torch's generators on GPUs; none if this process has not used any.
+
+    It is not asked whether there are GPUs: that alone would begin to use them, which takes time and
+    memory, and processes that are forked later could not.
+    """
+    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return torch.cuda.get_rng_state_all() if is_used else []
+
+
+def set_states_on_gpus(states: Sequence[torch.Tensor]) -> int:
+    """Set torch's generators on GPUs; return how many of the states are of a GPU that is not here.
+
+    Where this process has not used GPUs yet, torch sets them when it does.
+    """
+    here = torch.cuda.device_count() if states else 0
+    for device, state in enumerate(states[:here]):
+        torch.cuda.set_rng_state(state, device)
+    return len(states) - len(states[:here])
 
 
 class Generators:
@@ -51,15 +70,14 @@ class Generators:
     @classmethod
     def now(cls) -> Generators:
         """Return their present states."""
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return cls((torch.get_rng_state(), cuda, random.getstate(), np.random.get_state()))
+        on_gpus = states_on_gpus()
+        return cls((torch.get_rng_state(), on_gpus, random.getstate(), np.random.get_state()))
 
     def restore(self) -> None:
         """Put the generators into these states."""
-        cpu, cuda, python, numpy = self._states
+        cpu, on_gpus, python, numpy = self._states
         torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
+        set_states_on_gpus(on_gpus)
         random.setstate(python)
         np.random.set_state(numpy)
 

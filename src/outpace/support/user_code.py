@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import require
+from outpace.support.gpu_errors import in_short, is_gpu_error, remedy
 
 _NOT_THE_USERS: Final = (
     sysconfig.get_path("stdlib") + "/",
@@ -71,7 +72,10 @@ def brief(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     last = [each for each in frames if is_users(each.filename)][-1:] or frames[-1:]
     place = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
-    return f"{type(error).__name__}: {error}{place}"
+    name = type(error).__name__
+    if is_gpu_error(error):
+        return f"{name}: {in_short(error)}{place}{remedy(error)}"
+    return f"{name}: {error}{place}"
 
 
 def _load_file(path: Path, key: str) -> Any:

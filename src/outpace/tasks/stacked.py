@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 import torch
+from torch.backends import cudnn
 from torch.func import functional_call, replace_all_batch_norm_modules_, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -33,8 +35,9 @@ class Stacked:
         model = copy.deepcopy(task.model)
         replace_all_batch_norm_modules_(model)  # BatchNorm's averages are not used
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        home = next(iter(named.values())).device
-        self._home, self._device = home, torch.device(device) if device else home
+        # Else torch rounds what a convolution on a GPU gets to TF32, which has 10 bits.
+        self._is_exact = device is not None
+        self._device = torch.device(device) if device else next(iter(named.values())).device
         self._model = model.to(self._device)
         self._data = task.train[0].to(self._device), task.train[1].to(self._device)
         self._names, self._shapes = list(named), [p.shape for p in named.values()]
@@ -55,8 +58,13 @@ class Stacked:
             if equal
             else _joined([torch.stack(column) for column in zip(*blocks, strict=True)])
         )
+        exact = cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
         # Of the ways to compute attention only this one can be batched; vmap repeats the others.
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with (
+            torch.enable_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            exact if self._is_exact else nullcontext(),
+        ):
             named = self._named(rows.to(self._device))
             losses = self._losses(named, inputs, targets)
             # Each loss depends on its own row alone, so each row of the gradient of the summed
@@ -66,7 +74,7 @@ class Stacked:
             )
         flat = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
         lengths = [block.numel() for block in blocks[0]]
-        columns = torch.split(flat.to(self._home), lengths, dim=1)
+        columns = torch.split(flat.cpu(), lengths, dim=1)
         rows_by_block = zip(*(column.unbind() for column in columns), strict=True)
         return list(zip(losses.tolist(), rows_by_block, strict=True))
 

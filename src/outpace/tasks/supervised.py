@@ -61,7 +61,8 @@ class SupervisedWorkload:
     """A `Task` cut into blocks and batches.
 
     The model's trainable parameters become views of one flat vector, in the order of
-    `named_parameters()`; frozen parameters are left alone.
+    `named_parameters()`; frozen parameters are left alone. The model may be on a GPU; blocks are on
+    the CPU.
 
     The model's buffers are reset before each computation, so that losses and gradients depend only
     on the given parameters; changes that a gradient makes to buffers are lost. An evaluation
@@ -145,7 +146,7 @@ class SupervisedWorkload:
         self._loaded: list[Block | None] = [None] * len(slices)
 
     def initial_parameters(self) -> list[Block]:
-        return [self._flat[part].clone() for part in self._slices]
+        return [self._flat[part].to("cpu", copy=True) for part in self._slices]
 
     def gradient(
         self, parameters: Sequence[Block], worker: int, iteration: int
@@ -263,7 +264,8 @@ class SupervisedWorkload:
         self._load(parameters)
         with self._evaluating():
             return {
-                name: value.clone().contiguous() for name, value in self.model.state_dict().items()
+                name: value.to("cpu", copy=True).contiguous()
+                for name, value in self.model.state_dict().items()
             }
 
     def _load(self, parameters: Sequence[Block]) -> None:

@@ -34,11 +34,9 @@ def gradient_in_blocks(
 ) -> list[torch.Tensor]:
     """Return a copy of the gradient in blocks. See `Gathering.blocks`."""
     tensors = [gradient_of(p) for p in script.parameters]
-    if script.device is None or script.device.type == "cpu":
-        blocks = gathering.blocks([tensor.cpu() for tensor in tensors], memory)
-    else:  # one large copy from the device
-        vector = script.as_one(tensors)
-        blocks = [vector[part] for part in gathering.slices]
+    if script.device is None:
+        tensors = [tensor.cpu() for tensor in tensors]
+    blocks = gathering.blocks(tensors, memory)
     scale = scale_of(script.optimizer)
     if scale != 1:
         torch._foreach_mul_(blocks, scale)

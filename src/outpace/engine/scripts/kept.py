@@ -25,6 +25,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.trees import packed_tree
 from outpace.support.place import HERE
+from outpace.support.repeatable import set_states_on_gpus, states_on_gpus
 from outpace.support.words import plural
 
 NOT_ATTACHED: Final = (
@@ -151,11 +152,9 @@ class KeptState:
 
 def random_states() -> dict[str, Any]:
     """Return the states of the global generators of torch, numpy and Python."""
-    has_gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    on_gpus = torch.cuda.get_rng_state_all() if has_gpus else []
     return {
         "torch": torch.get_rng_state(),
-        "cuda": on_gpus,
+        "cuda": states_on_gpus(),
         "numpy": np.random.get_state(legacy=False),
         "python": random.getstate(),
     }
@@ -164,8 +163,12 @@ def random_states() -> dict[str, Any]:
 def set_random_states(states: Mapping[str, Any]) -> None:
     """Set the global generators to the states that `random_states` returned."""
     torch.set_rng_state(states["torch"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])
+    if missing := set_states_on_gpus(states["cuda"]):
+        count = len(states["cuda"])
+        HERE.tell(
+            f"the checkpoint has the random state of {plural(count, 'GPU')}, and this process has "
+            f"{count - missing}: what the script draws on the others is drawn anew"
+        )
     np.random.set_state(states["numpy"])
     random.setstate(states["python"])
 

@@ -40,11 +40,17 @@ class ScriptModel:
                 )
         self.dtype = self.parameters[0].dtype
         devices = {p.device for p in self.parameters}
+        self._gpus = [device for device in devices if device.type == "cuda"]
         self.device = devices.pop() if len(devices) == 1 else None  # None: several devices
         self.exchanged_there = False  # True: on `device`; False: on the CPU
         step = type(optimizer).step
         # Hooks run around the step that the script calls, and must not run around this one too.
         self._own_step = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
+
+    def await_gpus(self) -> None:
+        """Wait until GPUs have computed what the script has queued, so that its time is known."""
+        for device in self._gpus:
+            torch.cuda.synchronize(device)
 
     @property
     def layers(self) -> list[int]:
@@ -116,10 +122,7 @@ class ScriptModel:
 
     def flat(self) -> torch.Tensor:
         """Return a copy of the parameters as one vector, on the device that exchanges them."""
-        return self.as_one([p.detach() for p in self.parameters])
-
-    def as_one(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return a copy of tensors, one for each parameter, as one vector."""
+        tensors = [p.detach() for p in self.parameters]
         if self.device is None:
             tensors = [tensor.cpu() for tensor in tensors]
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])

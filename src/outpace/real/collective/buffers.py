@@ -27,11 +27,13 @@ class AccumulatedInBuffer:
     def add(self, gradient: Block) -> None:
         if not self._buffers:
             self._buffers = [self._new(), self._new()]
-        places = split_like(self._buffers[0], parts(gradient))
+        # Those of a GPU that workers share are added up on the CPU.
+        pieces = [piece.to(self._buffers[0].device) for piece in parts(gradient)]
+        places = split_like(self._buffers[0], pieces)
         if self.count:
-            torch._foreach_add_(places, list(parts(gradient)))
+            torch._foreach_add_(places, pieces)
         else:
-            torch._foreach_copy_(places, list(parts(gradient)))
+            torch._foreach_copy_(places, pieces)
         self.count += 1
 
     def parts(self) -> list[tuple[int, Value]]:

@@ -18,6 +18,7 @@ import torch
 
 from outpace.real.collective.group import Group
 from outpace.real.net.clock import RealClock
+from outpace.support.gpu_errors import is_gpu_error
 
 Done: TypeAlias = Callable[[], None]  # called in the training thread
 Job: TypeAlias = Callable[[Group], Done]
@@ -66,10 +67,11 @@ class CommunicationThread:
             while (job := self._jobs.get()) is not None:
                 self._report(job(group))
                 del job  # frees what the job refers to
-        except RuntimeError as error:
-            self._report(partial(self._broken, str(error)))
-        except Exception as error:  # not a lost worker; the training must not wait for it
-            self._report(partial(_raise, error))
+        except Exception as error:
+            if isinstance(error, RuntimeError) and not is_gpu_error(error):
+                self._report(partial(self._broken, str(error)))
+            else:  # not a lost worker; the training must not wait for it
+                self._report(partial(_raise, error))
 
     def _report(self, done: Done) -> None:
         def unless_abandoned() -> None:

@@ -32,10 +32,12 @@ class GivenValues:
         found = []
         for part in self._parts(start, start + len(place)):
             here, place = place[: len(part)], place[len(part) :]
-            if self._share == 1:
-                here.copy_(part)
-            else:
+            if self._share != 1 and part.device == here.device:
                 torch.mul(part, self._share, out=here)
+            else:
+                here.copy_(part)
+                if self._share != 1:
+                    here.mul_(self._share)
             found.append(part)
         return found
 

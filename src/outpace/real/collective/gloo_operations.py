@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ def begun(group: Any, call: Call, size: int) -> tuple[Any, Callable[[], None] | 
     Returns:
         Its `Work`, and a function that makes the outputs once it is over; None: they are made.
     """
+    if any(tensor.device.type != "cpu" for tensor in (*call.inputs, *call.outputs)):
+        return _begun_on_copies(group, call, size)
     inputs, outputs, kind = list(call.inputs), list(call.outputs), call.kind
     if kind == "all_reduce":
         options = _options(c10d.AllreduceOptions(), call)
@@ -67,6 +70,30 @@ def begun(group: Any, call: Call, size: int) -> tuple[Any, Callable[[], None] | 
     if call.root < 0:
         return group.recv_anysource(outputs, call.tag), None
     return group.recv(outputs, call.root, call.tag), None
+
+
+def _begun_on_copies(group: Any, call: Call, size: int) -> tuple[Any, Callable[[], None]]:
+    """Begin a collective of tensors on a GPU, with copies of them on the CPU.
+
+    Gloo can neither send nor receive from a GPU. Where it takes tensors of one, in an all-reduce,
+    it copies them itself.
+    """
+    copies = {id(tensor): tensor.detach().cpu() for tensor in call.inputs}
+    for tensor in call.outputs:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype)
+    inputs, outputs = (
+        tuple(copies[id(tensor)] for tensor in each) for each in (call.inputs, call.outputs)
+    )
+    work, then = begun(group, replace(call, inputs=inputs, outputs=outputs), size)
+
+    def take() -> None:
+        if then is not None:
+            then()
+        for tensor, copy in zip(call.outputs, outputs, strict=True):
+            tensor.copy_(copy)
+
+    return work, take
 
 
 def _options(options: Any, call: Call) -> Any:

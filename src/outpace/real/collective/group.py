@@ -44,6 +44,7 @@ class GroupSettings:
             because each worker sends its values to all others.
         limit: longest time of an operation. Without one, the coordinator must find lost workers
             and end their groups.
+        device: of the values, for nccl. What else workers send each other goes through it, too.
     """
 
     store: Store
@@ -51,11 +52,12 @@ class GroupSettings:
     backend: Backend
     deterministic: bool = False
     limit: timedelta | None = None
+    device: torch.device | None = None
 
 
 def gpu_of(device: torch.device | None) -> str:
     """Return a unique name of a GPU; empty for a CPU, or for None (several devices)."""
-    if device is None or device.type != "cuda":
+    if device is None or device.type != "cuda" or not dist.is_nccl_available():
         return ""
     return str(torch.cuda.get_device_properties(device).uuid)[:64]
 
@@ -114,6 +116,7 @@ class Group:
         self._members = list(members)
         self._rank = rank = self._members.index(me)
         self._deterministic = settings.deterministic
+        self._device = settings.device if settings.backend == "nccl" else None
         self._group: Any = None
         # Buffers of all members, by rank, for each of this one; see `shares`.
         self._mapped: dict[SharedBuffers, list[Sequence[torch.Tensor]]] = {}
@@ -204,21 +207,34 @@ class Group:
 
     def send(self, values: torch.Tensor, to: int, tag: int) -> None:
         """Send values to another worker."""
-        _wait(self._group.send([values], self._members.index(to), tag), values)
+        there = self._there(values)
+        _wait(self._group.send([there], self._members.index(to), tag), there)
 
     def receive(self, values: torch.Tensor, source: int, tag: int) -> None:
         """Replace `values` by those that another worker sends."""
-        _wait(self._group.recv([values], self._members.index(source), tag), values)
+        there = self._there(values)
+        _wait(self._group.recv([there], self._members.index(source), tag), there)
+        _take_back(values, there)
 
     def swap(self, mine: torch.Tensor, theirs: torch.Tensor, other: int, tag: int) -> None:
         """Send `mine` to worker `other`, and receive `theirs`."""
-        rank = self._members.index(other)
-        steps = [(self._group.send, mine), (self._group.recv, theirs)]
+        rank, there = self._members.index(other), self._there(theirs)
+        steps = [(self._group.send, self._there(mine)), (self._group.recv, there)]
         if rank < self._group.rank():  # NCCL runs them in order: the lower rank sends first
             steps.reverse()
         begun = [(begin([values], rank, tag), values) for begin, values in steps]
         for work, values in begun:
             _wait(work, values)
+        _take_back(theirs, there)
+
+    def _there(self, values: torch.Tensor) -> torch.Tensor:
+        """Return values where this group can send them: NCCL sends from GPUs only."""
+        return values if self._device is None else values.to(self._device)
+
+
+def _take_back(values: torch.Tensor, there: torch.Tensor) -> None:
+    if there is not values:
+        values.copy_(there)
 
 
 def _wait(work: Any, values: torch.Tensor) -> None:

@@ -20,6 +20,7 @@ from outpace.real.collective.group import Group, GroupSettings, dist, gloo_group
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.collective.waits import Waits
+from outpace.support.gpu_errors import is_gpu_error
 from outpace.support.units import Time, seconds
 
 c10d: Any = dist.distributed_c10d  # has all options of collectives
@@ -91,6 +92,8 @@ class GlooCollectives:
         try:
             pending.begin(self._group, self.size)
         except RuntimeError as error:
+            if is_gpu_error(error):  # of this script's own computation, which is seen here
+                raise
             self.failed(call, error, pending.begun)
         if bucket is not None and bucket.is_last and self.follows:
             self._begin_agreeing()
@@ -217,6 +220,7 @@ class _Pending:
         self._work: Any = None
         self._is_over = False
         self._then: Callable[[], None] | None = None  # makes the outputs from what has arrived
+        self._future: torch.futures.Future[Any] | None = None  # of the outputs, if `_then` does
 
     def begin(self, group: Any, size: int) -> None:
         if group is None:
@@ -252,6 +256,8 @@ class _Pending:
             with torch.no_grad():
                 self._then()
         self._is_over = True
+        if self._future is not None:
+            self._future.set_result(list(self.call.outputs))
 
     def _settle(self) -> None:
         """Settle the check. The end of a rooted collective does not wait for all workers."""
@@ -285,10 +291,14 @@ class _Pending:
         return int(self._work._source_rank())
 
     def future(self) -> torch.futures.Future[Any]:
-        if self._work is not None and self._then is None and self._owner.follows:
+        is_followed = self._work is not None and self._owner.follows
+        if is_followed and self._then is None:
             found: torch.futures.Future[Any] = self._work.get_future()
             return found
-        self.wait()  # where it is seen that the script waits
-        done: torch.futures.Future[Any] = torch.futures.Future()
-        done.set_result(list(self.call.outputs))
-        return done
+        if not (is_followed and self.call.bucket is not None):  # `finish` waits for buckets
+            self.wait()  # where it is seen that the script waits
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if self._is_over:
+                self._future.set_result(list(self.call.outputs))
+        return self._future

@@ -42,6 +42,7 @@ class BatchedExecutor:
         self._workload, self._initial, self._width = workload, initial, width
         if not isinstance(workload, SupervisedWorkload):
             raise ConfigError("executor: only tasks with a model can be batched; use kind: auto")
+        _require_device(device)
         try:
             self._stacked = workload.stacked(device)
             difference = self._difference()
@@ -131,6 +132,18 @@ class BatchedExecutor:
             together.append(_seconds(lambda: self._stacked.gradients(wanted)))
             alone.append(_seconds(lambda: [gradient_of(self._workload, *one) for one in wanted]))
         return min(alone) / min(together)
+
+
+def _require_device(device: str | None) -> None:
+    """Raise ConfigError if no tensor can be made on this device."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch has no CUDA
+        what = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"executor.device: {device!r} cannot be used here: {what}; leave it out to compute "
+            "where the task's model is"
+        ) from None
 
 
 def _seconds(work: Any) -> float:

@@ -92,8 +92,9 @@ class ProcessExecutor:
             raise Unusable("this is a daemonic process, which may start no others")
         self._workload = workload
         self._count = processes or min(cores(), experiment.workers)
-        if any(block.device.type != "cpu" for block in initial):
-            raise Unusable("the model is on another device, whose memory cannot be shared")
+        model = workload.model
+        if model is not None and any(p.device.type != "cpu" for p in model.parameters()):
+            raise Unusable("the model is on another device, which all processes would share")
         self._trial = GradientJob(self, initial, 0, 0, 0, lambda *_: None)
         self._expected = gradient_of(workload, initial, 0, 0)[1]
         targets = self._count * _ORDERS

@@ -97,6 +97,7 @@ class PeerGroups:
             self._address,
             backend,
             self._deterministic,
+            device=parameters.device if isinstance(parameters, torch.Tensor) else None,
         )
         self.elements = head_of(parameters).elements
         self._reductions = self._new_reductions(parameters, models, ended, state)

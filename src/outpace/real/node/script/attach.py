@@ -129,6 +129,7 @@ class Attached:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._trainer.script.await_gpus()
         self.state.before_step()
         if self.keeping is not None and self.keeping.repeat():
             self._divided.begins(self._iteration)

@@ -14,7 +14,6 @@ from threading import Lock
 import torch
 
 from outpace.blocks.block import Block, StepSettings
-from outpace.blocks.gathering import no_block_memory
 from outpace.blocks.readiness import Readiness
 from outpace.blocks.sums import all_finite
 from outpace.engine.scripts.layout import gradient_of
@@ -92,10 +91,7 @@ class OverlappedGradient:
 
     def _part(self, server: int) -> torch.Tensor:
         assert self._readiness is not None
-        device = self._script.device
-        is_here = device is None or device.type == "cpu"
-        memory = self._trainer.gradient_memory if is_here else no_block_memory
-        return self._readiness.part(server, self._gradient, memory).cpu()
+        return self._readiness.part(server, self._gradient, self._trainer.gradient_memory)
 
     def _gradient(self, number: int) -> torch.Tensor:
         gradient = gradient_of(self._script.parameters[number])

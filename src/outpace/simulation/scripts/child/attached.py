@@ -180,6 +180,7 @@ class SimulatedScript:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._script.await_gpus()
         computed_s = self._clock.read()
         self._unhook()
         script = self._script

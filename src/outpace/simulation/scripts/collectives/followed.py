@@ -179,6 +179,7 @@ class FollowedScript:
         """End the iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
         if self._notes.is_copy or self._left:
             return
+        self._script.await_gpus()
         computed_s = self._clock.read()
         self._compare()
         self._pipe.send(Stepped(Gradient.READY, [], [], computed_s, self._told, HERE.batch_size))

@@ -1,0 +1,39 @@
+"""Errors of a GPU, and what to do about the common ones. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_KINDS: Final = ("OutOfMemoryError", "AcceleratorError")  # of torch
+_NO_ROOM: Final = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+def is_gpu_error(error: BaseException) -> bool:
+    """True if an operation of this process on a GPU has failed, now or earlier.
+
+    Operations on a GPU are queued, so that a later one may raise the error.
+    """
+    return type(error).__name__ in _KINDS or str(error).startswith("CUDA ")
+
+
+def in_short(error: BaseException) -> str:
+    """Return the text of an error of a GPU, without torch's advice for its own developers."""
+    line = str(error).partition("\n")[0].rstrip()
+    before, found, _ = line.partition(" is free.")
+    return before + found
+
+
+def remedy(error: BaseException) -> str:
+    """Return what to do about an error of a GPU, after a colon; empty if that is not known."""
+    text = str(error)
+    if any(each in text for each in _NO_ROOM):
+        return (
+            ": use a smaller batch or model, or fewer workers on this GPU: each has a model, an "
+            "optimizer and a CUDA context of its own"
+        )
+    if "invalid device ordinal" in text:
+        return (
+            ": this process has fewer GPUs than that: use as many workers as there are GPUs, or "
+            "let workers share one: LOCAL_RANK % torch.cuda.device_count()"
+        )
+    return ""

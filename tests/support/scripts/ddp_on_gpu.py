@@ -1,0 +1,62 @@
+"""Trains with DistributedDataParallel on a device, and calls every collective with its tensors.
+
+python ddp_on_gpu.py FOLDER DEVICE: DEVICE may be `local`, the GPU of LOCAL_RANK. Each rank writes
+its model and the results of the collectives to FOLDER/RANK.pt.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, str(Path(__file__).parent))
+from on_gpu import STEPS, loss_of, net, parameters_of
+
+folder, device = sys.argv[1:]
+if device == "local":
+    device = f"cuda:{os.environ['LOCAL_RANK']}"
+if device != "cpu":
+    torch.cuda.set_device(device)
+dist.init_process_group("gloo" if device == "cpu" else "nccl")
+rank, size = dist.get_rank(), dist.get_world_size()
+model = net(device)
+ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001)  # several buckets
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+for step in range(STEPS):
+    optimizer.zero_grad()
+    loss_of(ddp, step, rank, device).backward()
+    optimizer.step()
+
+mine = torch.arange(2.0, device=device) + 10 * rank
+found = {}
+found["all_reduce"] = mine.clone()
+dist.all_reduce(found["all_reduce"], op=dist.ReduceOp.AVG)
+found["broadcast"] = mine.clone()
+dist.broadcast(found["broadcast"], 0)
+gathered = [torch.empty_like(mine) for _ in range(size)]
+dist.all_gather(gathered, mine)
+found["all_gather"] = torch.cat(gathered)
+found["all_gather_into"] = mine.new_empty(2 * size)
+dist.all_gather_into_tensor(found["all_gather_into"], mine)
+found["reduce_scatter"] = mine.new_empty(2)
+dist.reduce_scatter_tensor(found["reduce_scatter"], torch.cat([mine] * size))
+found["all_to_all"] = mine.new_empty(2 * size)
+dist.all_to_all_single(found["all_to_all"], torch.cat([mine + 100 * n for n in range(size)]))
+if size > 1:
+    found["swapped"] = torch.empty_like(mine)
+    if rank == 0:
+        dist.send(mine, 1)
+        dist.recv(found["swapped"], 1)
+    elif rank == 1:
+        dist.recv(found["swapped"], 0)
+        dist.send(mine, 0)
+said = [None] * size
+dist.all_gather_object(said, {"rank": rank})
+assert [each["rank"] for each in said] == list(range(size))
+dist.barrier()
+results = {name: value.cpu() for name, value in found.items()}
+torch.save({"parameters": parameters_of(model), **results}, Path(folder) / f"{rank}.pt")
+dist.destroy_process_group()
