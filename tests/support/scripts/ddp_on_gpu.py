@@ -5,6 +5,7 @@ its model and the results of the collectives to FOLDER/RANK.pt.
 """
 
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -16,11 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from on_gpu import STEPS, loss_of, net, parameters_of
 
 folder, device = sys.argv[1:]
+if device == "pretend":
+    runpy.run_path(str(Path(__file__).parents[1] / "pretend_gpu.py"))
 if device == "local":
     device = f"cuda:{os.environ['LOCAL_RANK']}"
-if device != "cpu":
+if device.startswith("cuda"):
     torch.cuda.set_device(device)
-dist.init_process_group("gloo" if device == "cpu" else "nccl")
+dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 model = net(device)
 ddp = DistributedDataParallel(model, bucket_cap_mb=0.0001)  # several buckets
@@ -30,7 +33,7 @@ for step in range(STEPS):
     loss_of(ddp, step, rank, device).backward()
     optimizer.step()
 
-mine = torch.arange(2.0, device=device) + 10 * rank
+mine = torch.arange(2.0).to(device) + 10 * rank
 found = {}
 found["all_reduce"] = mine.clone()
 dist.all_reduce(found["all_reduce"], op=dist.ReduceOp.AVG)

@@ -1,9 +1,10 @@
 """Trains on a device, as the name of a case says; tests/gpu compares it with plain PyTorch.
 
 python on_gpu.py FOLDER CASE DEVICE: each worker writes what the case returns to FOLDER/RANK.pt.
-DEVICE may be `own`: a GPU for each worker.
+DEVICE may be `own`: a GPU for each worker; or `pretend` (`tests.support.pretend_gpu`).
 """
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -131,6 +132,8 @@ CASES = {
 
 if __name__ == "__main__":
     folder, case, device = sys.argv[1:]
+    if device == "pretend":
+        runpy.run_path(str(Path(__file__).parents[1] / "pretend_gpu.py"))
     if device == "own":
         device = f"cuda:{outpace.rank()}"
     found = CASES[case](outpace.attach, device, outpace.rank())

@@ -1,0 +1,33 @@
+"""Values of scripts on another device than the CPU, without a GPU: see `pretend_gpu`."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gpu.training import (
+    ddp,
+    launch,
+    mean_gradient_training,
+    plain,
+    require_averaged,
+    require_close,
+    require_collectives,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def test_gradients_on_a_device_reach_servers_and_parameters_come_back(tmp_path):
+    (found,) = launch(tmp_path, "adamw", "pretend")
+    require_close(found["gradients"], plain("adamw", "cpu")["gradients"], 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
+def test_workers_that_share_a_device_average_on_the_cpu(tmp_path, kind):
+    require_averaged(tmp_path, "pretend", {"kind": kind})
+
+
+def test_collectives_of_a_script_take_tensors_on_a_device(tmp_path):
+    found = ddp(tmp_path, "pretend", 2, {"kind": "ssgd"})
+    expected = mean_gradient_training("cpu", 2, lr=0.1, momentum=0.0)
+    require_close(found[0]["parameters"], expected, 1e-5)
+    require_collectives(found)
