@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from outpace.blocks.block import Block, parts
-from outpace.blocks.packing import DTYPES, dtype_name, unpacked
+from outpace.blocks.packing import DTYPES, dtype_name, unpacked_by_name
 
 
 def layout_of(
@@ -51,20 +51,24 @@ def state_dict_of(
     Args:
         layout: of the model, see `layout_of`.
         blocks: the flat parameters in blocks.
-        buffers: the bytes of the buffers; None: they are left out.
+        buffers: the bytes of the buffers at the end, and of the names that the parameters have
+            then (`packed_by_name`); None: they are left out.
     """
     tensors = [tensor for block in blocks for tensor in parts(block)]
     if not tensors:
         return {}
     known = json.loads(layout)
     flat = torch.cat(tensors)
+    others, names = {}, []
+    if isinstance(buffers, torch.Tensor) and buffers.numel():
+        others, names = unpacked_by_name(buffers)
     found, place = {}, 0
-    for name, shape, dtype in known["parameters"]:
+    for number, (first_name, shape, dtype) in enumerate(known["parameters"]):
+        name = names[number] if number < len(names) else first_name
         size = math.prod(shape)
         found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
         place += size
-    if isinstance(buffers, torch.Tensor):
-        found.update(unpacked(known["buffers"], buffers))
+    found.update(others)
     for name, first in known["aliases"]:
         if first in found:
             found[name] = found[first].clone()  # as files want it

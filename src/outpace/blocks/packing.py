@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
+import msgspec
 import torch
 
 # The dtypes of tensors that processes exchange, by name.
@@ -54,3 +55,39 @@ def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -
 def dtype_name(dtype: torch.dtype) -> str:
     """Return the name of a dtype in wire messages."""
     return str(dtype).removeprefix("torch.")
+
+
+class _Contents(msgspec.Struct):
+    """What follows in the bytes of `packed_by_name`; see there."""
+
+    tensors: list[tuple[str, list[int], str]]  # names, shapes and dtypes
+    names: list[str] = []
+
+
+_HEAD: Final = 8  # bytes: the length of the contents as JSON
+
+
+def packed_by_name(tensors: Mapping[str, torch.Tensor], names: Sequence[str] = ()) -> torch.Tensor:
+    """Return tensors and their names as bytes, which `unpacked_by_name` reads; shape (bytes,).
+
+    Shapes may differ from one call to the next.
+
+    Args:
+        names: further names.
+    """
+    listed = [(name, list(t.shape), dtype_name(t.dtype)) for name, t in tensors.items()]
+    contents = msgspec.json.encode(_Contents(listed, list(names)))
+    head = bytearray(len(contents).to_bytes(_HEAD, "little") + contents)
+    return torch.cat([torch.frombuffer(head, dtype=torch.uint8), packed(list(tensors.values()))])
+
+
+def unpacked_by_name(data: torch.Tensor) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """Return the tensors by name, and the further names. Raises ValueError for other bytes."""
+    start = _HEAD + int.from_bytes(data[:_HEAD].numpy().tobytes(), "little")
+    if not _HEAD < start <= len(data):
+        raise ValueError("the bytes of named tensors begin with no list of them")
+    contents = msgspec.json.decode(data[_HEAD:start].numpy().tobytes(), type=_Contents)
+    for name, shape, dtype in contents.tensors:
+        if min(shape, default=0) < 0 or not isinstance(getattr(torch, dtype, None), torch.dtype):
+            raise ValueError(f"{name} cannot be a tensor of shape {shape} and dtype {dtype}")
+    return unpacked(contents.tensors, data[start:]), contents.names

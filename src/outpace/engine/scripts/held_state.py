@@ -55,14 +55,14 @@ class HeldState:
     def begin(self) -> None:
         """Remove the state with which the script comes to the run, when the holder has it."""
         if self._holder.holds and not self._has_loaded:
-            self._script.optimizer.state.clear()
+            self._script.clear_state()
 
     def before_step(self) -> None:
         """Remove a state that was loaded since the last step."""
         self._read_digest = None
         if self._has_loaded:
             self._has_loaded = False
-            self._script.optimizer.state.clear()
+            self._script.clear_state()
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -78,7 +78,11 @@ class HeldState:
         number = {id(p): n for n, p in enumerate(self._script.parameters)}
         before, optimizer.state = optimizer.state, defaultdict(dict)
         for parameter in (p for group in self._script.groups for p in group):
-            if (state := found.get(number.get(id(parameter), -1))) is not None:
+            if id(parameter) not in number:  # frozen: its state stays with the script
+                state = before.get(parameter)
+            else:
+                state = found.get(number[id(parameter)])
+            if state is not None:
                 optimizer.state[parameter] = state
         self._read_digest = self._script.state_digest()
         try:
@@ -103,7 +107,7 @@ class HeldState:
         if not holder.holds:
             return
         if not holder.is_out and self._read_digest == self._script.state_digest():
-            self._script.optimizer.state.clear()
+            self._script.clear_state()
             return
         self._read_digest = None
         self._has_loaded = True

@@ -32,7 +32,10 @@ def places_of(members: Sequence[Sequence[int]], layers: Sequence[int], part: sli
 def shared_parameters(
     model: torch.nn.Module, groups: Sequence[Sequence[torch.Tensor]]
 ) -> tuple[list[str], list[torch.Tensor]]:
-    """Return the names and parameters in the optimizer's groups, in the order of the model.
+    """Return the names and parameters that workers share, in the order of the model.
+
+    These are the parameters in the optimizer's groups that require a gradient. The others never
+    change, so they are not sent.
 
     Raises:
         ConfigError: if the parameters cannot be exchanged.
@@ -45,7 +48,12 @@ def shared_parameters(
         raise ConfigError(
             f"the optimizer has {len(unknown)} parameters that the model does not have"
         )
-    named = [(name, p) for name, p in named if p.numel()]
+    named = [(name, p) for name, p in named if p.numel() and p.requires_grad]
+    if not named:
+        raise ConfigError(
+            "no parameter of the optimizer requires a gradient, so nothing can be trained: set "
+            "requires_grad of those to train before outpace.attach"
+        )
     dtypes = {str(p.dtype) for _, p in named}
     if len(dtypes) != 1 or named[0][1].dtype not in DTYPES.values():
         raise ConfigError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
@@ -12,17 +13,20 @@ import torch
 
 from outpace.blocks.block import Block, parts, whole
 from outpace.blocks.naming import aliases_in, layout_of
-from outpace.blocks.packing import dtype_name, packed, unpacked
+from outpace.blocks.packing import dtype_name, packed, packed_by_name, unpacked_by_name
 from outpace.engine.scripts.layout import places_of, shared_parameters, values_in
 from outpace.engine.scripts.optimizer_state import cut, flattened
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import Groups, State, plain_settings
+from outpace.support.place import HERE
+from outpace.support.words import shortened
 
 _MOST_GROUPS: Final = 100  # of an optimizer, in the records of a run
 
 
 class ScriptModel:
-    """A model and its optimizer; the parameters in the optimizer's groups are exchanged.
+    """A model and its optimizer. Exchanged are the parameters in the optimizer's groups that
+    require a gradient when this is made.
 
     Raises:
         ConfigError: if the parameters cannot be exchanged.
@@ -32,6 +36,9 @@ class ScriptModel:
         self.model, self.optimizer = model, optimizer
         self.groups = [list(group["params"]) for group in optimizer.param_groups]
         self.names, self.parameters = shared_parameters(model, self.groups)
+        shared = {id(p) for p in self.parameters}
+        self._shapes = _shapes(model)
+        self._frozen = [p for group in self.groups for p in group if id(p) not in shared]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             if not bool(parameter.detach().isfinite().all()):
                 raise ConfigError(
@@ -88,15 +95,54 @@ class ScriptModel:
         return aliases_in(self.model.state_dict(keep_vars=True), named)
 
     def read_buffers(self) -> torch.Tensor:
-        """Return the model buffers as bytes; shape (bytes,), uint8."""
-        return packed(list(self._buffers().values()))
+        """Return the model buffers as bytes, in their present shapes; shape (bytes,), uint8.
+
+        Empty if there are none. Also has the names of the exchanged parameters, if they are others
+        now (pruning and parametrizations rename them).
+        """
+        now = {id(p): name for name, p in self.model.named_parameters()}
+        names = [now.get(id(p), name) for name, p in zip(self.names, self.parameters, strict=True)]
+        buffers = self._buffers()
+        if names == self.names and not buffers:
+            return torch.empty(0, dtype=torch.uint8)
+        return packed_by_name(buffers, () if names == self.names else names)
 
     def load_buffers(self, data: torch.Tensor) -> None:
-        """Set the model buffers from the bytes that `read_buffers` returned."""
+        """Set the model buffers from the bytes that `read_buffers` returned.
+
+        A buffer that has another shape now is replaced. Buffers that the model does not have now
+        are left out: the script makes them again.
+        """
+        if not data.numel():
+            return
         buffers = self._buffers()
         with torch.no_grad():
-            for name, value in unpacked(self._buffer_layout(), data).items():
-                buffers[name].copy_(value)
+            for name, value in unpacked_by_name(data)[0].items():
+                buffer = buffers.get(name)
+                if buffer is None:
+                    continue
+                if buffer.shape == value.shape:
+                    buffer.copy_(value)
+                elif not isinstance(buffer, torch.nn.Parameter):
+                    owner, _, key = name.rpartition(".")
+                    module = self.model.get_submodule(owner)
+                    module._buffers[key] = value.to(buffer.device, buffer.dtype)
+
+    def tell_own_buffers(self) -> None:
+        """Print once which buffers are each worker's own, because they have changed since attach.
+
+        Only in worker 0, if there are others.
+        """
+        now = _shapes(self.model)
+        found = [name for name in now if now[name] != self._shapes.get(name)]
+        if found and HERE.number == 0 and HERE.workers > 1:
+            self._shapes = now
+            print(  # noqa: T201
+                f"outpace: buffers of the model that appeared or changed shape after "
+                f"outpace.attach ({shortened(found)}): each worker has its own from then on, and "
+                "the run's result has worker-0's",
+                file=sys.stderr,
+            )
 
     def settings(self) -> list[dict[str, Any]]:
         """Return the settings of each group. Raises ConfigError if a setting cannot be sent."""
@@ -168,8 +214,26 @@ class ScriptModel:
         """True if the optimizer has taken steps, or has loaded the state of one that has."""
         return any(
             float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
-            for state in self.optimizer.state.values()
+            for parameter in self.parameters
+            if (state := self.optimizer.state.get(parameter))
         )
+
+    def clear_state(self) -> None:
+        """Remove the optimizer's state of the exchanged parameters."""
+        for parameter in self.parameters:
+            self.optimizer.state.pop(parameter, None)
+
+    def require_frozen(self, iteration: int) -> None:
+        """Raise ConfigError if a parameter that is not exchanged requires a gradient now."""
+        for parameter in self._frozen:
+            if parameter.requires_grad:
+                name = next((n for n, p in self.model.named_parameters() if p is parameter), "?")
+                raise ConfigError(
+                    f"the parameter {name} requires a gradient in iteration {iteration} and "
+                    "required none in outpace.attach, so it is not shared between workers and "
+                    "would not be trained: call attach while requires_grad is True, and set it to "
+                    "False afterwards until the parameter is to be trained"
+                )
 
     def state_within(self, part: slice) -> dict[int, State]:
         """Return a copy of the optimizer's state of the pieces of parameters in `part`.
@@ -194,8 +258,8 @@ class ScriptModel:
 
     def replace_state(self, state: Mapping[int, State]) -> None:
         """Replace the optimizer's state by this one, by number of the parameter, in its shape."""
+        self.clear_state()
         known = self.optimizer.state
-        known.clear()
         for number, values in state.items():
             parameter = self.parameters[number]
             known[parameter] = {
@@ -228,6 +292,10 @@ class ScriptModel:
     def unused(self) -> list[int]:
         """Numbers of the parameters without a gradient."""
         return [number for number, p in enumerate(self.parameters) if p.grad is None]
+
+
+def _shapes(model: torch.nn.Module) -> dict[str, torch.Size]:
+    return {name: buffer.shape for name, buffer in model.named_buffers()}
 
 
 def with_batch_size(used: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:

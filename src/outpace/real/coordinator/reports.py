@@ -132,7 +132,8 @@ class Reports:
             fits = message.block.elements <= MOST_TIMES * WIDTH
             return ("int64", message.block.elements) if fits else None
         if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
-            return "uint8", self.joined[name].buffer_bytes
+            size = message.block.elements  # buffers may grow until the end
+            return ("uint8", size) if size <= MOST_KEPT else None
         if isinstance(message, Snapshot) and self.plan is not None:
             source, part = self._architecture.source(message.shard)
             if name == source:

@@ -130,6 +130,7 @@ class Attached:
             with torch.enable_grad():
                 loss = closure()
         self._trainer.script.await_gpus()
+        self._trainer.script.require_frozen(self._iteration)
         self.state.before_step()
         if self.keeping is not None and self.keeping.repeat():
             self._divided.begins(self._iteration)
@@ -302,6 +303,7 @@ class Attached:
         process = self.process
         if self.keeping is not None:
             self.keeping.end()
+        self._trainer.script.tell_own_buffers()
         if process.worker == 0:
             process.send_buffers()
             if (size := HERE.batch_size) is not None:

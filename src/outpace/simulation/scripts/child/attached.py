@@ -184,6 +184,7 @@ class SimulatedScript:
         computed_s = self._clock.read()
         self._unhook()
         script = self._script
+        script.require_frozen(self._iteration)
         self._state.before_step()
         if self._watched is not None:
             self._watched.check()
@@ -318,6 +319,7 @@ class SimulatedScript:
     def _leave(self, fetch: bool) -> None:
         self._left = True
         self._unhook()
+        self._script.tell_own_buffers()
         self._send(Left(fetch, self._script.read_buffers()))
 
     def _exit(self, over: Over) -> NoReturn:
