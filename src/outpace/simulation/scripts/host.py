@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import torch
+
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
@@ -30,6 +32,14 @@ class Host(Protocol):
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """Take the file of what a script keeps, or why it could not be written."""
+
+    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+        """Take parameters that a script has set itself in its own model.
+
+        Args:
+            given: those that the model was given last, with averaged model buffers.
+            now: at the beginning, those in the model.
+        """
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join a collective of its script."""

@@ -15,6 +15,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import torch
+
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
@@ -135,6 +137,9 @@ class _NoRun:
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         raise NotImplementedError
+
+    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+        pass
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         part = self._parts[call.number] = Part(worker, call, memory)

@@ -112,6 +112,7 @@ class Stepped:
         computed_s: seconds since `Go`, without untimed ones.
         first: iteration and digest of the worker's first gradient; see `FirstGradient`.
         batch_size: see `Place.batch_size`.
+        sets: True if the script has set its own parameters since `Go`: they are in their slot.
     """
 
     gradient: Gradient
@@ -120,6 +121,7 @@ class Stepped:
     computed_s: float
     first: tuple[int, str] | None = None
     batch_size: int | None = None
+    sets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +168,13 @@ class Left:
         fetch: True if it waits for `FinalParameters`.
         buffers: as in `Attached`.
         parameters: of worker 0's model, if the script trains it itself; shape (parameters,).
+        sets: as in `Stepped`.
     """
 
     fetch: bool
     buffers: torch.Tensor
     parameters: torch.Tensor | None = None
+    sets: bool = False
 
 
 @dataclass(frozen=True, slots=True)

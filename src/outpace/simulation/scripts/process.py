@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from outpace.blocks.block import Block, parts
+from outpace.blocks.block import Block, parts, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
 from outpace.engine.scripts.misuse import with_name
@@ -101,6 +101,7 @@ class ScriptProcess:
         self._is_waiting = False  # in a collective of its own
         self._is_cut_off = False  # the step whose virtual time has passed
         self._gradient: weakref.ref[StepGradient] | None = None
+        self._shown: Sequence[Block] = ()  # the parameters that the script was given last
 
     @property
     def pid(self) -> int:
@@ -141,12 +142,14 @@ class ScriptProcess:
         if discard and await self._stepped(cut_off=True) is None:
             return None
         self._free_slot()
+        self._shown = parameters
         fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
         note, self.note = self.note, None
         self._script.send(Go(iteration, discard, self.save, note))
         self._is_computing = True
         message = await self._next_of_step()
         if isinstance(message, Left):
+            self._take_set(message)
             return None
         if isinstance(message, Stepped):  # a step without a forward pass
             self._ahead = message
@@ -207,11 +210,19 @@ class ScriptProcess:
         self._is_cut_off = cut_off
         message, self._ahead = self._ahead or await self._next_of_step(), None
         self._is_computing = False
+        assert isinstance(message, Left | Stepped)
+        self._take_set(message)
         if isinstance(message, Left):
             return None
-        assert isinstance(message, Stepped)
         self.step = message
         return message
+
+    def _take_set(self, message: Left | Stepped) -> None:
+        """Take the parameters that the script has set itself, if it has."""
+        if message.sets:
+            shown = whole(self._shown[0])
+            assert isinstance(shown, torch.Tensor)
+            self.host.parameters_set(self.worker, shown, self._slots.parameters.clone())
 
     async def _next_of_step(self) -> FromScript:
         """Return the next message about a step, after the script's own collectives before it."""

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
@@ -170,6 +172,10 @@ class ScriptRun(VirtualRun):
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """See `Host`; called in runs that take checkpoints only."""
+        raise NotImplementedError
+
+    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+        """See `Host`; called where parameters are a worker's own."""
         raise NotImplementedError
 
     async def result(self, worker: int, number: int) -> Part | None:

@@ -127,6 +127,10 @@ class SharedModel:
         self._gradients = other._gradients
         self.newest = self._version(other.version)
 
+    def replace(self, parameters: Value) -> None:
+        """Let the next version begin at these parameters, which the caller never changes."""
+        self._block.replace(parameters)
+
     def commit(
         self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0
     ) -> _Version:

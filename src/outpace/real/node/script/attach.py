@@ -24,6 +24,7 @@ from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.node.script.dividing import DividedData
@@ -69,6 +70,7 @@ class Attached:
             self.keeping = Keeping(process, kept, self.is_elsewhere, reports=is_replaced)
         self.saver: ScriptSaver | None = None  # in a run without servers
         self.overlapped: OverlappedGradient | None = None  # with `overlap`
+        self.watched: WatchedParameters | None = None  # if `step` takes the gradient
         holder = WorkerState(
             process, trainer, models, self._run_kernel, lambda: self._left, lambda: self._is_copy
         )
@@ -104,6 +106,8 @@ class Attached:
         self._divided.begins(self._iteration)
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
+        if self.watched is not None:
+            self.watched.begin()
 
     @property
     def _iteration(self) -> int:
@@ -131,6 +135,8 @@ class Attached:
                 loss = closure()
         self._trainer.script.await_gpus()
         self._trainer.script.require_frozen(self._iteration)
+        if self.watched is not None:
+            self.watched.at_step(self._trainer.iteration)
         self.state.before_step()
         if self.keeping is not None and self.keeping.repeat():
             self._divided.begins(self._iteration)
@@ -144,6 +150,8 @@ class Attached:
             self.keeping.begins(self._trainer.iteration)
         if self.saver is not None:
             self.saver.stepped()
+        if self.watched is not None:
+            self.watched.begin()
         return loss
 
     def log(self, values: Mapping[str, float]) -> None:
@@ -244,6 +252,7 @@ class Attached:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
         if self._left or self._is_copy:
             return
+        own = None if self.watched is None else self.watched.leave(fetch=fetch)[1]
         if self.overlapped is not None:
             self.overlapped.leave()
         self._left = self._trainer.is_over = True
@@ -251,6 +260,8 @@ class Attached:
         leaving = process.kernel.spawn(self._leave(fetch), f"{process.name} leaves")
         while not leaving.done and not process.stopped:
             self._run_kernel()
+        if own is not None:
+            self._trainer.script.load([own])
         self._hand_over(ended=True)
         if not leaving.done:
             self._exit()

@@ -9,6 +9,7 @@ from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_workers_can_step
 from outpace.engine.scripts.takeover import take_over
+from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import require_known
 from outpace.real.collective.store import SharedStore
@@ -68,5 +69,6 @@ def attached(
         if peer.can_be_replaced:
             found.keeping = Reporting(peer, kept, found.is_elsewhere)
     HERE.tell = found.process.warn
+    found.watched = WatchedParameters(script, experiment, found.process.name, carries=False)
     take_over(optimizer, found.step, found.state.whole, found.state.loading)
     return found

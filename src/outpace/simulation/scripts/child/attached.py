@@ -36,6 +36,7 @@ from outpace.engine.scripts.optimizers import numeric_settings, require_workers_
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched import WatchedGradients
+from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.engine.servers import stops_computing
 from outpace.errors import DivergenceError
 from outpace.optim.python import PythonOptimizer
@@ -123,6 +124,7 @@ class SimulatedScript:
         )
         self._state = HeldState(script, self._holder)
         HERE.tell = notes.tell
+        self._parameters = WatchedParameters(script, experiment, self._name, carries=True)
         take_over(optimizer, self.step, self._state.whole, self._state.loading)
 
     def start(self) -> None:
@@ -185,6 +187,7 @@ class SimulatedScript:
         self._unhook()
         script = self._script
         script.require_frozen(self._iteration)
+        sets = self._sets(self._parameters.at_step(self._iteration))
         self._state.before_step()
         if self._watched is not None:
             self._watched.check()
@@ -193,9 +196,15 @@ class SimulatedScript:
         self._first.look(self._iteration, flat if isinstance(flat, torch.Tensor) else None)
         kind = Gradient.READY if isinstance(flat, torch.Tensor) else flat
         settings, unused = self._settings(), script.unused
-        self._send(Stepped(kind, settings, unused, computed_s, self._told, HERE.batch_size))
+        self._send(Stepped(kind, settings, unused, computed_s, self._told, HERE.batch_size, sets))
         self._continue()
         return loss
+
+    def _sets(self, sets: bool) -> bool:
+        """Put parameters that the script has set into their slot, if it has."""
+        if sets:
+            fill(self._slots.parameters, [self._script.flat()])
+        return sets
 
     def _is_passive(self) -> bool:
         """True if a backward pass of this process is not one of the training."""
@@ -255,6 +264,7 @@ class SimulatedScript:
         if self._watched is not None:
             self._watched.begin()
         self._hook = register_module_forward_pre_hook(self._forward)
+        self._parameters.begin()
         self._clock.start()
 
     def _take_step(self, message: TakeStep) -> None:
@@ -310,17 +320,20 @@ class SimulatedScript:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""
         if self._left or self._notes.is_copy:
             return
-        self._leave(fetch)
+        sets, own = self._parameters.leave(fetch=fetch)
+        self._leave(fetch, sets)
         if fetch:
             message = self._pipe.receive()
             assert isinstance(message, FinalParameters)
             self._load(buffers=message.has_buffers)
+        if own is not None:
+            self._script.load([own])
 
-    def _leave(self, fetch: bool) -> None:
+    def _leave(self, fetch: bool, sets: bool = False) -> None:
         self._left = True
         self._unhook()
         self._script.tell_own_buffers()
-        self._send(Left(fetch, self._script.read_buffers()))
+        self._send(Left(fetch, self._script.read_buffers(), sets=self._sets(sets)))
 
     def _exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""

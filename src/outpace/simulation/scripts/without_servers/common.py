@@ -2,13 +2,16 @@
 
 All workers step along the same mean gradient. As long as their optimizers have the same settings,
 one model stands for all of them. A worker with other settings, because its scheduler has decided
-from what this worker alone has seen, continues with a copy, as its model would differ for real.
+from what this worker alone has seen, continues with a copy, as its model would differ for real. So
+does one whose script has set the parameters to other values than the others' scripts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeAlias
+
+import torch
 
 from outpace.blocks.block import Value
 from outpace.simulation.scripts.without_servers.blocks import ScriptBlock, Settings
@@ -78,29 +81,40 @@ class CommonModels:
         return SharedModel(block, self._workers, lambda _: None)
 
     def about_to_step(self, view: ScriptCommon) -> None:
-        """Give a copy of the model to those workers whose optimizers have other settings."""
+        """Give a copy of the model to those workers whose steps are others."""
         self._stepping = view.worker
-        if not self._splits:
-            return
         others = [
             each
             for each in self.views
-            if each.model is view.model
+            if self._splits
+            and each.model is view.model
             and self._trains(each.worker)
-            and self._settings(each.worker) != self._settings(view.worker)
+            and not self._are_alike(each, view)
         ]
         if others and not self.are_apart:
             self.are_apart = True
             self._parted(*sorted((view.worker, others[0].worker)))
         while others:
             first = others[0]
-            settings = self._settings(first.worker)
             copy = self._new_model(first.worker)
             copy.continue_from(view.model)
-            for each in others:
-                if self._settings(each.worker) == settings:
-                    each.continue_with(copy)
+            for each in [each for each in others if self._are_alike(each, first)]:
+                each.continue_with(copy)
             others = [each for each in others if each.model is not copy]
+        if view.set is not None:
+            view.model.replace(view.set)
+
+    def _are_alike(self, one: ScriptCommon, other: ScriptCommon) -> bool:
+        """True if two workers with one model take the same step."""
+        if self._settings(one.worker) != self._settings(other.worker):
+            return False
+        if one.set is None or other.set is None:
+            return one.set is other.set
+        return torch.equal(one.set, other.set)
+
+    def result(self) -> Value:
+        """Return the parameters of the lowest worker among those with most commits."""
+        return self.views[self._best[1]].read()
 
     def has_stepped(self, view: ScriptCommon, gradients: int) -> None:
         """Note that this worker has taken a step along so many gradients."""
@@ -123,6 +137,8 @@ class ScriptCommon(Common):
     def __init__(self, models: CommonModels, worker: int, model: SharedModel) -> None:
         super().__init__(model)
         self._models, self.worker = models, worker
+        # What the worker's script has set the parameters to since its last step.
+        self.set: torch.Tensor | None = None
 
     @property
     def model(self) -> SharedModel:
@@ -132,8 +148,12 @@ class ScriptCommon(Common):
         """Take another model, from its newest version on."""
         self._model, self._version = model, model.newest
 
+    def read(self) -> Value:
+        return super().read() if self.set is None else self.set
+
     def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         if self._version.following is None:
             self._models.about_to_step(self)
         super().commit(gradient, divisor, gradients, factor)
+        self.set = None
         self._models.has_stepped(self, gradients)

@@ -191,12 +191,31 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             if value != others[key]
         ]
         iteration = self.totals.iterations.get(one, 1) - 1
+        if not found:
+            self.warn(
+                f"the scripts of {worker_name(one)} and {worker_name(other)} have set parameters "
+                f"to different values before the step of iteration {iteration}, so their "
+                "parameters differ from now on, also in a real run: set the same on all workers"
+            )
+            return
         self.warn(
             f"the optimizers of {worker_name(one)} and {worker_name(other)} have different "
             f"settings in iteration {iteration} ({'; '.join(found)}), so "
             "their parameters differ from now on, also in a real run: give the schedulers of all "
             "workers the same values, or use a strategy with servers"
         )
+
+    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+        size = self._workload.size
+        value = given.clone()
+        value[:size] = now[:size]
+        if self._models is not None:
+            self._models.views[worker].set = value
+            return
+        own = self._own_block(worker)
+        if not torch.equal(own.read(), given):  # averaged with another worker meanwhile
+            value = own.read() + (value - given)
+        own.replace(value)
 
     def new_common(self, worker: int) -> Common:
         return super().new_common(worker) if self._models is None else self._models.views[worker]
@@ -229,6 +248,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
 
     def parameters(self) -> list[Block]:
         (value,) = super().parameters()
+        if "_models" in self.__dict__ and self._models is not None:
+            value = self._models.result()
         assert isinstance(value, torch.Tensor)
         return [value[: self._workload.size]]
 

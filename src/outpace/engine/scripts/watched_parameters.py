@@ -1,0 +1,172 @@
+"""Finds what a script does to its model's parameters beside the steps of its optimizer.
+
+Weights that are clamped or masked, Lookahead, a checkpoint that is loaded in mid-run: where the
+parameters of all workers are beside the script's model (servers, hpsgd), the next parameters would
+replace the change, so it is refused. Where the model has the worker's own parameters, the change
+stays; in virtual time the simulation, which holds them, is told.
+
+What counts are the values: a script may put others into its model, such as averaged ones for an
+evaluation, and put the first ones back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import torch
+
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.fingerprints import Fingerprints
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.other_optimizers import OtherOptimizers
+from outpace.errors import ConfigError
+from outpace.support.place import HERE
+from outpace.support.words import plural, some_of
+
+
+class WatchedParameters:
+    """Compares a script's parameters at its step with those that the model was given before.
+
+    Args:
+        worker: its name.
+        carries: True if parameters that are the script's own are also held elsewhere, so that a
+            change must be carried there.
+    """
+
+    def __init__(
+        self, script: ScriptModel, experiment: Experiment, worker: str, *, carries: bool
+    ) -> None:
+        strategy = experiment.peers
+        self._script, self._worker = script, worker
+        self._kind = f"sync.kind={getattr(experiment.sync, 'kind', 'several strategies')}"
+        self._has_servers = strategy is None
+        self._loses = strategy is None or strategy.uses_replica
+        # The steps of an outer optimizer make the common parameters.
+        self._is_outer = strategy is not None and strategy.has_own and strategy.has_common
+        self._looks = self._loses or self._is_outer or carries
+        self._forms = _forms(script.parameters)
+        self._given: Fingerprints | None = None
+        self._has_told_outer = False
+        held = {id(p) for group in script.groups for p in group}
+        self._not_held = {
+            name: p
+            for name, p in script.model.named_parameters()
+            if p.requires_grad and id(p) not in held and p.layout is torch.strided
+        }
+        self._not_held_at_step: dict[str, Fingerprints] = {}  # those with a gradient
+        self._others = OtherOptimizers(script)
+        if self._not_held and HERE.number == 0:
+            count = plural(len(self._not_held), "trainable parameter")
+            print(  # noqa: T201
+                f"outpace: {count} of the model not in the optimizer, so not trained by the run: "
+                f"{some_of(list(self._not_held))}",
+                file=sys.stderr,
+            )
+
+    def begin(self) -> None:
+        """The model has the parameters at which the script computes its next gradient."""
+        if self._looks:
+            self._given = Fingerprints(self._script.parameters)
+
+    def at_step(self, iteration: int) -> bool:
+        """The script takes a step: return True if it has changed parameters that are its own.
+
+        Raises:
+            ConfigError: if the change would be lost, or parameters have another dtype or shape.
+        """
+        self._require_forms()
+        self._look_at_not_held()
+        changed = self._changed()
+        if not changed:
+            return False
+        if self._loses:
+            raise ConfigError(self._lost(changed, iteration))
+        if self._is_outer and not self._has_told_outer:
+            self._has_told_outer = True
+            HERE.tell(
+                f"the script changed {self._named(changed)} between two steps: with {self._kind} "
+                "that is a part of the worker's own steps, so a limit such as clamping does not "
+                "hold for the common parameters, which are the result"
+            )
+        return True
+
+    def leave(self, *, fetch: bool) -> tuple[bool, torch.Tensor | None]:
+        """The script takes no more steps.
+
+        Args:
+            fetch: True if it leaves by `outpace.finish`.
+
+        Returns:
+            True if the script has changed parameters that are its own since its last step; and the
+            parameters that `finish` must leave in the model, if others are the result of the run.
+        """
+        self._others.leave()
+        changed = self._changed()
+        if not changed:
+            return False, None
+        if not fetch or not (self._loses or self._is_outer):
+            return not self._loses, None
+        HERE.tell(
+            f"the script set {self._named(changed)} after its last step: outpace.finish() leaves "
+            f"them in its model, but they are not the result of the run: with {self._kind} "
+            f"{self._holder} the result"
+        )
+        return not self._loses, self._script.flat()
+
+    def _changed(self) -> list[int]:
+        """Return the numbers of the parameters that the script has changed."""
+        if self._given is None:
+            return []
+        return Fingerprints(self._script.parameters).changed(self._given)
+
+    def _named(self, numbers: Iterable[int]) -> str:
+        names = [self._script.names[number] for number in numbers]
+        return f"the parameter{'s' * (len(names) > 1)} {some_of(names)}"
+
+    @property
+    def _holder(self) -> str:
+        return "the servers have" if self._has_servers else "parameters beside the model are"
+
+    def _lost(self, changed: list[int], iteration: int) -> str:
+        when, instead = f"between its steps {iteration - 1} and {iteration}", ""
+        if not iteration:
+            begin = "outpace.attach" if HERE.has_attached else "the first forward pass"
+            when, instead = "before its first step", f"change them before {begin}, or "
+        where = "the servers have the" if self._has_servers else "the workers have common"
+        return (
+            f"{self._worker}: the script changed {self._named(changed)} {when}. With {self._kind} "
+            f"{where} parameters, which would replace the change: {instead}take sync.kind=ssgd or "
+            "local-sgd, where each worker keeps it"
+        )
+
+    def _require_forms(self) -> None:
+        """Raise ConfigError unless dtypes and shapes are those at the beginning of the run."""
+        found = _forms(self._script.parameters)
+        for name, now, then in zip(self._script.names, found, self._forms, strict=True):
+            if now != then:
+                begin = "outpace.attach" if HERE.has_attached else "the first forward pass"
+                raise ConfigError(
+                    f"{self._worker}: the parameter {name} was {then[0]} of shape {then[1]} when "
+                    f"the run began and is {now[0]} of shape {now[1]} now: convert the model, as "
+                    f"with model.double() or model.half(), before {begin}"
+                )
+
+    def _look_at_not_held(self) -> None:
+        """Warn of parameters that are not in the optimizer if they are trained all the same."""
+        for name, parameter in list(self._not_held.items()):
+            if parameter.grad is None:
+                continue
+            now, before = Fingerprints([parameter]), self._not_held_at_step.get(name)
+            self._not_held_at_step[name] = now
+            if before is not None and now.changed(before):
+                HERE.tell(
+                    f"the script trains the parameter {name}, which is not in the optimizer of the "
+                    "run: each worker trains it alone; add it to the optimizer"
+                )
+                self._not_held.clear()
+                return
+
+
+def _forms(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.dtype, tuple[int, ...]]]:
+    return [(p.dtype, tuple(p.shape)) for p in parameters]
