@@ -32,6 +32,7 @@ from outpace.cli.options import (
 from outpace.cli.output import Output
 from outpace.cli.processes import fork_server_of_trials
 from outpace.cli.sources import ConfigOrScript, seconds_of, source_data
+from outpace.support.regular_files import read_text
 from outpace.support.streams import OutputClosed
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def advise(
             if _changed_at(folder / ADVICE) == before:
                 say("interrupted", ["no run has reached the target yet, so there is no answer"])
             else:
-                _print(json.loads((folder / ADVICE).read_text(encoding="utf-8")), output)
+                _print(json.loads(read_text(folder / ADVICE)), output)
                 output.where(folder)
                 say("interrupted", [f"this is the answer so far; it is in {folder}"])
             raise typer.Exit(_INTERRUPTED) from None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError, did_you_mean
 from outpace.support.checks import LARGEST, require
+from outpace.support.regular_files import named, regular
 
 _UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _SUFFIXES: Final = (".npz", ".npy", ".csv", ".txt")
@@ -80,11 +81,11 @@ class Matrix:
             if path.suffix == ".npz":
                 return self._from_archive(path)
             if path.suffix == ".npy":
-                with path.open("rb") as file:
+                with open(path, "rb", opener=named) as file:
                     return np.lib.format.read_array(file, allow_pickle=False), str(path)
             with warnings.catch_warnings(action="ignore"):  # an empty file is refused later
                 comma = "," if path.suffix == ".csv" else None
-                return np.loadtxt(path, delimiter=comma, ndmin=2), str(path)
+                return np.loadtxt(regular(path, named), delimiter=comma, ndmin=2), str(path)
         except ConfigError:
             raise
         except Exception as error:  # what numpy raises for a broken file is not documented
@@ -92,7 +93,10 @@ class Matrix:
 
     def _from_archive(self, path: Path) -> tuple[NDArray[Any], str]:
         # Not np.load, which leaves a broken archive open.
-        with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
+        with (
+            open(path, "rb", opener=named) as file,
+            np.lib.npyio.NpzFile(file, allow_pickle=False) as archive,
+        ):
             names = archive.files
             if self.array is None and len(names) != 1:
                 raise ConfigError(

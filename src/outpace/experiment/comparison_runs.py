@@ -18,6 +18,7 @@ from outpace.experiment.compared import Row, Variant
 from outpace.experiment.tracking import Tracking
 from outpace.record import folder as files
 from outpace.simulation.measured import remember
+from outpace.support.regular_files import require_no_link
 from outpace.tasks import GivenTask
 
 MakeTracker: TypeAlias = Callable[[str, int], Any]  # of a variant's name and a seed
@@ -101,6 +102,8 @@ def prepared(runs: Sequence[Run], out: Path) -> dict[Run, str | None]:
 def _is_there(run: Run, out: Path) -> bool:
     """True if the run has a folder. Raises ConfigError if the folder is not that of this run."""
     config, variant = run.folder / files.CONFIG, out / run.variant.name
+    for each in (variant, run.folder):
+        require_no_link(each)
     if variant != run.folder and (variant / files.CONFIG).exists():
         raise ConfigError(
             f"{variant} is the run of a comparison with one seed, and with several seeds it would "

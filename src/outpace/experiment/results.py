@@ -18,6 +18,7 @@ from outpace.experiment import display
 from outpace.record import folder as files
 from outpace.record.curves import curve_of
 from outpace.record.timing import read_timing
+from outpace.support.regular_files import regular
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -99,7 +100,7 @@ class Result:
             experiment_from(files.read_config(folder), str(folder / files.CONFIG), folder),
             files.read_summary(folder),
             files.read_table(folder / files.METRICS),
-            load_file(folder / files.MODEL),
+            load_file(regular(folder / files.MODEL)),
             lambda: files.read_table(folder / files.TRACE),
             folder,
             partial(read_timing, folder) if (folder / files.TIMING).exists() else None,

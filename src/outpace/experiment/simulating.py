@@ -31,6 +31,7 @@ from outpace.simulation.status import StatusOfSimulation
 from outpace.simulation.surroundings import one_thread_own_randomness
 from outpace.simulation.virtual import Progress, VirtualRun
 from outpace.support.notices import warn
+from outpace.support.regular_files import inside
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
@@ -183,7 +184,7 @@ def _output_of(run: str, out: Path | None, *, quiet: bool) -> OnOutput:
         if out is not None:
             folder = out / SCRIPT_FILES / (worker or worker_name(0))
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / SCRIPT_OUTPUT).open("a", encoding="utf-8") as file:
+            with open(folder / SCRIPT_OUTPUT, "a", encoding="utf-8", opener=inside) as file:
                 file.write(f"{line}\n")
         if error or (out is None and not quiet):
             print_line(f"{run}/{worker}" if worker else run, line, error)

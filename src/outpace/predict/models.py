@@ -20,6 +20,7 @@ from torch import Tensor
 from outpace.errors import ConfigError, did_you_mean
 from outpace.predict.interface import Model
 from outpace.predict.recorded.table import RunTimes
+from outpace.support.regular_files import named, regular
 from outpace.support.repeatable import one_thread
 from outpace.support.replacing import replace_file
 
@@ -174,7 +175,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if path.is_dir():
         raise ConfigError(f"{path} is a folder; name the file that outpace runtimes fit made")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path, named), framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         said = json.loads(metadata[_KEY])

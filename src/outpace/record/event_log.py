@@ -29,6 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from outpace.support.regular_files import inside
 from outpace.support.words import plural
 
 LOG: Final = "log.jsonl"
@@ -155,7 +156,7 @@ class EventLog:
         if self._path is None or not text:
             return
         try:
-            with self._path.open("a", encoding="utf-8") as file:
+            with open(self._path, "a", encoding="utf-8", opener=inside) as file:
                 file.write(text)
         except OSError as error:
             self._warn(f"cannot write {self._path}: {error.strerror}; the run goes on without it")

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from outpace.errors import ConfigError
+from outpace.support.regular_files import inside, read_text, regular
 from outpace.support.replacing import replace_file, sync
 from outpace.support.yaml_files import read_yaml, write_yaml
 
@@ -161,7 +163,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 def correct_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write the summary over the one that is there: a full disk has no room for another file."""
     text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
-    with (folder / SUMMARY).open("r+", encoding="utf-8") as file:
+    with open(folder / SUMMARY, "r+", encoding="utf-8", opener=inside) as file:
         file.write(text)
         file.truncate()
 
@@ -171,10 +173,15 @@ def write_json(path: Path, data: Any) -> None:
     write_text(path, json.dumps(data, indent=2, allow_nan=False) + "\n")
 
 
+def is_segment(name: str) -> bool:
+    """True if this may be the name, below the folder of a run, of a file with some of its rows."""
+    return re.fullmatch(r"(trace|timing)/[0-9]{6,18}\.parquet", name) is not None
+
+
 def read_table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
-    return pq.read_table(path, partitioning=None)
+    return pq.read_table(regular(path), partitioning=None)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -196,7 +203,7 @@ def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
 def read_summary(folder: Path) -> dict[str, Any]:
     """Read the summary. Raises ConfigError if this is not the folder of a run."""
     try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = json.loads(read_text(folder / SUMMARY))
         if not isinstance(summary, dict):
             raise ValueError("it is not a mapping")
     except (FileNotFoundError, NotADirectoryError):
@@ -213,7 +220,7 @@ def read_comparison(folder: Path) -> dict[str, Mapping[str, Any]]:
     Empty if there is no such file or it cannot be read.
     """
     try:
-        entries: Any = json.loads((folder / COMPARISON).read_text(encoding="utf-8"))
+        entries: Any = json.loads(read_text(folder / COMPARISON))
     except (OSError, ValueError, RecursionError):
         return {}
     return {
@@ -225,4 +232,4 @@ def read_comparison(folder: Path) -> dict[str, Mapping[str, Any]]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the configuration. Raises ConfigError if it cannot be read."""
-    return read_yaml(folder / CONFIG)
+    return read_yaml(folder / CONFIG, inside)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ import msgspec
 
 from outpace.errors import ConfigError
 from outpace.record.folder import write_text
+from outpace.support.regular_files import inside, read_text
 
 _REQUEST, _TAKEN, _ANSWER = ".request.json", ".taken.json", ".answer.json"
 _PREFIX: Final = "scale-"
@@ -58,8 +58,8 @@ class Asked:
     def answer(self) -> Answer | None:
         """Return the answer, once there is one."""
         try:
-            return msgspec.json.decode(self._path(_ANSWER).read_bytes(), type=Answer)
-        except (OSError, msgspec.DecodeError):
+            return msgspec.json.decode(read_text(self._path(_ANSWER)), type=Answer)
+        except (OSError, ValueError):
             return None
 
     @property
@@ -122,10 +122,8 @@ class Requests:
 
 def _read(path: Path) -> ScaleRequest | None:
     """Return the request in a plain file of this user; None if it is none. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        known = os.fstat(descriptor)
-        if not stat.S_ISREG(known.st_mode) or known.st_uid != os.geteuid():
+    with open(path, "rb", opener=inside) as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
             return None
         content = file.read(_MOST_BYTES + 1)
     try:

@@ -14,13 +14,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.errors import RunError
+from outpace.record.folder import is_segment
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import CHUNK, EVENTS, SCHEMA, SWITCH
-from outpace.support.replacing import replace_file, sync
+from outpace.support.regular_files import regular, require_no_link
+from outpace.support.replacing import PARTIAL, replace_file, sync
 from outpace.support.units import Time
 
 _MOST_SMALL: Final = 64  # small segments before they are joined
 _OF_TIMES: Final = "_ns"  # the end of the names of columns that are times
+
+
+def segments_of(run: Path, names: Sequence[str]) -> list[Path]:
+    """Return the files of segments in the folder of a run. Raises ConfigError and OSError."""
+    paths = [run / name for name in names]
+    for folder in {path.parent for path in paths}:
+        require_no_link(folder)
+    return [regular(path) for path in paths]
 
 
 def join(segments: Sequence[Path], path: Path, schema: pa.Schema, what: str) -> None:
@@ -36,7 +46,7 @@ def join(segments: Sequence[Path], path: Path, schema: pa.Schema, what: str) -> 
 
 
 def _rows(segment: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(segment) as file:
+    with pq.ParquetFile(regular(segment)) as file:
         for group in range(file.num_row_groups):
             yield from file.read_row_group(group).cast(schema).to_batches()
 
@@ -82,13 +92,15 @@ class SegmentedSink:
         self.cut()
         self._names = [name for name in kept if Path(name).parent.name == self._folder.name]
         self._small, self._spare = 0, []
+        require_no_link(self._folder)
         present = self._place
         for other in self._folder.glob("*") if self._folder.is_dir() else ():
-            if self._name(other) in self._names:
+            name = self._name(other)
+            if name in self._names:
                 continue
-            if other.suffix == present.suffix and int(other.stem) < int(present.stem):
+            if is_segment(name) and int(other.stem) < int(present.stem):
                 self._spare.append(other)
-            else:
+            elif is_segment(name) or other.suffix == PARTIAL:
                 other.unlink()
 
     def cut(self) -> tuple[str, ...]:
@@ -155,7 +167,7 @@ class SegmentedSink:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def table(self) -> pa.Table:
-        return pq.read_table(self._path)
+        return pq.read_table(regular(self._path))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the segments that are complete. Raises OSError."""
@@ -174,7 +186,7 @@ class SegmentedSink:
         """
         for name in self._names:
             path = self._path.parent / name
-            rows = pq.read_table(path)
+            rows = pq.read_table(regular(path))
             kept = rows
             for column in self._schema.names:
                 if column.endswith(_OF_TIMES):

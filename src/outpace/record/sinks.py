@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 
 from outpace.errors import RunError
 from outpace.record.trace import CHUNK, SCHEMA
+from outpace.support.regular_files import regular
+from outpace.support.replacing import partial_of
 
 _SMALL: Final = 64  # batches that are kept before they are joined
 
@@ -89,7 +91,8 @@ class ParquetSink:
         self, path: Path, schema: pa.Schema = SCHEMA, what: str = "the trace of the run"
     ) -> None:
         self._schema, self._what = schema, what
-        self._path, self._partial = path, path.with_name(path.name + ".part")
+        self._path = path
+        self._partial: Path | None = None  # made with the writer
         self._writer: pq.ParquetWriter | None = None
         self._waiting = Batches()
         self._failed = False
@@ -116,21 +119,22 @@ class ParquetSink:
             self._open().write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> None:
-        if self._failed:
-            self._partial.unlink(missing_ok=True)
-            return
         try:
-            self._write()
-            self._open().close()
-            self._partial.replace(self._path)
+            if not self._failed:
+                self._write()
+                self._open().close()
+                if self._partial is not None:
+                    self._partial.replace(self._path)
         finally:
-            self._partial.unlink(missing_ok=True)
+            if self._partial is not None:
+                self._partial.unlink(missing_ok=True)
 
     def table(self) -> pa.Table:
-        return pq.read_table(self._path)
+        return pq.read_table(regular(self._path))
 
     def _open(self) -> pq.ParquetWriter:
         # Opened only now, because the folder is made only when the run is known to be possible.
         if self._writer is None:
+            self._partial = self._partial or partial_of(self._path)
             self._writer = pq.ParquetWriter(self._partial, self._schema, compression="zstd")
         return self._writer

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from outpace.support.regular_files import read_text
 from outpace.support.replacing import replace_file
 
 STATUS: Final = "status.json"
@@ -109,8 +110,8 @@ def write_status(folder: Path, status: Status) -> None:
 def read_status(folder: Path) -> Status | None:
     """Return the last status of the run in this folder; None if there is none to be read."""
     try:
-        return msgspec.json.decode((folder / STATUS).read_bytes(), type=Status)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(read_text(folder / STATUS), type=Status)
+    except (OSError, ValueError):
         return None
 
 

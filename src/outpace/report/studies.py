@@ -12,6 +12,7 @@ from outpace.record.folder import ADVICE, BEST, SWEEP
 from outpace.record.reading import one_line
 from outpace.report.advice.page import write_advice_page
 from outpace.report.sweeps.page import write_sweep_page
+from outpace.support.regular_files import read_text
 
 
 def is_study(folder: Path) -> bool:
@@ -33,7 +34,7 @@ def write_study_page(folder: Path, path: Path) -> None:
 
 def _write(study: Path, write: Callable[[Mapping[str, Any]], None]) -> None:
     try:
-        write(json.loads(study.read_text(encoding="utf-8")))
+        write(json.loads(read_text(study)))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{study} is damaged, or was written by another version of Outpace "

@@ -19,6 +19,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 from outpace.errors import ConfigError
+from outpace.support.regular_files import Opener, named, read_text
 
 _EXPANSION: Final = 1_000_000  # characters that aliases may add to a text
 _NODE: Final = 10  # characters that a value counts for, besides its own
@@ -38,15 +39,17 @@ class _Resolver(VersionedResolver):
         return super().resolve(kind, value, implicit)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, opener: Opener = named) -> dict[str, Any]:
     """Return the mapping in a file. Raises ConfigError with the line if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, opener)
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder, not a YAML file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict):

@@ -38,6 +38,7 @@ from outpace.report.explaining.explained import explained
 from outpace.support.checks import positive
 from outpace.support.estimates import Estimate
 from outpace.support.notices import warn
+from outpace.support.regular_files import read_text
 from outpace.support.yaml_files import write_yaml
 
 RECOMMENDED: Final = "recommended.yaml"
@@ -239,7 +240,7 @@ def _require_folder(folder: Path, asked: Mapping[str, Any]) -> None:
             files.require_new(folder)
         return
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        if json.loads(path.read_text(encoding="utf-8")).get("study") == asked["study"]:
+        if json.loads(read_text(path)).get("study") == asked["study"]:
             return
     raise ConfigError(
         f"{folder} has the advice of another study, with another configuration, target or number "

@@ -19,6 +19,7 @@ from outpace.experiment.running import run
 from outpace.experiment.sources import Source
 from outpace.record.folder import write_json
 from outpace.support.notices import warn
+from outpace.support.regular_files import read_text
 
 STEPS: Final = 32  # a calibration needs 20, and leaves the first ones out if they differ
 CLUSTER: Final = "cluster.yaml"
@@ -80,7 +81,7 @@ def recorded_only(folder: Path) -> bool:
 
 def _read(path: Path) -> Any:
     with contextlib.suppress(OSError, ValueError):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     return None
 
 

@@ -12,6 +12,7 @@ from outpace.errors import ConfigError
 from outpace.experiment.calibrating.plain import law_data
 from outpace.experiment.calibrating.traced import TracedCalibration
 from outpace.record.folder import write_text
+from outpace.support.regular_files import named, read_text
 from outpace.support.yaml_files import write_yaml
 
 _BEGIN: Final = "# What the profiled run would take otherwise, written by outpace calibrate"
@@ -35,7 +36,7 @@ def comparison_path(cluster: Path) -> Path:
 def require_comparison(path: Path) -> None:
     """Raise ConfigError if there is such a file, and `write_comparison` did not write it."""
     try:
-        if path.exists() and not path.read_text("utf-8").startswith(_BEGIN):
+        if path.exists() and not read_text(path, named).startswith(_BEGIN):
             raise ConfigError(
                 f"{path} exists and was not written by outpace calibrate, so it is not "
                 "overwritten; name another file with -o"

@@ -21,6 +21,7 @@ from outpace.record.folder import MODEL
 from outpace.report.explaining.charging import Floats, Ints
 from outpace.report.explaining.explained import Examined
 from outpace.report.explaining.tables import Tables
+from outpace.support.regular_files import regular
 from outpace.support.yaml_files import merged
 
 _MOST: Final = 40_000  # gradients that are simulated
@@ -137,7 +138,7 @@ def _parameters(found: Examined) -> int:
         return int(task.get("parameters") or 1_000_000)
     path = found.tables.folder / MODEL
     try:
-        with safe_open(str(path), framework="numpy") as file:
+        with safe_open(str(regular(path)), framework="numpy") as file:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise ConfigError(

@@ -15,7 +15,7 @@ from outpace.errors import ConfigError, RunError
 from outpace.record import folder as files
 from outpace.record.checkpoints.committed import committed
 from outpace.record.checkpoints.lock import RunLock, holder
-from outpace.record.segments import join
+from outpace.record.segments import join, segments_of
 
 
 def gather(*folders: Path) -> list[str]:
@@ -56,8 +56,8 @@ def _gathered(folder: Path) -> str:
     files.write_table(folder / files.METRICS, checkpoint.metrics())
     for name in (files.TIMING, files.TRACE):  # the trace is last: with it, all is there
         path = folder / name
-        named = (folder / segment for segment in checkpoint.index.segments)
-        segments = [segment for segment in named if segment.parent.name == path.stem]
+        named = [each for each in checkpoint.index.segments if Path(each).parent.name == path.stem]
+        segments = segments_of(folder, named)
         if segments:
             join(segments, path, pq.read_schema(segments[0]), f"the rows of {path.stem}/")
     return f"the run in {folder} was killed: its records until {checkpoint.name} are shown"

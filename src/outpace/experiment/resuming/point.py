@@ -20,10 +20,12 @@ from outpace.experiment.resuming.command import Began, resume_command
 from outpace.experiment.sources import TaskLike, as_experiment
 from outpace.record import folder as files
 from outpace.record.checkpoints import Checkpoints, RunLock
-from outpace.record.segments import SegmentedSink
+from outpace.record.segments import SegmentedSink, segments_of
 from outpace.record.status import read_status
 from outpace.record.trace import Trace
 from outpace.support.notices import warn
+from outpace.support.regular_files import regular, require_no_link
+from outpace.support.replacing import PARTIAL
 from outpace.tasks import Script
 
 # Keys that may be other than before the interruption.
@@ -82,8 +84,8 @@ class Resumption(NamedTuple):
                 "cannot go on: restore the file, or start the run again"
             ) from error
         Checkpoints(self.folder).clean(after=self.point.number)
-        for name in _RESULTS:
-            (self.folder / name).unlink(missing_ok=True)
+        for left in (*(self.folder / name for name in _RESULTS), *self.folder.glob(f"*{PARTIAL}")):
+            left.unlink(missing_ok=True)
 
 
 def resumption(
@@ -107,9 +109,15 @@ def resumption(
     if not (folder / files.CONFIG).exists():
         raise ConfigError(_not_of_a_run(folder))
     _require_resumable(folder, command)
+    try:
+        regular(folder / files.CONFIG)
+    except OSError as error:
+        raise ConfigError(f"cannot read {folder / files.CONFIG}: {error.strerror}") from None
     experiment = _experiment(folder, task, changes)
     lock = RunLock(folder)
     try:
+        for sinks in (files.TRACE, files.TIMING):
+            require_no_link((folder / sinks).with_suffix(""))
         _require_resumable(folder, command)  # it may have ended meanwhile
         checkpoint = Checkpoints(folder).newest(say)
         if checkpoint is None:
@@ -117,12 +125,15 @@ def resumption(
                 f"{folder}: no checkpoint: the run was made without `checkpoint`, or ended before "
                 "the first one; start it again"
             )
-        for name in checkpoint.index.segments:
-            if not (folder / name).exists():
-                raise ConfigError(
-                    f"{folder / name} is missing: without the records until {checkpoint.name} the "
-                    "run cannot go on; start it again"
-                )
+        try:
+            segments_of(folder, checkpoint.index.segments)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"{error.filename} is missing: without the records until {checkpoint.name} the "
+                "run cannot go on; start it again"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
         point = ResumePoint.of(checkpoint, experiment)
         if anew := checkpoint.index.anew:
             _count_unrepeated(folder, point)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from outpace.errors import ConfigError
+from outpace.support.regular_files import inside
 
 _WRITE_S: Final = 1.0  # optuna-dashboard may write, too: a write takes a millisecond
 
@@ -26,7 +27,7 @@ def own(path: Path, *, resume: bool) -> Iterator[None]:
     """
     if resume and not path.is_file():
         raise ConfigError(f"{path.parent} has no {path.name}: there is no study to resume")
-    with path.open("ab+") as file:
+    with open(path, "ab+", opener=inside) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from outpace.errors import ConfigError
 from outpace.predict.recorded.rows import read_columns
 from outpace.predict.recorded.table import RunTimes, consecutive_nodes, require_valid
+from outpace.support.regular_files import named
 
 COLUMNS: Final = ("dp_rank", "step", "mb_id", "optype", "duration")
 _COMPUTED: Final = ("forward-compute", "backward-compute")
@@ -73,7 +74,7 @@ def _columns(path: Path) -> list[NDArray[np.generic]]:
         table = read_columns(path)
         return [table[name].to_numpy() for name in COLUMNS]
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open(path, "rb", opener=named) as file, np.load(file, allow_pickle=False) as arrays:
             missing = sorted(set(COLUMNS) - set(arrays.files))
             if missing:
                 raise ConfigError(

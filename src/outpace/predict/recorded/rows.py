@@ -19,6 +19,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
+from outpace.support.regular_files import named, regular
 
 _OWN: Final = ("worker", "iteration", "seconds")
 _ALIBABA: Final = ("worker", "time", "batch_time_norm")
@@ -86,8 +87,8 @@ def read_columns(path: Path) -> pa.Table:
     """Return the content of the file. Raises ConfigError if it cannot be read."""
     try:
         if path.suffix == ".parquet":
-            return pa.parquet.read_table(path, partitioning=None)
-        return pa.csv.read_csv(path)
+            return pa.parquet.read_table(regular(path, named), partitioning=None)
+        return pa.csv.read_csv(regular(path, named))
     except (OSError, pa.ArrowException) as error:
         raise ConfigError(f"cannot read the run times in {path}: {error}") from error
 

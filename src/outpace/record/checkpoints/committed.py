@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from outpace.errors import ConfigError
 from outpace.record.folder import CHECKPOINTS
+from outpace.support.regular_files import read_text, require_no_link
 from outpace.support.version import __version__
 
 INDEX: Final = "index.json"
@@ -24,12 +25,18 @@ class Damaged(Exception):
 
 
 def committed(run: Path) -> list[int]:
-    """Return the numbers of the checkpoints in the folder of a run, ascending."""
+    """Return the numbers of the checkpoints in the folder of a run, ascending.
+
+    Raises ConfigError if the folder, or that of a checkpoint, is a link.
+    """
     folder = run / CHECKPOINTS
+    require_no_link(folder)
     if not folder.is_dir():
         return []
-    names = [path.name for path in folder.iterdir()]
-    return sorted(int(name) for name in names if re.fullmatch(r"\d{6,}", name))
+    found = [path for path in folder.iterdir() if re.fullmatch(r"[0-9]{6,18}", path.name)]
+    for path in found:
+        require_no_link(path)
+    return sorted(int(path.name) for path in found)
 
 
 def name_of(number: int) -> str:
@@ -51,7 +58,7 @@ def read_plain_index(folder: Path) -> dict[str, Any]:
     """
     path = folder / INDEX
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_text(path))
         plain: dict[str, Any] = found["index"]
         if found["crc32"] != _checksum(plain):
             raise ValueError("its CRC-32 is wrong")

@@ -18,6 +18,7 @@ from outpace.record.checkpoints.committed import (
 )
 from outpace.record.checkpoints.shards import ShardRecord
 from outpace.record.checkpoints.tensors import Part, write_bytes
+from outpace.record.folder import is_segment
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -137,6 +138,8 @@ def _problem(index: Index) -> str:
     names = [*(part.file for part in index.parts), *(record.file for record in records)]
     if any(Path(name).name != name for name in names):
         return "it names a file outside of its folder"
+    if odd := next((name for name in index.segments if not is_segment(name)), None):
+        return f"segments: {odd!r} is not the name of a file with records of the run"
     slices = len(index.ranges) or len(index.bounds) - 1
     if not index.shards or slices != len(index.shards):
         return "it has not as many slices as servers"

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import IO, Final, Self
 
 from outpace.errors import ConfigError
+from outpace.support.regular_files import inside
 
 LOCK: Final = "run.lock"
 _TRIES: Final = 5
@@ -36,7 +37,7 @@ class RunLock:
         path = run / LOCK
         self._removed = path if remove else None
         try:
-            self._file = path.open("a+", encoding="utf-8")
+            self._file = open(path, "a+", encoding="utf-8", opener=inside)  # noqa: SIM115  until `release`
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from error
         try:
@@ -79,7 +80,7 @@ def holder(run: Path) -> str | None:
     Raises OSError if the file is there and cannot be read.
     """
     try:
-        with (run / LOCK).open(encoding="utf-8") as file:
+        with open(run / LOCK, encoding="utf-8", opener=inside) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

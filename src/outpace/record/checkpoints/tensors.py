@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.torch import load, load_file, save, save_file
 
+from outpace.support.regular_files import inside, regular
 from outpace.support.replacing import sync
 
 _READ_BYTES: Final = 1 << 20
@@ -48,7 +49,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors of a file, in memory of their own. Raises OSError."""
     try:
         # The library's tensors are views of the mapped file.
-        return {name: tensor.clone() for name, tensor in load_file(str(path)).items()}
+        return {name: tensor.clone() for name, tensor in load_file(str(regular(path))).items()}
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 
@@ -56,7 +57,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 def read_tensor(path: Path, name: str) -> torch.Tensor:
     """Return one tensor of a file, in memory of its own. Raises OSError."""
     try:
-        with safe_open(str(path), "pt") as file:
+        with safe_open(str(regular(path)), "pt") as file:
             tensor: torch.Tensor = file.get_tensor(name).clone()
             return tensor
     except SafetensorError as error:
@@ -74,7 +75,7 @@ def checked(path: Path) -> Part:
     crc32 = size = 0
     buffer = bytearray(_READ_BYTES)
     view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=inside) as file:
         while count := file.readinto(buffer):
             crc32, size = zlib.crc32(view[:count], crc32), size + count
     return Part(path.name, size, crc32)

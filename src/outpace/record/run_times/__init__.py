@@ -12,6 +12,7 @@ from outpace.predict.recorded.files import read
 from outpace.predict.recorded.table import RunTimes
 from outpace.record.folder import CONFIG, TRACE
 from outpace.record.run_times.run_folder import Of, read_run
+from outpace.support.regular_files import named, regular
 
 __all__ = ["Of", "Source", "read_source"]
 
@@ -49,6 +50,10 @@ def read_source(path: Path, of: Of | None = None, workers_per_node: int | None =
             times, found = read_run(path, of, workers_per_node)
             return Source(path, times, _SAID[found])
         path = _only_trace(path)
+    try:
+        regular(path, named)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     if of is not None:
         raise ConfigError(f"{path}: --of is for the folder of a run, not for a file: leave it out")
     if path.suffix == ".npz" or is_bytedance(path):

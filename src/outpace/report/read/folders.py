@@ -10,6 +10,7 @@ from outpace.record.folder import METRICS, SUMMARY, TRACE, read_comparison
 from outpace.record.reading import one_line
 from outpace.report.read.runs import read_summary_of
 from outpace.report.read.variants import seed_of
+from outpace.support.regular_files import require_no_link
 
 
 def distinct(folders: Iterable[Path]) -> tuple[list[Path], list[str]]:
@@ -58,7 +59,10 @@ def _inside(folder: Path) -> list[Path]:
         found: list[Path] = []
         for path in _variants_in(folder):
             seeds = [run for run in path.glob("seed-*") if seed_of(run) >= 0 and _is_run(run)]
-            found += sorted(seeds, key=seed_of) or filter(_is_run, [path])
+            runs = sorted(seeds, key=seed_of) or [each for each in (path,) if _is_run(each)]
+            for each in {path, *runs} if runs else ():
+                require_no_link(each)
+            found += runs
         return found
     except OSError as error:
         raise ConfigError(f"cannot read {folder}: {error.strerror}") from error

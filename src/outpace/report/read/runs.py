@@ -22,6 +22,7 @@ from outpace.record.curves import QUANTITIES, curve_of
 from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Unreadable, one_line, reading
 from outpace.support.estimates import Estimate
+from outpace.support.regular_files import read_text, regular
 
 Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
@@ -257,7 +258,7 @@ def read_run(folder: Path, name: str) -> Run:
     summary = read_summary_of(folder)
     problems: list[str] = []
     try:
-        config, text = read_config(folder), (folder / CONFIG).read_text(encoding="utf-8")
+        config, text = read_config(folder), read_text(folder / CONFIG)
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         config, text = {}, f"# {error}\n"
         problems.append(one_line(error))
@@ -270,7 +271,7 @@ def read_run(folder: Path, name: str) -> Run:
 
 
 def _metrics(path: Path) -> dict[str, Series]:
-    with reading(path), pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(regular(path)) as file:
         names = {*_COLUMNS, "worker"}.intersection(file.schema_arrow.names)
         table = curve_of(file.read(sorted(names), use_threads=False))
         if "worker" in names:  # without the points of a script that are on no curve

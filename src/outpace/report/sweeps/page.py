@@ -12,6 +12,7 @@ from outpace.report.sweeps.figures import courses, search, slices
 from outpace.report.sweeps.reading import WORDS, Dimension, Shown, SweepData, shown
 from outpace.report.words import escaped, listed, number, percent, plural, seconds
 from outpace.support.estimates import TimeTo, difference_of, ratio_of
+from outpace.support.regular_files import read_text
 
 _NAMED: Final = 5  # candidates in a sentence
 _NEAR: Final = 0.05  # of a range: a best value so near to its end asks for a wider range
@@ -61,7 +62,7 @@ def write_sweep_page(plain: Mapping[str, Any], path: Path, best: Path | None) ->
             f"<pre><code>outpace simulate {escaped(best)}\n"
             f"outpace run {escaped(best)}</code></pre>",
             f"<details><summary>{best.name}</summary>"
-            f"<pre><code>{escaped(best.read_text(encoding='utf-8'))}</code></pre></details>",
+            f"<pre><code>{escaped(read_text(best))}</code></pre></details>",
         ]
         sections.insert(0, Section("best", "Run the best one", content))
     seeds = (

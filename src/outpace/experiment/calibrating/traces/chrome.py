@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from outpace.errors import ConfigError
+from outpace.support.regular_files import named
 
 LARGEST: Final = 2 << 30  # bytes of JSON, uncompressed
 
@@ -91,10 +92,10 @@ def _content(path: Path) -> bytes:
     """Return the uncompressed content of the file."""
     try:
         if path.suffix == ".gz":
-            with gzip.open(path) as packed:
+            with open(path, "rb", opener=named) as file, gzip.open(file) as packed:
                 content = packed.read(LARGEST + 1)
         else:
-            with path.open("rb") as plain:
+            with open(path, "rb", opener=named) as plain:
                 content = plain.read(LARGEST + 1)
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}") from None

@@ -28,6 +28,7 @@ from outpace.real.net.transport import Listener
 from outpace.real.node.saving.thread import Beside
 from outpace.record.checkpoints import Checkpoint
 from outpace.record.checkpoints.committed import Damaged
+from outpace.support.regular_files import inside
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
 
@@ -121,7 +122,7 @@ def _read(path: Path, offset: int, size: int) -> torch.Tensor | OSError:
     """Return these bytes of a file, or why they cannot be read."""
     data = torch.empty(size, dtype=torch.uint8)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=inside) as file:
             file.seek(offset)
             count = file.readinto(data.numpy().data)
     except OSError as error:

@@ -1,0 +1,245 @@
+"""Folders of strangers: no command reads or writes outside of them, waits, or ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.command import outpace as command
+
+import outpace
+from outpace.experiment import recorded_run
+from outpace.record import folder as files
+from outpace.record.checkpoints import committed, lock
+from outpace.record.event_log import LOG
+
+CONFIG = {
+    "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0]},
+    "workers": 2,
+    "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.2},
+    "network": {"latency_s": 0.001, "bandwidth_bytes_per_s": 1e6, "log": True},
+    "sync": {"kind": "asp"},
+    "optimizer": {"kind": "sgd", "lr": 0.1},
+    "evaluate": {"every_updates": 5},
+    "stop": {"iterations": 40},
+    "checkpoint": {"every_updates": 5},
+}
+SECRET = "the-secret-of-the-user"
+FILES = [
+    files.CONFIG,
+    files.SUMMARY,
+    files.METRICS,
+    files.TRACE,
+    files.MODEL,
+    files.REPORT,
+    files.EXPLANATION,
+    "perfetto.pftrace.gz",
+    LOG,
+    lock.LOCK,
+    "status.json",
+    "checkpoints/LAST/index.json",
+    "checkpoints/LAST/metrics.parquet",
+    "checkpoints/LAST/server-0.safetensors",
+    "trace/000001.parquet",
+]
+COMMANDS = [
+    ("status", "{}"),
+    ("report", "{}"),
+    ("simulate", "--resume", "{}"),
+    ("explain", "{}", "--no-gains"),
+    ("export", "{}", "--perfetto"),
+    ("runtimes", "convert", "{}", "--out", "times.parquet"),
+    ("calibrate", "{}", "-o", "cluster.yaml"),
+]
+
+READERS = COMMANDS[:3]  # the others read with the same functions
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of a run that failed after three checkpoints."""
+    out = tmp_path_factory.mktemp("made") / "run"
+
+    def control(run):
+        def fail():
+            raise outpace.RunError("the power is off")
+
+        run.at(2.8, fail)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(outpace.RunError, match="power"):
+        patch.setattr(recorded_run, "write_report", lambda *_: None)
+        patch.setattr(os, "fsync", lambda _: None)
+        outpace.simulate(CONFIG, out=out, control=control)
+    assert committed.committed(out)[-1] >= 3
+    return out
+
+
+@pytest.fixture
+def run(made, tmp_path, monkeypatch):
+    """A copy of it, beside a folder of the user."""
+    monkeypatch.setattr(recorded_run, "write_report", lambda *_: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    outside = tmp_path / "outside"
+    shutil.copytree(made, outside)
+    for name in ("notes.txt", files.REPORT, LOG, lock.LOCK):
+        (outside / name).write_text(SECRET)
+    here = tmp_path / "here"
+    shutil.copytree(made, here / "run")
+    monkeypatch.chdir(here)
+    return here / "run"
+
+
+def named(run: Path, name: str) -> str:
+    """Return the name with that of the last checkpoint in it."""
+    return name.replace("LAST", f"{committed.committed(run)[-1]:06d}")
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if is_file(path)}
+
+
+def is_file(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def require_harmless(
+    run: Path, capsys, exit_codes: tuple[int, ...] = (0, 2), commands=COMMANDS
+) -> list[int]:
+    """All commands on a copy of this folder end well, or in a line; nothing else is changed."""
+    outside = run.parent.parent / "outside"
+    before = content(outside)
+    found = []
+    for arguments in commands:
+        shutil.rmtree("copy", ignore_errors=True)
+        shutil.copytree(run, "copy", symlinks=True, copy_function=_copied)
+        code = command(*(part.format("copy") for part in arguments))
+        said = capsys.readouterr()
+        assert code in exit_codes, (arguments, said.err)
+        assert "Traceback" not in said.err, arguments
+        if code == 2:
+            errors = [line for line in said.err.splitlines() if not line.startswith("note: ")]
+            assert len(errors) == 1, (arguments, said.err)
+        pages = [path.read_text() for path in Path("copy").glob("*.html") if is_file(path)]
+        for text in (said.out, said.err, *pages):
+            assert SECRET not in text, arguments
+            assert not any(letter in text for letter in ESCAPES), arguments
+        assert content(outside) == before, arguments
+        found.append(code)
+    return found
+
+
+ESCAPES = ("\x1b", "\x9b", "\x07")
+
+
+def _copied(source: str, target: str) -> str:
+    if Path(source).is_fifo():
+        os.mkfifo(target)
+        return target
+    return shutil.copy2(source, target, follow_symlinks=False)
+
+
+def test_all_commands_work_on_the_folder_as_it_is(run, capsys):
+    assert require_harmless(run, capsys, (0,)) == [0] * len(COMMANDS)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_command_reads_or_writes_through_a_link(run, capsys, name):
+    outside, name = run.parent.parent / "outside", named(run, name)
+    (run / name).unlink(missing_ok=True)
+    is_there = (outside / name).exists()
+    (run / name).symlink_to(outside / (name if is_there else "notes.txt"))
+    require_harmless(run, capsys, commands=READERS)
+
+
+def test_a_configuration_is_not_shown_through_a_link(run, capsys):
+    (run / files.CONFIG).unlink()
+    (run / files.CONFIG).symlink_to(run.parent.parent / "outside" / "notes.txt")
+    assert command("report", "run") == 0
+    assert "config.yaml: it is a symbolic link" in capsys.readouterr().err
+    assert SECRET not in (run / files.REPORT).read_text()
+
+
+@pytest.mark.parametrize("name", ["trace", "checkpoints", "checkpoints/LAST"])
+def test_a_folder_that_is_a_link_is_left_alone(run, capsys, name):
+    name = named(run, name)
+    shutil.rmtree(run / name)
+    (run / name).symlink_to(run.parent.parent / "outside" / name)
+    require_harmless(run, capsys)
+    assert command("simulate", "--resume", "run") == 2
+    assert f"run/{name}: it is a symbolic link" in capsys.readouterr().err
+
+
+def test_the_names_of_files_that_are_written_cannot_be_guessed(run, capsys):
+    for name in FILES:
+        link = run / f"{named(run, name)}.part"
+        link.symlink_to(run.parent.parent / "outside" / "notes.txt")
+    assert require_harmless(run, capsys, (0,)) == [0] * len(COMMANDS)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_command_waits_for_a_named_pipe(run, capsys, name):
+    path = run / named(run, name)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    require_harmless(run, capsys, commands=READERS)
+
+
+def test_inputs_that_are_no_files_are_refused_in_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.yaml")
+    os.mkfifo("pipe.py")
+    os.mkfifo("pipe.parquet")
+    os.mkfifo("pipe.json")
+    for name in ("zero.yaml", "zero.parquet", "zero.csv", "zero.npz"):
+        os.symlink("/dev/zero", name)
+    for arguments in (
+        ("simulate", "pipe.yaml"),
+        ("simulate", "zero.yaml"),
+        ("simulate", "."),
+        ("compare", "pipe.yaml"),
+        ("run", "pipe.py", "--workers", "2"),
+        ("run", "zero.yaml"),
+        ("runtimes", "show", "pipe.parquet"),
+        ("runtimes", "show", "zero.parquet"),
+        ("runtimes", "show", "zero.csv"),
+        ("runtimes", "show", "zero.npz"),
+        ("calibrate", "pipe.json", "-o", "cluster.yaml"),
+        ("report", "pipe.yaml"),
+        ("status", "zero.yaml"),
+    ):
+        assert command(*arguments) == 2, arguments
+        said = capsys.readouterr().err
+        assert len(said.splitlines()) == 1, said
+        assert arguments[1] in said or arguments[2] in said
+
+
+def of_checkpoint(run: Path, **changes: object) -> None:
+    """Change the index of the last checkpoint, with a checksum that is right."""
+    folder = run / committed.name_of(committed.committed(run)[-1])
+    plain = {**committed.read_plain_index(folder), **changes}
+    (folder / committed.INDEX).write_text(committed.index_text(plain))
+
+
+@pytest.mark.parametrize("name", ["../outside/trace/000001.parquet", "trace/../../x", "trace/x.y"])
+def test_a_checkpoint_cannot_name_segments_outside_of_its_folder(run, capsys, name):
+    number = committed.committed(run)[-1]
+    of_checkpoint(run, segments=[name])
+    before = pq.read_metadata(run.parent.parent / "outside" / "trace" / "000001.parquet").num_rows
+    require_harmless(run, capsys, (0,))  # by the checkpoint before
+    assert command("simulate", "--resume", "run") == 0
+    said = capsys.readouterr().err
+    assert f"{number:06d}/index.json is damaged: segments: " in said
+    assert f"checkpoints/{number - 1:06d} is used instead" in said
+    after = pq.read_metadata(run.parent.parent / "outside" / "trace" / "000001.parquet").num_rows
+    assert after == before > 0
+
+
+def test_the_run_of_a_comparison_is_no_link(run, capsys):
+    Path("several").mkdir()
+    (Path("several") / "asp").symlink_to(run)
+    assert command("report", "several") == 2
+    assert "several/asp: it is a symbolic link" in capsys.readouterr().err
