@@ -12,7 +12,17 @@ from benchmarks.papers.claims import UNDECIDED
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS
 from benchmarks.papers.fluentps import alpha as fluentps_alpha
-from benchmarks.papers.fluentps import fig6, fig7, fig8, fig9, fig10, lars, one_slow, table4
+from benchmarks.papers.fluentps import (
+    fig6,
+    fig7,
+    fig8,
+    fig9,
+    fig10,
+    lars,
+    models,
+    one_slow,
+    table4,
+)
 from benchmarks.papers.over_seeds import Spread
 from benchmarks.papers.pace import Pace
 
@@ -301,7 +311,7 @@ def with_sync(name, **changes):
     ("name", "changes", "agrees"),
     [
         # Theorem 1: 3 + 1 / 0.1 - 1 = 12 in the pair G, H.
-        ("soft H", {"staleness": 12}, True),
+        ("soft H", {"staleness": 12}, None),
         ("soft H", {"staleness": 11}, False),
         ("soft G", {"block_probability": 0.11}, False),
         ("soft A", {"staleness": 4}, False),
@@ -311,7 +321,30 @@ def test_pairs_of_figure_9_must_have_the_same_regret_bound(name, changes, agrees
     paces = {f"{buffer} {x}": a_pace(50, 100) for buffer in ("soft", "lazy") for x in "ABCDEFGH"}
     curves = {name: [ended(pace)] for name, pace in paces.items()}
     (bound, *_) = fig9.claims(curves, with_sync(name, **changes))
-    assert (bound.where, bound.agrees) == ("theorem 1", agrees)
+    assert (bound.where, bound.agrees) == ("theorem 1", agrees)  # None: equal by the settings
+
+
+def models_at_run_time(after=1.0, **rates):
+    """Verdicts on runs of 80 s at these gradients per second; the changed one changes at 40 s."""
+    path = EXPERIMENTS["fluentps-models"]
+    variants = variants_from(read_yaml(path), "models", path.parent)
+    paces = {"BSP": 1.6, "ASP": 2.4, models.LOW: 2.0, models.DSPS: 2.1, models.HIGH: 2.2}
+    curves = {}
+    for name, pace in (paces | rates).items():
+        curves[name] = [Curve(name, 1, [0, 40, 80], [0, 40 * pace, 80 * pace], [1], None, [0.9])]
+    changed = [0, 40 * 1.6, 40 * (1.6 + after * 2.4)]
+    curves[models.CHANGED] = [Curve(models.CHANGED, 1, [0, 40, 80], changed, [1], None, [0.9])]
+    found = models.claims(curves, {variant.name: variant.experiment for variant in variants})
+    return [claim.agrees for claim in found]
+
+
+def test_dsps_must_be_faster_than_ssp_and_a_changed_model_must_have_the_pace_of_each():
+    assert models_at_run_time() == [True, True]
+    assert models_at_run_time(**{models.DSPS: 1.9}) == [False, True]
+    assert models_at_run_time(**{models.DSPS: 2.3}) == [False, True]
+    assert models_at_run_time(after=0.9) == [True, False]  # slower than ASP after the change
+    assert models_at_run_time(BSP=1.7) == [True, False]
+    assert models_at_run_time(ASP=1.62, after=1.62 / 2.4) == [True, False]  # no difference to see
 
 
 # Seconds and accuracy by table IV; with 128 workers ASP is 3.9 % below PSSP.

@@ -79,7 +79,7 @@ def test_training_on_a_cluster_runs_and_keeps_what_it_found(tmp_path):
 
 def test_figure_5_runs_and_keeps_what_it_found(tmp_path):
     few = data("bdsgd-fig5", "repeats=2", "workers=20", "recorded=30")
-    few["speeds"] = {"0.24": {"iterations": 6, "lr": 0.02, "every": 10, "overhead_s": 0.3}}
+    few["speeds"] = {"0.24": {"iterations": 9, "lr": 0.02, "every": 10, "overhead_s": 0.3}}
     few["strategies"] = {**FEW, "deep Markov": {"kind": "cutoff", "model": "last-5", "warmup": 1}}
     claims = fig5.run(few, tmp_path)
     assert [claim.where for claim in claims] == ["figure 5, 0.24 s"] * 3 + ["section 4.2, 0.24 s"]

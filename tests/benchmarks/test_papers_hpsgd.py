@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from benchmarks.papers.claims import UNDECIDED
+from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS
 from benchmarks.papers.hpsgd import accuracy, real, scaling, training
 from benchmarks.papers.hpsgd.accuracy import Split
@@ -253,14 +254,16 @@ def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
 def trained(**changed: training.Found) -> training.Results:
     """SSGD, Local SGD, HPSGD and PSGD as published."""
 
-    def found(accuracy_: float, step_s: float) -> training.Found:
+    def found(accuracy_: float, step_s: float, rough: float = 0.02) -> training.Found:
         seconds = {f"{target:g}": Spread((100 * target * step_s,) * 2) for target in (0.4, 0.8)}
-        return training.Found(Spread((accuracy_,) * 2), Spread((step_s,) * 2), seconds)
+        values = ((value,) * 2 for value in (accuracy_, step_s, rough))
+        accuracy_of, step_of, rough_of = map(Spread, values)
+        return training.Found(accuracy_of, step_of, seconds, rough_of)
 
     rows = {
         SSGD: found(0.9, 0.23),
         LOCAL: found(0.88, 0.12),
-        HPSGD: found(0.89, 0.1),
+        HPSGD: found(0.89, 0.1, 0.01),
         PSGD: found(0.85, 0.1),
     }
     return {("a model", 4): {**rows, **changed}}
@@ -268,18 +271,32 @@ def trained(**changed: training.Found) -> training.Results:
 
 def test_the_judge_of_training_refuses_another_accuracy_and_another_order():
     good = trained()
-    assert [claim.agrees for claim in training.claims(good)] == [True] * 3
+    assert [claim.agrees for claim in training.claims(good)] == [True] * 4
     (rows,) = good.values()
     hpsgd = rows[HPSGD]
     for accuracy_ in (0.86, 0.94):
         worse = trained(**{HPSGD: replace(hpsgd, accuracy=Spread((accuracy_,) * 2))})
-        assert [claim.agrees for claim in training.claims(worse)] == [False, True, True]
+        assert [claim.agrees for claim in training.claims(worse)] == [False, True, True, True]
     for step_s in (0.13, 0.09):  # slower than Local SGD; faster than without communication
         other = trained(**{HPSGD: replace(hpsgd, step_s=Spread((step_s,) * 2))})
-        assert [claim.agrees for claim in training.claims(other)] == [True, False, True]
+        assert [claim.agrees for claim in training.claims(other)] == [True, True, False, True]
     late = {"0.4": hpsgd.seconds["0.4"], "0.8": Spread((9.7, 9.7))}
     later = trained(**{HPSGD: replace(hpsgd, seconds=late)})
-    assert [claim.agrees for claim in training.claims(later)] == [True, True, False]
+    assert [claim.agrees for claim in training.claims(later)] == [True, True, True, False]
+    rough = trained(**{HPSGD: replace(hpsgd, roughness=Spread((0.03, 0.03)))})
+    assert [claim.agrees for claim in training.claims(rough)] == [True, False, True, True]
+
+
+def test_the_bend_of_a_curve_is_how_far_it_is_from_straight():
+    steps = [float(n) for n in range(training.POINTS)]
+    straight = [0.02 * n for n in steps]
+    zigzag = [value + 0.01 * (n % 2) for n, value in enumerate(straight)]
+
+    def curve(accuracy: list[float]) -> Curve:
+        return Curve("a", 2, steps, steps, [1.0] * len(steps), None, accuracy)
+
+    assert training.roughness(curve(straight)) == pytest.approx(0.0, abs=1e-12)
+    assert training.roughness(curve(zigzag)) == pytest.approx(0.01)  # 0.01 from its neighbours
 
 
 def test_an_average_of_the_training_experiment_takes_as_many_steps_for_every_model():

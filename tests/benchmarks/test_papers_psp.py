@@ -12,7 +12,15 @@ import pytest
 from benchmarks.papers.claims import UNDECIDED, Claim, Verdict
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
-from benchmarks.papers.psp import fig2, fig3, fig4, late_blocks, ssp_partial_pull, table1
+from benchmarks.papers.psp import (
+    discussion,
+    fig2,
+    fig3,
+    fig4,
+    late_blocks,
+    ssp_partial_pull,
+    table1,
+)
 from benchmarks.papers.psp.settings import SETTINGS, LateReplies, end, final_error, seconds_to_error
 
 from outpace.experiment.comparison import compare, variants_from
@@ -192,6 +200,37 @@ def test_the_judge_of_ssp_with_partial_pull_refuses_other_orders_of_the_times():
     assert agree(SSP=610.0) == [False, True]
     assert agree(SSP_pull_90=470.0) == [False, True]
     assert agree(BSP_pull_90=610.0) == [True, False]
+
+
+def of_the_discussion(**changed: tuple[float, int, float]) -> list[Verdict | None]:
+    """Verdicts on time-outs and not sending. changed: seconds, gradients, share of the bytes."""
+    runs = {
+        "sync": (260.0, 1600, 1.0),
+        "tau 0": (118.0, 1200, 1.0),
+        "tau 0.2": (135.0, 1480, 1.0),
+        "tau 0.5": (154.0, 1570, 1.0),
+        "tau 3": (255.0, 1595, 1.0),
+        "fewer pushes": (260.0, 1200, 0.875),
+        "fewer pulls": (260.0, 1600, 0.875),
+    } | {name.replace("_", " ").replace("tau 05", "tau 0.5"): of for name, of in changed.items()}
+    curves = {
+        name: [
+            replace(
+                curve(name, seconds, 0.1),
+                summary={"gradients_applied": gradients, "bytes_sent": 1e6 * share},
+            )
+        ]
+        for name, (seconds, gradients, share) in runs.items()
+    }
+    return [claim.agrees for claim in discussion.claims(curves, {})]
+
+
+def test_the_judge_of_time_outs_and_of_not_sending_refuses_what_differs():
+    assert of_the_discussion() == [True] * 4
+    assert of_the_discussion(tau_05=(130.0, 1570, 1.0)) == [False, True, True, True]
+    assert of_the_discussion(tau_3=(255.0, 1560, 1.0)) == [True, False, True, True]
+    assert of_the_discussion(fewer_pushes=(260.0, 1200, 1.0)) == [True, True, False, True]
+    assert of_the_discussion(fewer_pulls=(260.0, 1600, 0.75)) == [True, True, True, False]
 
 
 def test_the_time_to_an_error_is_read_off_the_accuracy():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.bdsgd.cut_offs.goals import goals
+from benchmarks.papers.bdsgd.cut_offs.goals import filled_in, goals
 from benchmarks.papers.bdsgd.cut_offs.picture import draw
 from benchmarks.papers.bdsgd.cut_offs.tables import (
     fits_of,
@@ -37,6 +37,8 @@ def judge(out: Path) -> list[Claim]:
     for (cluster, observation), rows in kept.items():
         show_rules(f"{cluster}, {observation}", rows)
         claims += goals(cluster, observation, workers[cluster], rows)
+        if observation == "censored":
+            claims += filled_in(cluster, rows, kept.get((cluster, "full"), {}))
     for observation in dict.fromkeys(observation for _, observation in kept):
         print(f"\n{markdown(kept, observation)}\n")
     titled = {", ".join(title): rows for title, rows in kept.items()}

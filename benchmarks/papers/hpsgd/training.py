@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
@@ -31,6 +32,7 @@ QUICK = (
 )
 
 IDENTICAL: Final = 0.03  # of accuracies that are "generally identical"
+POINTS: Final = 21  # of a curve; every run has more evaluations
 BOUND: Final = 0.01  # by which HPSGD may be slower than PSGD, which never communicates
 
 
@@ -41,6 +43,7 @@ class Found:
     accuracy: Spread  # the mean over the last tenth of the iterations
     step_s: Spread  # of the whole run, for each iteration
     seconds: dict[str, Spread]  # to an accuracy; infinite if a run did not reach it
+    roughness: Spread  # of the curve of the accuracy over the iterations
 
     @classmethod
     def of(cls, runs: Sequence[Curve], targets: Sequence[float]) -> Found:
@@ -51,6 +54,7 @@ class Found:
                 f"{target:g}": over_seeds(runs, partial(_until, error=1 - target))
                 for target in targets
             },
+            over_seeds(runs, roughness),
         )
 
 
@@ -62,6 +66,16 @@ def _final(run: Curve) -> float:
     """Return the mean accuracy over the last tenth of the iterations."""
     end = run.gradients[-1]
     return accuracy_between(replace(run, seconds=run.gradients), 0.9 * end, end)
+
+
+def roughness(run: Curve) -> float:
+    """Return the mean bend of a curve of accuracies at as many iterations for each strategy.
+
+    The bend at one of `POINTS` equal steps is how far the accuracy there is from the middle of its
+    neighbours. A straight line has none.
+    """
+    at = np.interp(np.linspace(0, run.gradients[-1], POINTS), run.gradients, run.accuracy)
+    return float(np.abs(at[1:-1] - (at[:-2] + at[2:]) / 2).mean())
 
 
 def _until(run: Curve, error: float) -> float:
@@ -139,6 +153,14 @@ def _of(model: str, workers: int, rows: Rows) -> Iterator[Claim]:
         + "; ".join(f"{name} {row.accuracy:.3f}" for name, row in rows.items()),
         apart.near(0.0, IDENTICAL),
         margin=f"within {IDENTICAL:g}",
+    )
+    yield Claim(
+        f"figure 4, {where}",
+        "the accuracy curve of HPSGD is smoother than that of other methods",
+        "mean bend of the curve: "
+        + "; ".join(f"{name} {row.roughness * 100:.2f} %" for name, row in rows.items()),
+        all_of(hpsgd.roughness.below(other.roughness) for other in (ssgd, local, psgd)),
+        margin="95 % interval of the paired difference",
     )
     yield Claim(
         f"figure 5 (b), {where}",

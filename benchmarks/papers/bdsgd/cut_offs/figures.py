@@ -129,13 +129,14 @@ def claims_1(speed: str, found: Plain) -> list[Claim]:
     published = SPEEDS[speed].oracle
     oracle = Spread(tuple(found["oracle"]))
     peak = int(np.argmax(found["throughput"])) + 1
+    most = _MARGIN * published
+    near = oracle.near(published, most) and abs(peak - published) <= most
     return [
         Claim(
             f"figure 1: ii-{speed}",
-            f"the oracle's cut-off is {published} of 2175",
+            f"the oracle's cut-off is {published} of 2175 (the law is chosen so: not a result)",
             f"{oracle:.1f}, mean of the iterations; {peak}, of the mean throughput",
-            oracle.near(published, _MARGIN * published)
-            and abs(peak - published) <= _MARGIN * published,
+            None if near else False,
             margin=f"{100 * _MARGIN:g} %, both",
         )
     ]
