@@ -150,6 +150,13 @@ class Experiment:
         return strategy if isinstance(strategy, PeerStrategy) else None
 
     @property
+    def has_stale_gradients(self) -> bool:
+        """See `Policy`. Loads the user's files."""
+        if self.peers is not None:
+            return self.peers.has_stale_gradients
+        return any(policy.has_stale_gradients for policy in self.policies.traits(load=True))
+
+    @property
     def accuracies(self) -> dict[str, float]:
         """The target accuracies by configuration key."""
         goal = None if self.target is None else self.target.accuracy

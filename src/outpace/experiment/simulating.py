@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outpace.config.experiment import Experiment
+from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.resuming.keeping import keeper_of
@@ -33,7 +34,7 @@ from outpace.simulation.virtual import Progress, VirtualRun
 from outpace.support.notices import warn
 from outpace.support.regular_files import inside
 from outpace.sync.messages import worker_name
-from outpace.tasks import Script
+from outpace.tasks import Script, Timing
 
 
 def check(experiment: Experiment) -> None:
@@ -141,8 +142,11 @@ def recorded_run(
 
 
 def warnings_of(experiment: Experiment) -> list[str]:
-    """Return what the policies warn of."""
-    return [] if experiment.peers is not None else list(experiment.policies.warnings())
+    """Return what is allowed in a configuration, but probably not meant."""
+    found = [] if experiment.peers is not None else list(experiment.policies.warnings())
+    if not isinstance(experiment.task, Script | Timing):
+        found += stale_momentum(experiment, [getattr(experiment.optimizer, "momentum", 0.0)])
+    return found
 
 
 def _simulation(

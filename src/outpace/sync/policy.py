@@ -245,6 +245,14 @@ class Policy(ABC):
         return type(self).patience_s is not Policy.patience_s
 
     @property
+    def has_stale_gradients(self) -> bool:
+        """True if a gradient may change parameters that are newer than those it was computed at.
+
+        By default, True unless the workers are in lockstep.
+        """
+        return not self.lockstep
+
+    @property
     def stops_late(self) -> bool:
         """True if workers stop computing a gradient that no server would take any more.
 

@@ -149,6 +149,11 @@ class ScriptModel:
         known = self.optimizer.defaults
         return [plain_settings(group, known) for group in self.optimizer.param_groups]
 
+    @property
+    def momenta(self) -> list[Any]:
+        """The momentum of each group that has one."""
+        return [group.get("momentum", 0.0) for group in self.optimizer.param_groups]
+
     def used(self) -> dict[str, Any]:
         """Return the kind and the present settings of the optimizer, for the records of the run.
 

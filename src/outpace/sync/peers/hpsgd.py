@@ -78,6 +78,7 @@ class Hpsgd(BufferAveragingStrategy):
     kind: Literal["hpsgd"] = "hpsgd"
 
     uses_replica: ClassVar[bool] = True
+    has_stale_gradients: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
     can_be_joined: ClassVar[bool] = True
 

@@ -40,6 +40,8 @@ class PeerStrategy(ABC):
     # Passes each gradient that it uses to an all-reduce unchanged, before it computes the next one,
     # and asks only for the mean: a runtime can then divide and check gradients while they travel.
     averages_gradients: ClassVar[bool] = False
+    # A gradient may change parameters that are newer than those it was computed at.
+    has_stale_gradients: ClassVar[bool] = False
     exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
     saved_apart: ClassVar[bool] = False  # a worker's `may_save` says nothing about the others
 

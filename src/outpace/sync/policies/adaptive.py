@@ -112,6 +112,10 @@ class Adaptive(WirePolicy):
         return replace(self, stale=stale, late=self.late or ("stop" if can_stop else "finish"))
 
     @property
+    def has_stale_gradients(self) -> bool:
+        return bool(self.stale)
+
+    @property
     def at_start(self) -> Policy:
         return self._asp if self.rule == "progress" and self.stale else self
 

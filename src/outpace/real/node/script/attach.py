@@ -78,6 +78,7 @@ class Attached:
         process.spawn(work)
         self._left = False
         self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
+        self.warnings: list[str] = []  # told when the run begins
         self._divided = DividedData(process.worker)
         self.divide_data = self._divided.divide
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
@@ -108,6 +109,8 @@ class Attached:
             self.keeping.begins(self._trainer.iteration)
         if self.watched is not None:
             self.watched.begin()
+        for warning in self.warnings:
+            HERE.tell(warning)
 
     @property
     def _iteration(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from outpace.config.experiment import Experiment
+from outpace.engine.momentum import stale_momentum
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizers import require_workers_can_step
@@ -70,5 +71,6 @@ def attached(
             found.keeping = Reporting(peer, kept, found.is_elsewhere)
     HERE.tell = found.process.warn
     found.watched = WatchedParameters(script, experiment, found.process.name, carries=False)
+    found.warnings = stale_momentum(experiment, script.momenta)
     take_over(optimizer, found.step, found.state.whole, found.state.loading)
     return found

@@ -20,6 +20,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from outpace.blocks.block import parameters_digest
 from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
+from outpace.engine.momentum import stale_momentum
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.gradient import (
     FirstGradient,
@@ -172,6 +173,8 @@ class SimulatedScript:
             self._kept.restore(kept if others is None else others.of(number, kept))
             if self._takes_steps:
                 script.replace_state(kept["optimizer"])
+        for warning in stale_momentum(self._experiment, script.momenta):
+            HERE.tell(warning)
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
