@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -53,6 +53,9 @@ class Engine(Protocol):
 
     def used_by_script(self) -> Mapping[str, Any] | None:
         """Return what worker 0's script trained with, see `ScriptModel.used`; None if unknown."""
+
+    def files_written(self) -> Mapping[int, Collection[str]]:
+        """Return the files that the script of each worker has written, as far as it is known."""
 
     def run_time_model(self) -> Model | None:
         """Return the run-time model that was fitted in this run, if any."""

@@ -8,6 +8,7 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.engine.protocol import Engine
 from outpace.engine.servers import stops_computing
+from outpace.experiment.overwriting import overwritten_by_workers
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
@@ -24,6 +25,7 @@ def warnings_at_end(
     """
     if isinstance(experiment.task, Script):
         yield from _target_never_checked(experiment, engine)
+        yield from overwritten_by_workers(engine.files_written())
         if before in (None, experiment.workers) and not engine.recovery().restarts:
             yield from _uneven_steps(experiment, engine)
 
@@ -37,15 +39,21 @@ def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[st
 
 
 def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
-    """Yield a warning if the scripts themselves have ended after different numbers of steps.
+    """Yield a warning if the scripts have ended after different numbers of steps, or without any.
 
     A run that ends at a time or an accuracy, and computations that are stopped, make them
     different, too.
     """
     stop, steps = experiment.stop, engine.totals.iterations
-    if stop.virtual_time_s or stop.target_accuracy or not steps or stops_computing(experiment):
+    if stop.virtual_time_s or stop.target_accuracy or stops_computing(experiment):
         return
     numbers = [steps.get(worker, 0) for worker in range(experiment.workers)]
+    if not any(numbers):
+        yield (
+            "no worker took a step, so nothing was trained: call optimizer.step() of the optimizer "
+            "that was attached, after a forward and a backward pass of its model"
+        )
+        return
     least, most = min(numbers), max(numbers)
     if least < _ALIKE * most:
         few, many = (worker_name(numbers.index(number)) for number in (least, most))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -238,6 +238,9 @@ class RealRun:
         if self._setting.outside is None:
             return self.launcher.nodes
         return machines_of(self.coordinator.reports.joined)
+
+    def files_written(self) -> Mapping[int, Collection[str]]:
+        return self.coordinator.reports.files_written
 
     def run_time_model(self) -> Model | None:
         fitting = self._attempt.fitting

@@ -270,6 +270,10 @@ class VirtualRun(ABC):
         """Return the costs of simulated failures so far, for a checkpoint; {} if there are none."""
         return {}
 
+    def files_written(self) -> Mapping[int, Collection[str]]:
+        """See `Engine`."""
+        return {}
+
     def scripts_anew(self) -> Sequence[int]:
         """Return the workers whose scripts begin anew when the run goes on."""
         return ()

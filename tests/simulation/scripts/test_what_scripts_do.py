@@ -142,3 +142,22 @@ def test_each_worker_s_own_optimizer_takes_the_steps_as_for_real(tmp_path, kind,
     first, second = saved[0]
     assert same(first["model"], second["model"]) == (rates == "alike")
     assert virtual.summary["parameters_digest"] == real.summary["parameters_digest"]
+
+
+@pytest.mark.filterwarnings("ignore::outpace.errors.OutpaceWarning")
+def test_a_run_warns_of_workers_that_write_one_file_and_of_a_script_without_a_step(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import outpace, torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "outpace.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))\n"
+        "torch.save(model.state_dict(), 'last.pt')\n"
+        "open(f'own-{outpace.rank()}.txt', 'w').close()\n"
+        "open('log.txt', 'a').close()\n"
+    )
+    for runs in (simulate, run):
+        result = runs(configuration(str(script), workers=2))
+        files, steps = result.summary["warnings"]
+        assert "worker-0, worker-1 wrote the same files" in files
+        assert "those of the others: last.pt; write them in worker 0 alone" in files
+        assert "no worker took a step" in steps

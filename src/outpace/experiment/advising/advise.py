@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -191,7 +191,14 @@ def advised(
         if away is not None:
             first = problem.source.experiment()
             elsewhere = away.carrier([first], processes=processes, have_folders=False)
-        with Pool(processes, warning=lambda _, text: warn(text), elsewhere=elsewhere) as pool:
+        warned: set[str] = set()  # what many runs say alike
+
+        def warning(_: Hashable, text: str) -> None:
+            if text not in warned:
+                warned.add(text)
+                warn(text)
+
+        with Pool(processes, warning=warning, elsewhere=elsewhere) as pool:
             study = Study(
                 problem,
                 pool,

@@ -40,6 +40,7 @@ from outpace.real.net.messages import (
 from outpace.real.net.report_messages import (
     MOST_ROWS,
     MOST_TIMES,
+    FilesWritten,
     Notice,
     ProcessFailed,
     ScriptLog,
@@ -60,6 +61,7 @@ _OF_WORKERS = (
     FirstDigest,
     Fetch,
     ModelBuffers,
+    FilesWritten,
     ScriptLog,
     StateLoaded,
     TrainingDone,
@@ -95,6 +97,7 @@ class Reports:
         self.totals_of = totals_of
         self.optimizers: dict[str, ScriptOptimizer] = {}  # by server: of the script
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
+        self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self.plan: Plan | None = None  # once it is made
         self.applied_before = 0  # gradients, by earlier processes of server 0
@@ -214,6 +217,8 @@ class Reports:
             self._losses.process_failed(name, message)
         elif isinstance(message, FirstDigest):
             self._first_gradients.add(name, message.iteration, message.digest)
+        elif isinstance(message, FilesWritten):
+            self.files_written[self._numbers[name]] = message.paths
         elif isinstance(message, BatchSize):
             self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptState | CheckpointFailed) and self._is_kept(name, message):

@@ -12,6 +12,7 @@ from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireMessage
 
 MOST_ROWS: Final = 1 << 16  # of a trace, in one message
+MOST_FILES: Final = 1000  # that a script has written
 MOST_POINTS: Final = 256  # that a script has logged, in one message
 ScalarsByName: TypeAlias = Annotated[
     dict[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)], float],
@@ -39,6 +40,12 @@ class ScriptLog(WireMessage, tag="log"):
     """A worker to the coordinator: what its script has logged since the last ScriptLog."""
 
     points: Annotated[list[LoggedPoint], msgspec.Meta(max_length=MOST_POINTS)]
+
+
+class FilesWritten(WireMessage, tag="files"):
+    """A worker to the coordinator, at the end of its script: the files that it has written."""
+
+    paths: Annotated[list[Text], msgspec.Meta(max_length=MOST_FILES)]
 
 
 class TimingReport(WireMessage, tag="times"):

@@ -8,6 +8,7 @@ import torch
 
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.patches import install
+from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import run_as_main
 from outpace.engine.servers import tells_pauses
 from outpace.real.collective.group import own_address
@@ -58,11 +59,14 @@ def problem_of(
     HERE.number, HERE.workers = number, experiment.workers
     HERE.files = None if files is None else files / worker_name(number)
     install(_kind(experiment), task.path, is_outside=is_outside)
+    written = Written()
+    written.watch()
     problem = run_as_main(task, number, experiment.seed)
     if HERE.worker is None:
         assert problem is not None
         report_failure(link, problem)
     else:
+        HERE.worker.written = written
         HERE.worker.end(problem)
     place.close()
     return problem

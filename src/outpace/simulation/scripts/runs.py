@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -93,12 +93,15 @@ class ScriptRun(VirtualRun):
         return with_batch_size(self._workload.first.used, None if step is None else step.batch_size)
 
     def times(self, host_s: float) -> dict[str, Any]:
-        ended = (process.ended for process in self._script_processes)
-        written = {path for each in ended if each is not None for path in each.written}
+        written = {path for paths in self.files_written().values() for path in paths}
         own = self._workload.workers.files
         if own is not None:
             written = {path for path in written if not Path(path).is_relative_to(own)}
         return {**super().times(host_s), "files_written": sorted(written)[:_MOST_FILES]}
+
+    def files_written(self) -> Mapping[int, Collection[str]]:
+        ended = {process.worker: process.ended for process in self._script_processes}
+        return {worker: each.written for worker, each in ended.items() if each is not None}
 
     def _evaluate(self) -> None:
         """Do nothing: a script evaluates its model itself."""

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import torch
 import zmq.utils.garbage  # noqa: F401  # its atexit handler must not be one of the script's
 
+from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
@@ -27,6 +28,7 @@ from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
+from outpace.real.net.report_messages import MOST_FILES, FilesWritten
 from outpace.real.node.script.dividing import DividedData
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
@@ -79,6 +81,7 @@ class Attached:
         self._left = False
         self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
         self.warnings: list[str] = []  # told when the run begins
+        self.written: Written | None = None  # files; None: nobody has looked at them
         self._divided = DividedData(process.worker)
         self.divide_data = self._divided.divide
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
@@ -333,6 +336,8 @@ class Attached:
             return
         try:
             if error is None:
+                if self.written is not None and (paths := sorted(self.written.paths)):
+                    process.coordinator.send(FilesWritten(paths[:MOST_FILES]))
                 self.leave()
                 process.finish()  # not before: the launcher ends a process that has finished
             else:

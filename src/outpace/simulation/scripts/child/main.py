@@ -10,10 +10,10 @@ from pathlib import Path
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.patches import install
 from outpace.engine.output import print_into
+from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import run_as_main
 from outpace.errors import OutpaceError, RunError
 from outpace.simulation.scripts.child.attached import SimulatedScript
-from outpace.simulation.scripts.child.files import Written
 from outpace.simulation.scripts.child.measured import EndBeforeWrite
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.collectives.followed import FollowedScript

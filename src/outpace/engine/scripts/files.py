@@ -1,7 +1,7 @@
 """Which files a script writes.
 
-A comparison tells by them whether variants overwrite each other's files, and a script that is run
-only to measure its steps ends before it writes.
+By them a run tells whether its workers overwrite each other's files, and a comparison whether its
+variants do. A script that is run only to measure its steps ends before it writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAKES_FILES: Final = ("os.rename", "os.link", "os.symlink", "sqlite3.connect")
 
 
 class Written:
-    """Collects the paths of files that this process opens to write to them.
+    """Collects the paths of files that this process opens to write to them, not to append.
 
     Args:
         on_change: called before a file is written, and before a file or a folder is made, removed
@@ -82,8 +82,9 @@ class Written:
         if event == "open":
             path, mode, flags = arguments
             writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & _WRITES
+            appends = "a" in mode if isinstance(mode, str) else bool(flags & os.O_APPEND)
             if writes:
-                self._add(path, is_file=True)
+                self._add(path, is_file=True, overwrites=not appends)
         elif event in ("tempfile.mkstemp", "tempfile.mkdtemp"):
             self._not_of_script += (str(Path(os.fsdecode(arguments[0])).absolute()),)
         elif event in _CHANGES:
@@ -94,7 +95,9 @@ class Written:
                     arguments[place], is_file=makes_file, is_new=makes_file or event == "os.mkdir"
                 )
 
-    def _add(self, path: object, *, is_file: bool, is_new: bool = True) -> None:
+    def _add(
+        self, path: object, *, is_file: bool, is_new: bool = True, overwrites: bool = True
+    ) -> None:
         if not isinstance(path, str | bytes | os.PathLike):
             return  # a descriptor
         text = os.fsdecode(path)
@@ -107,7 +110,7 @@ class Written:
         ):
             return
         self._on_change(whole, is_file)
-        if is_file and len(self._found) < _MOST:
+        if is_file and overwrites and len(self._found) < _MOST:
             self._found.add(whole)
 
 
