@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import runpy
+import subprocess
+import sys
+from importlib.metadata import version
 
-import pytest
 import torch
 from benchmarks.failures.rows import row
-from benchmarks.gpu import measuring
+from benchmarks.gpu import measuring, wheels
 from benchmarks.gpu.__main__ import BENCHMARK
 from benchmarks.parts import Benchmark
 
@@ -20,13 +23,28 @@ def test_without_a_gpu_it_ends_with_a_line_and_code_2(capsys, monkeypatch):
     assert printed.err == "benchmarks.gpu: there is no GPU that torch can use\n"
 
 
-@pytest.mark.slow
-def test_gradients_are_compared_and_steps_are_timed(tmp_path):
-    (shared,) = measuring.differences(tmp_path, "cpu", lambda _: None, [2])
-    assert (shared.median, shared.goal) == (0.0, 1e-6)
+def test_the_script_writes_gradients_and_seconds_which_are_compared(tmp_path, monkeypatch):
+    """In this process, without a run: two workers that compute the same."""
+
+    def trained(out, settings, *_):
+        monkeypatch.setattr(sys, "argv", [str(measuring.SCRIPT), str(tmp_path), *settings])
+        runpy.run_path(str(measuring.SCRIPT), run_name="__main__")
+        return torch.load(tmp_path / "0.pt")
+
+    monkeypatch.setattr(measuring, "_alone", trained)
+    monkeypatch.setattr(measuring, "_run", lambda *given: [trained(*given)] * 2)
+    alone, shared = measuring.differences(tmp_path, "cpu", lambda _: None)
+    assert (alone.median, shared.median, alone.goal) == (0.0, 0.0, 1e-6)
     assert shared.what == "largest difference of gradients, 2 workers, the first step"
-    timed = measuring._step_row("steps", [{"steps_s": [9.0, 9.0, 9.0, 0.001, 0.003]}])
-    assert (timed.low, timed.high) == (1.0, 3.0)  # in ms, without the first three
+    plain, *others = measuring.steps(tmp_path, "cpu", lambda _: None, 5, 16)
+    assert plain.around == "extremes of 2"  # the first three are not measured
+    assert [each.what for each in others][-1] == "the same, hpsgd, 2 workers"
+
+
+def test_gradients_in_batches_are_compared():
+    *speeds, apart = measuring.virtual("cpu", lambda _: None, 1)
+    assert apart.met
+    assert all(each.median > 0 for each in speeds)
 
 
 def test_rows_are_written_as_json_with_what_they_depend_on(tmp_path):
@@ -38,3 +56,23 @@ def test_rows_are_written_as_json_with_what_they_depend_on(tmp_path):
     written = json.loads((tmp_path / "rows.json").read_text())
     assert written["gpu"] == "none"
     assert written["parts"]["all"]["rows"] == [vars(measured)]
+
+
+def test_the_wheels_are_those_that_are_needed_and_not_there():
+    missing = wheels.wanted(["outpace"], {"torch", "numpy", "scipy", "pyarrow"}, "3.12")
+    names = [each.partition("==")[0] for each in missing]
+    assert {"msgspec", "pydantic", "pydantic-core", "pyzmq"} <= set(names)  # also what those need
+    assert not {"outpace", "torch", "sympy", "numpy", "ray"} & set(names)  # nor for torch alone
+    assert f"msgspec=={version('msgspec')}" in missing
+
+
+def test_wheels_that_are_too_large_are_refused(tmp_path, monkeypatch, capsys):
+    def download(command, **_):
+        assert command[command.index("--python-version") + 1] == "3.13"
+        (tmp_path / "large.whl").write_bytes(bytes(1 << 20))
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(wheels.subprocess, "run", download)
+    given = ["--to", str(tmp_path), "--python", "3.13", "--most-mib", "0.5"]
+    assert wheels.main(given) == 2
+    assert "that is more than 0.5 MiB: name what is there with --there" in capsys.readouterr().err

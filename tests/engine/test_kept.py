@@ -17,6 +17,7 @@ from outpace.errors import OutpaceWarning
 from outpace.record.checkpoints.trees import packed_tree, tree_of
 from outpace.support.data_places import DataPlaces
 from outpace.support.place import HERE
+from outpace.support.repeatable import Generators
 
 
 @pytest.fixture
@@ -175,6 +176,34 @@ def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
         places().restore(state["data"], lambda: None)
         for epoch in (3, 4, 0):  # it goes on where it was; later it may do as it likes
             Script().sampler.set_epoch(epoch)
+
+
+def test_the_states_of_gpus_are_kept_and_given_back_to_those_that_there_are(places, monkeypatch):
+    """As if this process used two GPUs, and the one that goes on had one."""
+    kept = [torch.tensor([7], dtype=torch.uint8), torch.tensor([8], dtype=torch.uint8)]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: kept)
+    state = tree_of(packed_tree(Script().kept.state()))
+    given = {}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda value, device: given.update({device: value.tolist()})
+    )
+    told = "random state of 2 GPUs, and this process has 1: what the script draws on the others"
+    with pytest.warns(OutpaceWarning, match=told):
+        Script().kept.restore(state)
+    assert given == {0: [7]}
+
+
+def test_nothing_asks_for_gpus_where_none_is_used(monkeypatch):
+    """The question alone would begin to use them, and processes forked later could not."""
+    for name in ("is_available", "device_count", "get_rng_state_all"):
+        monkeypatch.delattr(torch.cuda, name)
+    before = Generators.now()
+    drawn_first = drawn()
+    before.restore()
+    assert drawn() == drawn_first
+    assert random_states()["cuda"] == []
 
 
 def test_a_sampler_that_is_made_after_attach_gets_its_place_too(places):

@@ -28,7 +28,7 @@ from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
 
 import outpace
-from outpace.errors import ConfigError, RunError
+from outpace.errors import RunError
 from outpace.experiment.running import run
 from outpace.record.checkpoints import Checkpoints
 
@@ -219,13 +219,6 @@ def test_a_script_in_virtual_time_trains_as_for_real(tmp_path, device):
     found = torch.load(tmp_path / "0.pt")["parameters"]
     expected = mean_gradient_training(device, 2, lr=0.1, momentum=0.9)
     require_close(found, expected, 1e-5)
-
-
-def test_a_device_that_is_not_here_is_named():
-    config = {**TIMED, "task": {"kind": "digits-cnn"}}
-    executor = {"kind": "batched", "width": 4, "device": "cuda:99"}
-    with pytest.raises(ConfigError, match=r"^executor\.device: 'cuda:99' cannot be used here: "):
-        outpace.simulate(config, executor=executor)
 
 
 # -- errors, and commands -------------------------------------------------------------------

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from outpace.errors import ConfigError
-from outpace.support.user_code import load_target
+from outpace.support.user_code import brief, load_target
 
 
 def test_a_module_that_lacks_an_import_is_not_called_missing_itself(tmp_path, monkeypatch):
@@ -27,3 +28,35 @@ def test_an_error_that_a_library_raises_names_the_line_of_the_user(tmp_path, mon
     words = r"raised JSONDecodeError: .* \(.*/parses\.py, line 3\)$"
     with pytest.raises(ConfigError, match=words):
         load_target(f"{tmp_path}/parses.py:make", "task.target")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            torch.cuda.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+                "79.25 GiB of which 1.00 GiB is free. Process 7 has 3.00 GiB memory in use. If "
+                "reserved but unallocated memory is large try setting something. See the manual."
+            ),
+            "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+            "capacity of 79.25 GiB of which 1.00 GiB is free: use a smaller batch or model, or "
+            "fewer workers on this GPU: each has a model, an optimizer and a CUDA context of its "
+            "own",
+        ),
+        (
+            RuntimeError("CUDA error: invalid device ordinal\nCompile with `TORCH_USE_CUDA_DSA`"),
+            "RuntimeError: CUDA error: invalid device ordinal: this process has fewer GPUs than "
+            "that: use as many workers as there are GPUs, or let workers share one: LOCAL_RANK % "
+            "torch.cuda.device_count()",
+        ),
+        (
+            RuntimeError("CUDA error: unknown error\nmore"),
+            "RuntimeError: CUDA error: unknown error",
+        ),
+        (ValueError("one\nand two"), "ValueError: one\nand two"),
+    ],
+    ids=["memory", "ordinal", "another", "no GPU's"],
+)
+def test_an_error_of_a_gpu_is_a_line_with_what_to_do(error, line):
+    assert brief(error) == line

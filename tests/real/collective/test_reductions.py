@@ -581,6 +581,16 @@ def test_what_goes_wrong_in_a_line_for_another_reason_is_raised_in_this_thread()
         lines.hear(1)
 
 
+def test_an_error_of_a_gpu_is_this_workers_own_and_breaks_no_group():
+    def fail(group: Group) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    lines = Lines(lambda: None)
+    lines.line.do(fail)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        lines.hear(1)
+
+
 def test_an_abandoned_line_tells_nothing():
     goes_on = threading.Event()
     lines = Lines(lambda: None)

@@ -114,6 +114,13 @@ def test_batched_gives_what_serial_gives_up_to_rounding():
     assert difference < BATCHED_TOLERANCE * torch.linalg.vector_norm(vector(serial))
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "nowhere"])
+def test_a_device_that_is_not_here_is_named(device):
+    executor = {"kind": "batched", "device": device}
+    with pytest.raises(ConfigError, match=f"^executor.device: '{device}' cannot be used here: "):
+        simulate(configuration(executor=executor))
+
+
 def test_batched_shares_equal_parameters_and_still_agrees():
     serial, batched = (run(kind, sync={"kind": "bsp"}) for kind in ("serial", "batched"))
     assert batched.summary["executor"]["mean_batch"] > 5
