@@ -36,7 +36,14 @@ _BEGAN: Final = time.monotonic()
 def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]:
     if part == "time":
         goal = QUICK_S if quick else WHOLE_S
-        return [row("this command, without its imports", [time.monotonic() - _BEGAN], unit="s", goal=goal)]
+        return [
+            row(
+                "this command, without its imports",
+                [time.monotonic() - _BEGAN],
+                unit="s",
+                goal=goal,
+            )
+        ]
     if part == "virtual":
         return virtual(DEVICE, say, 6 if quick else 30)
     with free_folder(RUNS, part) as out:
