@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+from outpace.engine.worker_losses import SET_CHECKPOINT
 from outpace.errors import RunError
 
 OnServerLoss: TypeAlias = Literal["restart", "restart-all", "stop"]
 
 MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
-_SET_CHECKPOINT: Final = (
-    "set checkpoint, for example checkpoint: {every_s: 30}, and such a run goes on from the last "
-    "one"
-)
+_SET_CHECKPOINT: Final = f"{SET_CHECKPOINT}, and such a run goes on from the last one"
 
 
 class ServerLosses:

@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from outpace.config.experiment import Experiment
 from outpace.tasks import Script
+
+SET_CHECKPOINT: Final = "set checkpoint, for example checkpoint: {every_s: 30}"
+
+
+def not_restarted(experiment: Experiment) -> str:
+    """Return why a killed worker is not started again, as the end of a line.
+
+    Empty if it is not the lack of a `checkpoint`: what a script has done is lost with its process,
+    and without servers so is its place among the others.
+    """
+    task = experiment.task
+    is_saved = experiment.checkpoint is not None or not (
+        isinstance(task, Script) or experiment.peers is not None
+    )
+    is_elsewhere = isinstance(task, Script) and task.is_elsewhere
+    if is_saved or is_elsewhere or experiment.on_worker_loss != "restart":
+        return ""
+    return f"; without checkpoint it is not started again: {SET_CHECKPOINT}"
 
 
 def comes_back_alone(experiment: Experiment) -> bool:

@@ -47,16 +47,21 @@ def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
     stop, steps = experiment.stop, engine.totals.iterations
     if stop.virtual_time_s or stop.target_accuracy or stops_computing(experiment):
         return
-    numbers = [steps.get(worker, 0) for worker in range(experiment.workers)]
-    if not any(numbers):
+    lost = engine.recovery().without
+    numbers = {worker: steps.get(worker, 0) for worker in range(experiment.workers)}
+    if not any(numbers.values()):
         yield (
             "no worker took a step, so nothing was trained: call optimizer.step() of the optimizer "
             "that was attached, after a forward and a backward pass of its model"
         )
         return
-    least, most = min(numbers), max(numbers)
+    numbers = {worker: number for worker, number in numbers.items() if worker not in lost}
+    if not numbers:
+        return
+    fewest, longest = min(numbers, key=numbers.__getitem__), max(numbers, key=numbers.__getitem__)
+    least, most = numbers[fewest], numbers[longest]
     if least < _ALIKE * most:
-        few, many = (worker_name(numbers.index(number)) for number in (least, most))
+        few, many = worker_name(fewest), worker_name(longest)
         yield (
             f"the script of {few} took {least:,} steps and that of {many} took {most:,}: if they "
             "should take equally many, look for workers that end early or have less data"

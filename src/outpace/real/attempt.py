@@ -155,6 +155,7 @@ class Attempt:
         if setting.outside is None and setting.saving is not None:
             coordinator.processes.start_server = self._start_server_again
         if setting.outside is None:
+            coordinator.processes.all_again = True
             coordinator.processes.join_server = self._join_server
             coordinator.processes.join_worker = self._join_worker
         coordinator.processes.count_server_loss = setting.count_server_loss

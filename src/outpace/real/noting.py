@@ -87,6 +87,7 @@ class Noting(RunObserver):
     def recovered(self, recovered: Start | Removed) -> None:
         self.recovery.updates_lost += recovered.lost
         if isinstance(recovered, Removed):
+            self.recovery.without.append(recovered.worker)
             self._interruptions.removed(recovered.worker, self._coordinator.clock.now)
             return
         self._interruptions.restarted(recovered.worker, recovered.first)
@@ -157,6 +158,11 @@ class Noting(RunObserver):
         """Processes are lost without which the others cannot go on."""
         for name in loss.names:
             self.events.add("lost", "warning", role=name, why=str(loss))
+
+    def begins_anew(self, loss: GroupLost) -> None:
+        """All processes are started again; the training had not begun."""
+        self.recovery.restarts += 1
+        self.events.add("begin-anew", "warning", cause=str(loss), restarts=self.recovery.restarts)
 
     def goes_back(
         self, loss: GroupLost, lost_at: Time, point: ResumePoint, unrepeated: int

@@ -57,6 +57,7 @@ from outpace.support.units import seconds
 from outpace.tasks import Script
 
 LEASE_S: Final = 10.0
+_MOST_EARLY: Final = 3  # losses in a row before the training begins
 
 
 class RealRun:
@@ -140,6 +141,7 @@ class RealRun:
             advises_checkpoint=experiment.checkpoint is None,
         )
         self._unrepeated = Unrepeated(log, resume)
+        self._early_losses = 0  # in a row, before the training has begun
         self._closed = False
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
@@ -293,10 +295,14 @@ class RealRun:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
 
         Nothing is applied twice, because servers and models are as they were at the checkpoint, and
-        nothing is missing, because the workers repeat what came after it.
+        nothing is missing, because the workers repeat what came after it. If the training had not
+        begun, all begin as they did before.
         """
         keeper, coordinator = self._keeper, self.coordinator
         self._noting.group_lost(loss)
+        if coordinator.begins_anew(loss.names):
+            self._begin_anew(loss)
+            return
         self._count_server_loss(loss)
         assert keeper is not None
         done = self.totals.iterations
@@ -308,10 +314,7 @@ class RealRun:
         if self._status is not None:
             self._status.restarting(coordinator, f"all processes to begin again: {loss}")
         self._noting.generations.clear()
-        attempt = self._attempt
-        attempt.kill()
-        attempt.stop()
-        attempt.close()
+        self._end_attempt()
         self._timing.forget()
         self._resume = point = keeper.go_back()
         self._quality.goes_back(point)
@@ -321,13 +324,29 @@ class RealRun:
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
 
-    def _begin_with(self, workers: int) -> None:
-        """Begin again as just now, but with fewer workers; the others give back their places."""
-        assert self._resume is not None
+    def _begin_anew(self, loss: GroupLost) -> None:
+        """End all processes and start others; raise the loss if that was done too often."""
+        self._early_losses += 1
+        if self._early_losses == _MOST_EARLY:
+            raise RunError(f"{loss}: the {_MOST_EARLY}rd time before the training began")
+        if self._status is not None:
+            self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
+        self._end_attempt()
+        self._noting.begins_anew(loss)
+        self._log(f"{loss}; nothing was trained yet, so all processes are started again")
+        self._attempt = self._new_attempt()
+
+    def _end_attempt(self) -> Attempt:
         attempt = self._attempt
         attempt.kill()
         attempt.stop()
         attempt.close()
+        return attempt
+
+    def _begin_with(self, workers: int) -> None:
+        """Begin again as just now, but with fewer workers; the others give back their places."""
+        assert self._resume is not None
+        attempt = self._end_attempt()
         for name in attempt.workers[workers:]:
             attempt.launcher.release(name)
         experiment = replace(self._experiment, workers=workers)

@@ -10,7 +10,8 @@ Every object has these keys:
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
                 restarted, not-restarted, rejoined, server-restarted, server-back, divided, scaled,
-                elastic, gap, group-restart, failed, finished, notice, warning or end
+                elastic, gap, group-restart, begin-anew, failed, finished, notice, warning
+                or end
     message     what happened, in words
     fields      what else is known, by name
 
@@ -58,6 +59,7 @@ _MESSAGES: Final = {
     "switch": "the strategy goes from {before} to {after}: {reason}",
     "gap": "{role} lacks {updates_lost:update} of worker {worker}, from iteration {first} on",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
+    "begin-anew": "{cause}; nothing was trained yet: all processes are started again",
     "failed": "{text}",
     "finished": "{role} is done",
     "notice": "{text}",

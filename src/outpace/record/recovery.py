@@ -15,11 +15,13 @@ class Recovery(msgspec.Struct, kw_only=True):
         updates_lost: iterations of workers whose gradient is not in the result of all servers,
             although the worker had sent it, or could not send it any more.
         resumed_from: the checkpoint of the last resume, below the folder of the run.
+        without: workers that were lost, and without which the run has gone on.
     """
 
     restarts: int = 0
     updates_lost: int = 0
     resumed_from: str | None = None
+    without: list[int] = []
 
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about failures."""

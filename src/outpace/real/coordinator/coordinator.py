@@ -71,6 +71,10 @@ class Coordinator:
         """The step that the run waits for, in words, and the processes that have not done it."""
         return self._parts.announced.awaited
 
+    def begins_anew(self, names: Collection[str]) -> bool:
+        """True if all begin again as they began, because these are lost before the training."""
+        return all(map(self._parts.survival.begins_anew, names))
+
     def iteration(self, worker: int) -> int:
         """Return how far a worker is; one that joined has the iterations before, too."""
         scaling = self._parts.scaling

@@ -70,6 +70,8 @@ class Losses:
         self.drops: Callable[[str, str], bool] = lambda name, how: False
         # True if all processes begin again after the loss of this one.
         self.begin_again_after: Callable[[str], bool] = lambda name: name in self._servers
+        # Why a lost process with which the run ends was not started again, as the end of a line.
+        self.why_not_again: Callable[[str], str] = lambda name: ""
         # Called when a process has ended: True if another one takes its place, so it is no loss.
         self.is_replaced: Callable[[str], bool] = lambda name: False
         # Called when a process has been killed that had finished: its last messages to others than
@@ -222,10 +224,12 @@ class Losses:
         else:
             # Those that had not joined are dropped already, and not why the run ends.
             lost = {name: known for name, known in lost.items() if name not in self._without}
-            _, error = min(lost.values(), key=lambda known: known[0])
-            error = self._with_standstill(error)
+            first = min(lost, key=lambda name: lost[name][0])
+            error = self._with_standstill(lost[first][1])
             needed = [name for name in lost if self.begin_again_after(name)]
-            raise GroupLost(str(error), needed) if needed else error
+            if needed:
+                raise GroupLost(str(error), needed)
+            raise RunError(f"{error}{self.why_not_again(first)}")
 
     def _with_standstill(self, error: RunError) -> RunError:
         """Add to the error that this process was stopped, if that was long enough to cause it."""

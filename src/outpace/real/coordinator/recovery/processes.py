@@ -20,7 +20,8 @@ class Processes:
     one that joins may wait for a place on a cluster. no_room: says that there is no place for some
     of these names, and why; empty: all have one. kill: ends the lost one of a name. release: gives
     back the place of one that has left or is about to. count_server_loss: called with the loss of a
-    server that comes back alone, and its name; raises RunError if the run ends with it.
+    server that comes back alone, and its name; raises RunError if the run ends with it. all_again:
+    True if all can be started again.
     """
 
     start: Callable[[int, int], None] | None = None
@@ -32,6 +33,7 @@ class Processes:
     kill: Callable[[str], None] = lambda name: None
     release: Callable[[str], None] = lambda name: None
     count_server_loss: Callable[[RunError, str], None] = lambda error, name: None
+    all_again: bool = False
 
 
 def with_room(error: str, no_room: str, *, is_saved: bool) -> str:

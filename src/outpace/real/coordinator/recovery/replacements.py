@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from outpace.engine.worker_losses import not_restarted
 from outpace.errors import ConfigError, ProtocolError, RunError
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.joining_scripts import JoiningScripts
@@ -212,7 +213,8 @@ class Replacements:
                 self._errors[worker] = error
                 losses.comes_back(name)
             else:
-                self._log(f"{error}; the others go on without it")
+                why = "" if losses.has_exited(name) else not_restarted(self._run.experiment)
+                self._log(f"{error}; the others go on without it{why}")
                 self._lost(name)
             if self.scaling is not None:
                 self.scaling.lost(worker)

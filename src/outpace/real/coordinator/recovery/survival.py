@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.worker_losses import begins_again
+from outpace.engine.worker_losses import begins_again, not_restarted
 from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.observers import RunObserver
@@ -56,8 +56,8 @@ class Survival:
         self._is_ending = is_ending
         self._has_begun = False
         self._replacements: Replacements | None = None  # once the training has begun
-        if isinstance(architecture, WithoutServers):
-            losses.begin_again_after = self._begins_again_after
+        losses.begin_again_after = self._begins_again_after
+        losses.why_not_again = self._why_not_again
 
     def begin(self, replacements: Replacements | None) -> None:
         """The training begins. replacements: None if no worker can come back alone."""
@@ -93,24 +93,41 @@ class Survival:
         if self._experiment.on_worker_loss == "stop" or not architecture.can_spare(lost):
             return False
         for name, error in lost.items():
-            self._log(f"{error}; the others go on without it")
+            self._log(f"{error}; the others go on without it{self._why_not_again(name)}")
             architecture.lose(name)
             self.has_lost(name)
         return True
 
     def _begins_again_after(self, name: str) -> bool:
-        """True if all processes begin again after the loss of this worker, without servers.
+        """True if all processes begin again after the loss of this one.
 
-        A worker that ends itself would do so again.
+        It is a server, a worker without servers, or any process before the training begins. One
+        that ends itself would do so again.
         """
-        if self._processes.start is None:
+        if name not in self._workers:
+            return True
+        if not self._has_begun and self.begins_anew(name):
+            return True
+        architecture = self._architecture
+        if self._processes.start is None or not isinstance(architecture, WithoutServers):
             return False
         last = 0 if self._checkpoints is None else self._checkpoints.last
-        architecture = self._architecture
-        assert isinstance(architecture, WithoutServers)
         over = self._is_ending() or architecture.has_left(name)
         goes_back = begins_again(self._experiment, last)
         return goes_back and not over and not self._losses.has_exited(name)
+
+    def begins_anew(self, name: str) -> bool:
+        """True if all begin again as they began, after a loss before the training has begun."""
+        on_loss = self._experiment.on_server_loss
+        if name in self._workers:
+            on_loss = "stop" if self._experiment.on_worker_loss == "stop" else "restart"
+        can_be = self._processes.all_again and not self._losses.has_exited(name)
+        return can_be and not self._has_begun and on_loss != "stop"
+
+    def _why_not_again(self, name: str) -> str:
+        if name not in self._workers or self._losses.has_exited(name) or self._is_ending():
+            return ""
+        return not_restarted(self._experiment)
 
     def has_lost(self, name: str) -> None:
         """The run goes on without this worker."""
