@@ -37,7 +37,8 @@ class Pieces:
     network layer received it until it is used in a computation.
 
     Args:
-        parts: Blocks that are added to each other must have been cut alike.
+        parts: Blocks that are added to each other must have been cut alike. The last ones may have
+            another dtype than the first, of which `dtype` is.
         finite: True if all entries are finite; None if that is unknown.
         is_shared: another process can write to it, too.
     """
@@ -56,7 +57,7 @@ class Pieces:
         self.nbytes: int = sum(part.nbytes for part in parts)
 
     def numel(self) -> int:
-        return self.nbytes // self.dtype.itemsize
+        return sum(part.numel() for part in self.parts)
 
     def add_(self, other: Pieces) -> Pieces:
         """Add another block in place and return this one."""
@@ -97,19 +98,21 @@ class Pieces:
 class Deferred:
     """Stands for a 1-D tensor of `length` entries that is computed when it is read, perhaps never.
 
-    `compute()` returns the tensor; it is called at most once.
+    `compute()` returns the tensor, perhaps in pieces; it is called at most once.
     """
 
     __slots__ = ("_compute", "_length", "dtype", "nbytes")
 
-    def __init__(self, length: int, dtype: torch.dtype, compute: Callable[[], torch.Tensor]):
+    def __init__(
+        self, length: int, dtype: torch.dtype, compute: Callable[[], torch.Tensor | Pieces]
+    ) -> None:
         self._length, self.dtype, self._compute = length, dtype, compute
         self.nbytes: int = length * dtype.itemsize
 
     def numel(self) -> int:
         return self._length
 
-    def value(self) -> torch.Tensor:
+    def value(self) -> torch.Tensor | Pieces:
         """Compute the tensor, which then belongs to the caller; to be called once.
 
         Raises whatever the computation raises.

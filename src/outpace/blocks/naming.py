@@ -59,7 +59,8 @@ def state_dict_of(
         return {}
     known = json.loads(layout)
     flat = torch.cat(tensors)
-    others, names = {}, []
+    others: dict[str, torch.Tensor] = {}
+    names: list[str] = []
     if isinstance(buffers, torch.Tensor) and buffers.numel():
         others, names = unpacked_by_name(buffers)
     found, place = {}, 0

@@ -9,6 +9,7 @@ import torch
 
 import outpace
 from outpace.blocks.block import Block, Pieces, whole
+from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
@@ -17,7 +18,7 @@ from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
-from outpace.real.node.script.parameters import AveragedBuffers, BesideModel, Tail
+from outpace.real.node.script.parameters import BesideModel, ScriptTail
 from outpace.real.node.task import run_task
 from outpace.sync.messages import WireMessage
 
@@ -66,7 +67,7 @@ def test_the_replica_of_a_script_takes_the_steps_of_a_copy_of_its_adamw():
     torch.nn.init.zeros_(model.weight)
     settings = {"lr": 0.5, "betas": (0.5, 0.5), "weight_decay": 0.1}
     script = ScriptModel(model, torch.optim.AdamW(model.parameters(), **settings))
-    tail = Tail(script, AveragedBuffers(script, averaged=False), settings=True)
+    tail = ScriptTail(script, AveragedBuffers(model, averaged=False), settings=True)
     common = BesideModel(script, tail, script.flat(), changed=lambda gradients: None)
     replica = common.replica()
     assert not replica.takes_plain_steps

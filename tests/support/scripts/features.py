@@ -82,7 +82,9 @@ def adamw(attach) -> State:
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: np.float64(np.cos(n / 20)))
     ]
+    model.frozen.requires_grad_(True)  # it is trained later
     model, optimizer = attach(model, optimizer)
+    model.frozen.requires_grad_(False)
     optimizer.register_step_post_hook(lambda *_: calls.append("after"))
     schedulers.append(torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5))
 

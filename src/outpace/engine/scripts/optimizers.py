@@ -38,13 +38,3 @@ def require_workers_can_step(
             "each worker needs a second optimizer of that kind: use one of torch's "
             f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
         )
-
-
-def numeric_settings(script: ScriptModel) -> list[tuple[int, str]]:
-    """Return (group, name) of each setting that is a number and has a default."""
-    return [
-        (group, name)
-        for group in range(len(script.groups))
-        for name, value in script.optimizer.defaults.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]

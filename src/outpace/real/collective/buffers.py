@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Final
 
 import torch
@@ -17,23 +16,31 @@ _PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is w
 
 
 class AccumulatedInBuffer:
-    """Accumulates gradients in two alternating buffers. Implements `AccumulatedGradient`."""
+    """Accumulates gradients in two alternating buffers. Implements `AccumulatedGradient`.
 
-    def __init__(self, like: torch.Tensor, elements: int) -> None:
-        self._new = partial(like.new_empty, elements)
-        self._buffers: list[torch.Tensor] = []
+    Args:
+        sizes: elements and dtypes of the consecutive parts of a gradient.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[int, torch.dtype]], device: torch.device) -> None:
+        self._sizes, self._device = [each for each in sizes if each[0]], device
+        self._buffers: list[Pieces] = []
         self.count = 0
+
+    def _new(self) -> Pieces:
+        sizes, device = self._sizes, self._device
+        return Pieces([torch.empty(n, dtype=dtype, device=device) for n, dtype in sizes])
 
     def add(self, gradient: Block) -> None:
         if not self._buffers:
             self._buffers = [self._new(), self._new()]
         # Those of a GPU that workers share are added up on the CPU.
-        pieces = [piece.to(self._buffers[0].device) for piece in parts(gradient)]
-        places = split_like(self._buffers[0], pieces)
+        given = [part.reshape(-1).to(self._device) for part in parts(gradient)]
+        places = split_among(self._buffers[0].parts, given)
         if self.count:
-            torch._foreach_add_(places, pieces)
+            torch._foreach_add_(places, given)
         else:
-            torch._foreach_copy_(places, pieces)
+            torch._foreach_copy_(places, given)
         self.count += 1
 
     def parts(self) -> list[tuple[int, Value]]:
@@ -50,7 +57,7 @@ class AccumulatedInBuffer:
         full, other = self._buffers
         self._buffers = [other, full]  # reused once the next sum is taken
         count, self.count = self.count, 0
-        return full, count
+        return full if len(full.parts) > 1 else full.parts[0], count
 
 
 class WireBuffer:
@@ -108,11 +115,14 @@ class WireBuffer:
         before = sum(map(len, self.values[:number]))
         values.write(before + part.start, self.values[number][part])
 
-    def total(self, dtype: torch.dtype) -> torch.Tensor:
-        """Return a copy of the values as one tensor."""
+    def total(self, dtype: torch.dtype) -> Value:
+        """Return a copy of the values in this dtype; of a tail with another one, in its own."""
         if len(self.values) == 1:
             return self.values[0].to(dtype, copy=True)
-        return torch.cat([values.to(dtype) for values in self.values])
+        first, tail = self.values
+        if not len(tail):
+            return first.to(dtype, copy=True)
+        return Pieces([first.to(dtype, copy=True), tail.clone()])
 
 
 class WireSum(BlockSum):
@@ -131,7 +141,7 @@ class WireSum(BlockSum):
         self,
         wire: WireBuffer,
         given: Block | None,
-        copy: torch.Tensor | None,
+        copy: Value | None,
         dtype: torch.dtype,
         count: int,
         share: float,
@@ -143,7 +153,7 @@ class WireSum(BlockSum):
     def add(self, worker: int, gradient: Value) -> None:
         raise AssertionError("it is complete")
 
-    def total(self) -> torch.Tensor:
+    def total(self) -> Value:
         assert self._share == 1, "only the mean is known"
         return self._wire.total(self._dtype) if self._copy is None else self._copy
 
@@ -153,17 +163,36 @@ class WireSum(BlockSum):
             if self._copy is None and len(self._wire.values) == 1 and first.dtype == self._dtype:
                 return torch.div(first, self.count)
             return self.total().div_(self.count)
-        (values,) = self._wire.values
+        values = self._wire.values
         missing = 1 / (self._share * self.count)
         if missing != 1:  # not all workers gave a value
-            values = values * missing
-        return Pieces(split_like(values, self._given.parts)) if self._given else values
+            values = [each * missing for each in values]
+        if self._given is not None:
+            return Pieces(split_among(values, self._given.parts))
+        return Pieces(values) if len(values) > 1 else values[0]
 
 
 def split_like(block: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return views of consecutive parts of a block, in the shapes of `tensors`."""
     flat = torch.split(block, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(flat, tensors, strict=True)]
+
+
+def split_among(
+    blocks: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return views of consecutive parts of some blocks, in the shapes of `tensors`.
+
+    Each part lies within one block.
+    """
+    found, number, start = [], 0, 0
+    for tensor in tensors:
+        if start == len(blocks[number]):
+            number, start = number + 1, 0
+        part = blocks[number][start : start + tensor.numel()]
+        found.append(part.view(tensor.shape))
+        start += len(part)
+    return found
 
 
 def new_wire(

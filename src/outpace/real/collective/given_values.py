@@ -17,15 +17,20 @@ class GivenValues:
 
     Args:
         value: None: the worker gives nothing.
+        unchecked: number of elements at the end that need not be finite.
     """
 
-    def __init__(self, value: Block | None, share: float) -> None:
+    def __init__(self, value: Block | None, share: float, unchecked: int = 0) -> None:
         self._tensors = [] if value is None else [part.reshape(-1) for part in parts(value)]
         self._starts = [0, *accumulate(map(len, self._tensors))]
-        self._share = share
+        self._share, self._checked = share, self._starts[-1] - unchecked
 
     def write(self, start: int, place: torch.Tensor) -> list[torch.Tensor]:
-        """Fill a tensor with the elements from number `start` on; return these as they were."""
+        """Fill a tensor with the elements from number `start` on.
+
+        Returns:
+            Those of them that are to be finite, as they were.
+        """
         if not self._tensors:
             place.zero_()
             return []
@@ -38,7 +43,9 @@ class GivenValues:
                 here.copy_(part)
                 if self._share != 1:
                     here.mul_(self._share)
-            found.append(part)
+            if start < self._checked:
+                found.append(part[: self._checked - start])
+            start += len(part)
         return found
 
     def _parts(self, start: int, stop: int) -> Iterator[torch.Tensor]:
@@ -51,5 +58,5 @@ class GivenValues:
 
     @property
     def are_finite(self) -> bool:
-        """False if an element is infinite or NaN."""
-        return all(map(all_finite, self._tensors))
+        """False if an element that is to be finite is infinite or NaN."""
+        return all(map(all_finite, self._parts(0, self._checked)))

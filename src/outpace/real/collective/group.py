@@ -170,12 +170,13 @@ class Group:
                     note(f"all-reduces go over the network: {reason}")
         return self._is_shared
 
-    def all_reduce_in(self, memory: SharedBuffers, fill: Fill) -> bool:
+    def all_reduce_in(self, memory: SharedBuffers, fill: Fill, checked: int | None = None) -> bool:
         """Replace the buffers by their sums over all members, in the order of the workers.
 
         Args:
             memory: of which `shares` said that it is shared.
             fill: writes this member's values into a part of a buffer.
+            checked: as for `add_share`.
 
         Returns:
             True if the sums are finite: the same answer for all members.
@@ -183,7 +184,7 @@ class Group:
         buffers = self._mapped[memory]
         fill_shares_of_others(memory.tensors, self._rank, len(self._members), fill)
         meet(self._group)  # all have filled what others add up
-        is_finite = add_share(self._members, self._rank, buffers, fill)
+        is_finite = add_share(self._members, self._rank, buffers, fill, checked)
         return not meet(self._group, not is_finite)  # all shares are in all buffers
 
     def count(self, said: bool) -> int:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from outpace.blocks.block import Block, Phantom
+from outpace.blocks.block import Block, Phantom, Value
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.buffers import WireBuffer, WireSum, new_wire
@@ -41,7 +41,8 @@ class Reductions:
         like: an empty tensor of the values' dtype and device; None: values are phantoms, which
             are sent as bytes.
         elements: number of elements of a value.
-        exact: number of elements at the end that are sent in the dtype of `like`.
+        exact: number of elements at the end that are not checked for being finite.
+        tail: dtype in which these are sent; None: that of `like`.
         wire: dtype in which the other elements are sent.
         averages: the program uses only means of gradients in pieces, and may change them in place.
         tell: sends a message to the coordinator.
@@ -67,6 +68,7 @@ class Reductions:
         elements: int,
         exact: int,
         wire: torch.dtype,
+        tail: torch.dtype | None = None,
         averages: bool = False,
         tell: Callable[[WireMessage], None],
         ended: Callable[[PendingReduction], None],
@@ -80,6 +82,7 @@ class Reductions:
         self._like, self._elements, self._exact = like, elements, exact
         self._most_state = MOST_KEPT + MOST_COPIES * 8 * elements  # bytes
         self._wire = wire
+        self._tail = tail or (wire if like is None else like.dtype)
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._on_ended, self._least = tell, ended, least
@@ -210,10 +213,10 @@ class Reductions:
     def _new_wire(self) -> WireBuffer:
         entries = self._workers * DIGITS
         sizes = [(self._elements + entries, self._wire)]
-        if self._rounds and self._like is not None:
-            rounded, exact = self._elements - self._exact, self._exact
-            sizes = [(rounded, self._wire)] if rounded else []
-            sizes.append((exact + entries, self._like.dtype))
+        if self._wire != self._tail:
+            first, exact = self._elements - self._exact, self._exact
+            sizes = [(first, self._wire)] if first else []
+            sizes.append((exact + entries, self._tail))
         device = None if self._like is None else self._like.device
         return new_wire(sizes, self._elements, device, self._shares_from)
 
@@ -300,7 +303,7 @@ class Reductions:
 
         A worker whose value is not finite contributes nothing in the next attempt.
         """
-        given = GivenValues(part.value if part.is_finite else None, self._share)
+        given = GivenValues(part.value if part.is_finite else None, self._share, self._exact)
         gives = part.value is not None and part.is_finite
         kind = Contribution.VALUE if gives else Contribution.NOTHING
         if wire.memory is None or not group.shares(wire.memory, self._note_later):
@@ -308,7 +311,8 @@ class Reductions:
             table = self._table_in(wire)
             return all(entry.part is not Contribution.SPOILED for entry in table.values())
         self._write_entry(part, wire, kind)
-        if group.all_reduce_in(wire.memory, partial(wire.fill, given)):
+        checked = self._elements - self._exact
+        if group.all_reduce_in(wire.memory, partial(wire.fill, given), checked):
             return True
         # Finite values can have a sum that is not; it is used as it is.
         is_spoiled = not given.are_finite
@@ -348,7 +352,7 @@ class Reductions:
         self,
         part: PendingReduction,
         table: dict[int, Entry],
-        total: torch.Tensor | None,
+        total: Value | None,
         span: tuple[Time, Time],
     ) -> None:
         part.span = span
@@ -377,7 +381,7 @@ class Reductions:
         self,
         part: PendingReduction,
         given: list[int],
-        total: torch.Tensor | None,
+        total: Value | None,
         losses: Sequence[float | None],
     ) -> None:
         values: BlockSum

@@ -30,7 +30,11 @@ def fill_shares_of_others(
 
 
 def add_share(
-    members: Sequence[int], rank: int, buffers: Sequence[Sequence[torch.Tensor]], fill: Fill
+    members: Sequence[int],
+    rank: int,
+    buffers: Sequence[Sequence[torch.Tensor]],
+    fill: Fill,
+    checked: int | None = None,
 ) -> bool:
     """Replace the share of member number `rank` by the sum over all members, in all their buffers.
 
@@ -38,11 +42,14 @@ def add_share(
 
     Args:
         members: workers, in ascending order. buffers: those of each of them, equal in sizes.
+        checked: number of elements at the beginning of the buffers that are to be finite; None:
+            all of them.
 
     Returns:
         True if the sum is finite.
     """
     is_finite = True
+    left = sum(map(len, buffers[0])) if checked is None else checked  # from this buffer on
     for number, same in enumerate(zip(*buffers, strict=True)):
         for part in _parts(share_of(same[0], rank, len(members)), same[0].itemsize):
             fill(number, part)
@@ -54,7 +61,9 @@ def add_share(
             for piece in pieces:
                 if piece is not summed:
                     piece.copy_(summed)
-            is_finite = is_finite and (not summed.is_floating_point() or all_finite(summed))
+            if summed.is_floating_point():
+                is_finite = is_finite and all_finite(summed[: max(0, left - part.start)])
+        left -= len(same[0])
     return is_finite
 
 

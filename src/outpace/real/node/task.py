@@ -142,6 +142,7 @@ class TaskModels:
     """Keeps parameters in blocks, as servers do. Implements `PeerModels`."""
 
     tail = 0
+    tail_dtype: torch.dtype | None = None
     averages_in_place = False
     device: torch.device | None = None
 
@@ -160,6 +161,12 @@ class TaskModels:
 
     def start_from(self, parameters: torch.Tensor) -> None:
         self._initial = parameters
+
+    def unsaved_buffers(self) -> None:
+        return None
+
+    def load_unsaved(self, values: torch.Tensor) -> None:
+        raise AssertionError("a task has none")
 
     def prepare(self) -> None:
         process, strategy = self._process, self._process.strategy

@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from outpace.blocks.block import Phantom, Pieces, StepSettings, Value, whole
+from outpace.blocks.packing import DTYPES, dtype_name
 from outpace.blocks.sums import TreeSum
 from outpace.errors import ConfigError
 from outpace.optim import OptimizerState
@@ -51,10 +52,15 @@ class StateEntry(msgspec.Struct, frozen=True):
 
 
 class PartialSum(msgspec.Struct, frozen=True):
-    """A part of a pending sum. lengths: of its pieces; empty if it is one tensor."""
+    """A part of a pending sum.
+
+    lengths: of its pieces; empty if it is one tensor. dtypes: of the pieces; empty if they have
+    the same.
+    """
 
     node: int
     lengths: list[int] = []
+    dtypes: list[str] = []
 
 
 class PendingRecord(msgspec.Struct, frozen=True):
@@ -140,7 +146,10 @@ def shard_file(
                 pending.scale,
                 pending.workers,
                 pending.count,
-                [PartialSum(node, _lengths(value)) for node, value in pending.parts],
+                [
+                    PartialSum(node, _lengths(value), _dtypes(value))
+                    for node, value in pending.parts
+                ],
                 list(pending.pushes),
                 list(pending.settings),
             )
@@ -168,7 +177,12 @@ def shard_of(record: ShardRecord, found: Mapping[str, torch.Tensor]) -> ShardSta
         if tensor is None:
             assert phantom is not None
             return phantom
-        return Pieces(torch.split(tensor, part.lengths)) if part.lengths else tensor
+        if not part.lengths:
+            return tensor
+        pieces = torch.split(tensor, part.lengths)
+        if part.dtypes:
+            pieces = tuple(p.to(DTYPES[d]) for p, d in zip(pieces, part.dtypes, strict=True))
+        return Pieces(pieces)
 
     optimizer: dict[int, dict[str, Any]] = {}
     for entry in record.optimizer:
@@ -271,3 +285,9 @@ def _entries(state: OptimizerState) -> list[StateEntry]:
 
 def _lengths(value: Value) -> list[int]:
     return [part.numel() for part in value.parts] if isinstance(value, Pieces) else []
+
+
+def _dtypes(value: Value) -> list[str]:
+    """Return the dtypes of parts that have several, which a file keeps in the widest of them."""
+    found = [dtype_name(part.dtype) for part in value.parts] if isinstance(value, Pieces) else []
+    return found if len(set(found)) > 1 else []

@@ -25,11 +25,14 @@ def rounded(value: Value, exact: int = 0) -> Value:
     The dtype stays. A float64 is rounded to float32 first.
 
     Args:
-        exact: number of elements at the end of a tensor that are not rounded.
+        exact: number of elements at the end that are not rounded.
     """
-    for part in parts(value):
-        changed = part[: part.numel() - exact]
+    pieces = parts(value)
+    left = sum(part.numel() for part in pieces) - exact  # to be rounded, from this part on
+    for part in pieces:
+        changed = part[: max(0, left)]
         changed.copy_(changed.to(torch.bfloat16))
+        left -= part.numel()
     return value
 
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from outpace.blocks.block import Value
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
@@ -33,12 +34,12 @@ class Host(Protocol):
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """Take the file of what a script keeps, or why it could not be written."""
 
-    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
         """Take parameters that a script has set itself in its own model.
 
         Args:
             given: those that the model was given last, with averaged model buffers.
-            now: at the beginning, those in the model.
+            now: those in the model; shape (parameters,).
         """
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from outpace.blocks.block import Value
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
@@ -99,7 +100,7 @@ def _seconds(experiment: Experiment, files: Path, samples: int) -> tuple[list[fl
         flat = workers.attached[0].parameters
         assert flat is not None
         values = [flat, workers.attached[0].averaged]
-        workers.begin(workers.attached[0].averaged.numel(), [slice(0, flat.numel())])
+        workers.begin([slice(0, flat.numel())])
         seconds: list[float] = []
         if workers.attached[0].is_followed:
             seconds = _seconds_of_steps(process, process.host, _WARM_UP + samples)
@@ -138,7 +139,7 @@ class _NoRun:
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         raise NotImplementedError
 
-    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
         pass
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:

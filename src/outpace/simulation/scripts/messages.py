@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import OutpaceError
 from outpace.optim.step import OptimizerState
@@ -39,19 +40,18 @@ class Attached:
         takes_steps: True if the optimizer takes its steps in the script's process, because only
             the script knows its class; then settings and state are empty.
         settings: of the optimizer's groups.
-        numbers: (group, name) of each setting that is a number and has a default.
         members: for each group, the numbers of its parameters.
         state: the state with which the optimizer begins, by number of the parameter; empty if it
             has not taken steps.
         state_digest: of that state; empty if it has not taken steps.
         digest: of the parameters.
         parameters: only from worker 0; shape (parameters,).
-        averaged: the model buffers that workers average, as one vector.
-        averaged_names: their names, each with its number of elements.
+        averaged: the vector of the model buffers that workers average.
+        averaged_layout: of that vector.
         buffers, used: see `ScriptModel`.
         own_bytes: the memory that the process shares with no other; None if that is unknown.
         is_followed: True if the script's own collectives and optimizer do the training; then
-            settings, numbers, state and averaged are empty.
+            settings, state and averaged are empty.
     """
 
     layout: str
@@ -60,14 +60,13 @@ class Attached:
     optimizer: str
     takes_steps: bool
     settings: list[dict[str, Any]]
-    numbers: list[tuple[int, str]]
     members: list[list[int]]
     state: Mapping[int, State]
     state_digest: str
     digest: str
     parameters: torch.Tensor | None
     averaged: torch.Tensor
-    averaged_names: dict[str, int]
+    averaged_layout: BufferLayout
     buffers: torch.Tensor
     used: dict[str, Any]
     own_bytes: int | None = None
@@ -223,7 +222,7 @@ class Begin:
     """The run begins.
 
     Attributes:
-        elements: of a slot.
+        elements: number of parameters.
         slices: of the flat parameters, one for each server.
         buffers: worker 0's, which all begin with.
         kept: file of what the script kept at a checkpoint; None: the script begins.
@@ -244,13 +243,15 @@ class Go:
     """The parameters are in the slot: continue with the next gradient.
 
     discard: the last step was cut off; put the model buffers back. save: write what the script
-    keeps to this file. note: to this one, too, unless it keeps nothing.
+    keeps to this file. note: to this one, too, unless it keeps nothing. averages: averaged model
+    buffers that it has not loaded are beside the parameters.
     """
 
     iteration: int
     discard: bool
     save: Path | None = None
     note: Path | None = None
+    averages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

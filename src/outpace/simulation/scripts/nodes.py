@@ -8,13 +8,13 @@ from functools import partial
 
 import torch
 
-from outpace.blocks.block import Block, Deferred, StepSettings
+from outpace.blocks.block import Block, Deferred, Pieces, StepSettings
+from outpace.engine.scripts.tail import Tail
 from outpace.simulation.nodes import Computing, WorkerNode, stopped
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.step import Step, StepGradient
-from outpace.simulation.scripts.without_servers.blocks import Tail
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import Message, Push
 from outpace.sync.peers.context import Parameters
@@ -147,6 +147,7 @@ class ScriptPeer(ScriptComputing, SimulatedPeer):
     """The context of a worker's program in a run without servers."""
 
     tail: Tail
+    layers: Sequence[int]
     keep_buffers: Callable[[int, torch.Tensor], None]  # called after a step without a gradient
     has_left = False
 
@@ -162,12 +163,15 @@ class ScriptPeer(ScriptComputing, SimulatedPeer):
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         if step.gradient is None:
-            self.keep_buffers(self.worker, step.slot[self.tail.size :])
+            self.keep_buffers(self.worker, step.buffers.clone())
             return [None]
-        size = self.tail.size + self.tail.elements
-        made = partial(_with_tail, self.tail, step.gradient, step.what)
-        return [Deferred(size, step.gradient.dtype, made)]
+        tail, gradient = self.tail, step.gradient
+        # The script is in its step: nothing has been written over what lies beside the gradient.
+        made = partial(_with_tail, tail, gradient, step.what, step.buffers.clone())
+        found = Deferred(sum(self.layers) + tail.elements, gradient.dtype, made)
+        found.nbytes += tail.elements * (tail.dtype.itemsize - gradient.dtype.itemsize)
+        return [found]
 
 
-def _with_tail(tail: Tail, gradient: StepGradient, step: Stepped) -> torch.Tensor:
-    return tail.behind(gradient.look(), step)
+def _with_tail(tail: Tail, gradient: StepGradient, step: Stepped, buffers: torch.Tensor) -> Pieces:
+    return tail.behind([gradient.read()], set(step.unused), step.settings, buffers)

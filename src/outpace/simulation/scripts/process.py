@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from outpace.blocks.block import Block, parts, whole
+from outpace.blocks.block import Block, parts, value_of
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
 from outpace.engine.scripts.misuse import with_name
@@ -24,6 +24,7 @@ from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
 from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import (
+    Attached,
     Begin,
     Computes,
     Ended,
@@ -97,6 +98,8 @@ class ScriptProcess:
         self.parameters: torch.Tensor | None = None  # if the script trains them itself, at its end
         self.ended: Ended | None = None
         self._ahead: Stepped | None = None  # arrived before it was asked for
+        self._averaged = 0  # elements of the vector of averaged model buffers
+        self._given: torch.Tensor | None = None  # the one that the script was last given
         self._is_computing = self._waits_for_final = self._is_stopped = False
         self._is_waiting = False  # in a collective of its own
         self._is_cut_off = False  # the step whose virtual time has passed
@@ -113,10 +116,11 @@ class ScriptProcess:
 
     # -- before the run ------------------------------------------------------------------
 
-    def begin(self, elements: int, dtype: torch.dtype, slices: list[slice], buffers: Any) -> None:
-        """Begin the run; see `Begin`."""
-        self._slots.open(elements, dtype)
-        begin = Begin(elements, slices, buffers, self.kept, self.redivided, self.had_ended)
+    def begin(self, first: Attached, slices: list[slice]) -> None:
+        """Begin the run; see `Begin`. first: what worker 0 has attached."""
+        elements, self._averaged = sum(first.layers), first.averaged_layout.elements
+        self._slots.open(elements, first.dtype, first.averaged_layout)
+        begin = Begin(elements, slices, first.buffers, self.kept, self.redivided, self.had_ended)
         self._script.send(begin)
 
     def receive(self) -> FromScript:
@@ -143,9 +147,9 @@ class ScriptProcess:
             return None
         self._free_slot()
         self._shown = parameters
-        fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
+        averages = self._fill(parameters)
         note, self.note = self.note, None
-        self._script.send(Go(iteration, discard, self.save, note))
+        self._script.send(Go(iteration, discard, self.save, note, averages))
         self._is_computing = True
         message = await self._next_of_step()
         if isinstance(message, Left):
@@ -170,10 +174,10 @@ class ScriptProcess:
         if stepped is None:
             return None
         if stepped.gradient is not Gradient.READY:
-            return Step(stepped, None, self._slots.gradient)
+            return Step(stepped, None, self._slots.computed)
         gradient = StepGradient(self._slots.gradient)
         self._gradient = weakref.ref(gradient)
-        return Step(stepped, gradient, self._slots.gradient)
+        return Step(stepped, gradient, self._slots.computed)
 
     def take_step(
         self, parameters: torch.Tensor, gradient: torch.Tensor, unused: Sequence[int]
@@ -199,6 +203,22 @@ class ScriptProcess:
         assert isinstance(message, Taken)
         return self._slots.parameters[: parameters.numel()].clone()
 
+    def _fill(self, parameters: Sequence[Block], *, has_buffers: bool = True) -> bool:
+        """Put parameters into their slot, and what is behind them beside it.
+
+        Returns:
+            True if the script has not been given this vector of averaged model buffers yet.
+        """
+        pieces = [piece for block in parameters for piece in parts(block)]
+        is_new = False
+        if self._averaged and has_buffers:
+            *pieces, buffers = pieces
+            is_new = buffers is not self._given
+            self._given = buffers
+            self._slots.to_load.copy_(buffers)
+        fill(self._slots.parameters, pieces)
+        return is_new
+
     def _free_slot(self) -> None:
         """Copy a gradient out of its slot, which is about to be overwritten, if it is needed."""
         held = None if self._gradient is None else self._gradient()
@@ -220,8 +240,7 @@ class ScriptProcess:
     def _take_set(self, message: Left | Stepped) -> None:
         """Take the parameters that the script has set itself, if it has."""
         if message.sets:
-            shown = whole(self._shown[0])
-            assert isinstance(shown, torch.Tensor)
+            shown = value_of(self._shown[0])
             self.host.parameters_set(self.worker, shown, self._slots.parameters.clone())
 
     async def _next_of_step(self) -> FromScript:
@@ -268,7 +287,7 @@ class ScriptProcess:
         if discard:
             self._await_step(reason)
         if self._waits_for_final:
-            fill(self._slots.parameters, [piece for block in parameters for piece in parts(block)])
+            self._fill(parameters, has_buffers=has_buffers)
             self._script.send(FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
             self._script.send(Over(reason, discard))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, Value
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.outcome import require_trained
@@ -177,7 +177,7 @@ class ScriptRun(VirtualRun):
         """See `Host`; called in runs that take checkpoints only."""
         raise NotImplementedError
 
-    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
         """See `Host`; called where parameters are a worker's own."""
         raise NotImplementedError
 
@@ -259,8 +259,7 @@ class ScriptGradients:
         self._workload, self._workers = workload, workload.workers
 
     def start(self) -> None:
-        averaged = self._workload.first.averaged.numel()
-        self._workers.begin(averaged, self._workload.slices)
+        self._workers.begin(self._workload.slices)
 
     def close(self) -> None:
         self._workers.close()

@@ -51,8 +51,12 @@ class StepGradient:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the script, at its end. gradient: None if the script has none that can be used."""
+    """A step of the script, at its end.
+
+    gradient: None if the script has none that can be used. buffers: the slot of the vector of
+    averaged model buffers, which is there in any case.
+    """
 
     what: Stepped
     gradient: StepGradient | None
-    slot: torch.Tensor  # of the gradient; the model buffers behind it are there in any case
+    buffers: torch.Tensor

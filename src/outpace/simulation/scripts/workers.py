@@ -123,20 +123,19 @@ class ScriptWorkers:
         if self._output.closed:
             raise OutputClosed
 
-    def begin(self, averaged: int, slices: Sequence[slice]) -> None:
+    def begin(self, slices: Sequence[slice]) -> None:
         """Tell all scripts that the run begins.
 
         Args:
-            averaged: number of elements of model buffers that travel with the parameters.
             slices: of the flat parameters, one for each server.
         """
-        self._elements, self._slices = sum(self.attached[0].layers) + averaged, list(slices)
+        self._slices = list(slices)
         for process in self.processes:
             self._begin(process)
 
     def _begin(self, process: ScriptProcess) -> None:
         first = self.attached[0]
-        process.begin(self._elements, first.dtype, self._slices, first.buffers)
+        process.begin(first, self._slices)
 
     def take_output(self) -> None:
         """Print the rest of what the scripts print. Raises OutputClosed if nothing reads it."""

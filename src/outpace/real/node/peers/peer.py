@@ -140,6 +140,9 @@ class PeerWorker(WorkerProcess):
                 await groups.reductions.share(parameters)
                 models.start_from(parameters)
             await self.agree_on_buffers()
+            if (unsaved := models.unsaved_buffers()) is not None:
+                await groups.reductions.share(unsaved)
+                models.load_unsaved(unsaved)
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own

@@ -73,7 +73,8 @@ class PeerGroups:
         self._reductions: Reductions | None = None
         self._exchanges: PairwiseExchanges | None = None
         self._like: torch.Tensor | None = None  # empty; has the parameters' dtype and device
-        self._sent_elements = 0  # that an all-reduce adds up
+        self._sent = 0, 0  # elements that an all-reduce adds up: of values, and of their tail
+        self._tail_dtype: torch.dtype | None = None
 
     # -- connecting -----------------------------------------------------------------------
 
@@ -143,22 +144,24 @@ class PeerGroups:
         state: Callable[[], Encode],
     ) -> Reductions:
         rounds, tail = self._strategy.wire == "bf16", models.tail
+        self._tail_dtype = models.tail_dtype if tail else None
         if isinstance(parameters, torch.Tensor):
             self._like = parameters.new_empty(0)
             self._wire = torch.bfloat16 if rounds else parameters.dtype
-            self._sent_elements = self.elements + tail
+            self._sent = self.elements, tail
         else:  # phantoms are sent as bytes
             self._wire = torch.uint8
-            self._sent_elements = self.elements // 2 if rounds else self.elements
+            self._sent = self.elements // 2 if rounds else self.elements, 0
         return Reductions(
             self._kernel,
             self._clock,
             self._worker,
             self._workers,
             like=self._like,
-            elements=self._sent_elements,
+            elements=sum(self._sent),
             exact=tail,
             wire=self._wire,
+            tail=self._tail_dtype,
             averages=models.averages_in_place,
             tell=self._tell,
             ended=ended,
@@ -196,7 +199,9 @@ class PeerGroups:
         """Return an empty sum of gradients, which an all-reduce takes as it is."""
         if self._like is None:
             return AccumulatedInPlace()
-        return AccumulatedInBuffer(self._like, self._sent_elements)
+        elements, tail = self._sent
+        dtype, device = self._like.dtype, self._like.device
+        return AccumulatedInBuffer([(elements, dtype), (tail, self._tail_dtype or dtype)], device)
 
     async def probe(self, budget: Time, timing: TimingRows) -> None:
         """Time all-reduces of several sizes, all workers together."""

@@ -21,6 +21,10 @@ class PeerModels(Protocol):
     device: torch.device | None  # None for several devices, or for a task on the CPU
 
     @property
+    def tail_dtype(self) -> torch.dtype | None:
+        """The dtype of these elements; None: that of the values."""
+
+    @property
     def trainer(self) -> Trainer: ...
 
     def state_digest(self) -> str:
@@ -38,6 +42,12 @@ class PeerModels(Protocol):
 
     def start_from(self, parameters: torch.Tensor) -> None:
         """Replace the initial parameters."""
+
+    def unsaved_buffers(self) -> torch.Tensor | None:
+        """Return values that start as worker 0's, beside the parameters; None: there are none."""
+
+    def load_unsaved(self, values: torch.Tensor) -> None:
+        """Replace these values."""
 
     def prepare(self) -> None:
         """Create the common and own parameters, before the run starts."""

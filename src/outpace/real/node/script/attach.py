@@ -107,6 +107,8 @@ class Attached:
             self.saver.begin()
         if self.keeping is not None:
             self.keeping.restore()
+        if self._models is not None:
+            self._models.begin_iterations()
         self._divided.begins(self._iteration)
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)

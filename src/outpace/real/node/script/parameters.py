@@ -9,62 +9,42 @@ from typing import Any
 
 import torch
 
-from outpace.blocks.block import Pieces, StepSettings, Value, parts, whole
+from outpace.blocks.block import Pieces, StepSettings, Value, parts
 from outpace.blocks.sums import all_finite
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizers import numeric_settings
+from outpace.engine.scripts.tail import Tail, numbers_in
 from outpace.errors import DivergenceError
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State, TorchOptimizer
 from outpace.real.collective.buffers import split_like
 
 
-class Tail:
-    """The numbers sent behind a gradient, so that all workers take the same step.
-
-    - For each parameter, 1 if the worker has a gradient of it, else 0. The step skips a parameter
-      for which no worker has a gradient, as the optimizer would.
-    - With `settings`, the optimizer's numeric settings, such as learning rates. They differ between
-      workers at different iterations; the step uses the mean over the gradients.
-    - The averaged model buffers.
-    """
+class ScriptTail:
+    """What travels behind the gradients of one script: a `Tail` of its model and optimizer."""
 
     def __init__(self, script: ScriptModel, buffers: AveragedBuffers, *, settings: bool) -> None:
         self._script, self._buffers = script, buffers
-        self._parameters = len(script.parameters)
-        self._places = numeric_settings(script) if settings else []
-        self.elements = self._parameters + len(self._places) + buffers.elements
+        numbers = numbers_in(script.settings()) if settings else ()
+        self.layout = Tail(len(script.parameters), numbers, buffers.layout)
 
     def behind(self, gradient: Pieces) -> Pieces:
         """Return the gradient followed by its tail."""
-        used = [float(p.grad is not None) for p in self._script.parameters]
-        groups = self._script.optimizer.param_groups
-        settings = [float(groups[number][key]) for number, key in self._places]
-        numbers = gradient.parts[0].new_tensor(used + settings)
-        return Pieces([*gradient.parts, torch.cat([numbers, self._buffers.read(numbers)])])
+        script = self._script
+        settings = script.settings() if self.layout.numbers else ()
+        buffers = self._buffers.read(gradient.parts[0].device)
+        return self.layout.behind(gradient.parts, set(script.unused), settings, buffers)
 
-    def cut_off(self, value: Value, gradients: int) -> tuple[Sequence[torch.Tensor], StepSettings]:
-        """Split a sum with its tail into the sum of the gradients and the settings of the step.
-
-        Loads the mean of the model buffers into the model.
+    def cut_off(self, value: Value) -> tuple[Sequence[torch.Tensor], StepSettings]:
+        """Return the gradient and the settings of the step; load the mean of the model buffers.
 
         Args:
-            gradients: number of gradients in the sum.
+            value: a sum or a mean of gradients with their tails.
         """
-        *gradient, last = parts(value)
-        if not gradient:
-            gradient = [last[: -self.elements]]
-            last = last[-self.elements :]
-        used, numbers, buffers = torch.split(
-            last, [self._parameters, len(self._places), self._buffers.elements]
-        )
-        self._buffers.load(buffers / gradients)
-        unused = [number for number, count in enumerate(used.tolist()) if not count]
-        settings = self._script.settings() if self._places else []
-        for (group, key), total in zip(self._places, numbers.tolist(), strict=True):
-            settings[group][key] = total / gradients
-        return gradient, StepSettings(settings, unused)
+        settings = self._script.settings() if self.layout.numbers else ()
+        gradient, how, buffers = self.layout.cut_off(value, settings)
+        self._buffers.load(buffers)
+        return gradient, how
 
 
 class Changes:
@@ -92,7 +72,7 @@ class InPlace:
     def __init__(
         self,
         script: ScriptModel,
-        tail: Tail,
+        tail: ScriptTail,
         changed: Callable[[int], None],
         stepped: Callable[[], None],
     ) -> None:
@@ -132,7 +112,7 @@ class InPlace:
 
     def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         assert factor == 1, "hpsgd has parameters beside the model's"
-        found, how = self._tail.cut_off(gradient, 1)  # `gradient` is a mean already
+        found, how = self._tail.cut_off(gradient)
         if divisor != 1:
             torch._foreach_div_(list(found), divisor)
         if len(found) == 1:
@@ -158,14 +138,14 @@ class WithBuffers:
     def read(self) -> Value:
         flat = self._own.read()
         assert isinstance(flat, torch.Tensor)
-        return torch.cat([flat, self._buffers.read(flat)])
+        return Pieces([flat, self._buffers.read(flat.device)])
 
     def replace(self, parameters: Value) -> None:
-        flat = whole(parameters)
-        assert isinstance(flat, torch.Tensor)
-        count = len(flat) - self._buffers.elements
-        self._own.replace(flat[:count])
-        self._buffers.load(flat[count:])
+        flat, *rest = parts(parameters)
+        count = self._buffers.layout.elements
+        buffers = rest[0] if rest else flat[-count:]
+        self._own.replace(flat if rest else flat[:-count])
+        self._buffers.load(buffers)
 
 
 class BesideModel:
@@ -177,7 +157,7 @@ class BesideModel:
     def __init__(
         self,
         script: ScriptModel,
-        tail: Tail,
+        tail: ScriptTail,
         initial: torch.Tensor,
         changed: Callable[[int], None],
     ) -> None:
@@ -216,7 +196,7 @@ class BesideModel:
         return self._flat
 
     def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
-        (flat,), how = self._tail.cut_off(gradient, gradients)
+        (flat,), how = self._tail.cut_off(gradient)
         self._step(flat, divisor, how, 0, factor)
         if not all_finite(self._flat):
             raise DivergenceError(

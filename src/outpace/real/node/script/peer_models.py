@@ -19,7 +19,7 @@ from outpace.real.node.script.parameters import (
     Changes,
     InPlace,
     ScriptReplica,
-    Tail,
+    ScriptTail,
     WithBuffers,
 )
 from outpace.real.node.script.trainer import ScriptTrainer
@@ -35,10 +35,13 @@ class ScriptModels:
     def __init__(self, process: PeerWorker, experiment: Experiment, trainer: ScriptTrainer) -> None:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
         self._script, self._strategy = trainer.script, process.strategy
-        self._buffers = AveragedBuffers(self._script, self._strategy.buffers == "average")
-        self._tail = Tail(self._script, self._buffers, settings=self._strategy.uses_replica)
+        script, averaged = self._script, self._strategy.buffers == "average"
+        self._buffers = AveragedBuffers(script.model, averaged, script.tell_own_buffers)
+        trainer.layout = self._buffers.layout.added_to(trainer.layout)
+        self._tail = ScriptTail(script, self._buffers, settings=self._strategy.uses_replica)
         self._in_place = InPlace(self._script, self._tail, process.changed, process.stepped)
-        self.tail = self._buffers.elements if self._strategy.has_own else self._tail.elements
+        tail = self._buffers.layout if self._strategy.has_own else self._tail.layout
+        self.tail, self.tail_dtype = tail.elements, tail.dtype
         self.averages_in_place = self._strategy.averages_gradients
         self.device = self._script.device
         self._common: CommonParameters
@@ -52,6 +55,17 @@ class ScriptModels:
 
     def start_from(self, parameters: torch.Tensor) -> None:
         self._script.load([parameters])
+
+    def unsaved_buffers(self) -> torch.Tensor | None:
+        """Return all averaged buffers if some of them are not in `ModelBuffers`."""
+        return None if self._buffers.are_saved else self._buffers.read(torch.device("cpu"))
+
+    def load_unsaved(self, values: torch.Tensor) -> None:
+        self._buffers.load_all(values)
+
+    def begin_iterations(self) -> None:
+        """Take the model buffers as those of all workers, before the first iteration."""
+        self._buffers.begin()
 
     def prepare(self) -> None:
         strategy, script, process = self._strategy, self._script, self._process
@@ -144,7 +158,7 @@ class ScriptModels:
         return self._common if self.shared is None else Common(self.shared)
 
     def own(self) -> OwnParameters:
-        if self._buffers.elements:
+        if self._buffers.layout.elements:
             return WithBuffers(self._in_place, self._buffers)
         return self._in_place
 

@@ -168,7 +168,7 @@ class _Repeating:
         self.attached = [attached]
         self.processes = [_Repeated(worker, each) for worker, each in enumerate(messages)]
 
-    def begin(self, averaged: int, slices: Sequence[slice]) -> None:
+    def begin(self, slices: Sequence[slice]) -> None:
         """Nothing is told."""
 
     def close(self) -> None:

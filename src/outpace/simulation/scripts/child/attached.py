@@ -33,7 +33,7 @@ from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import require_loadable
-from outpace.engine.scripts.optimizers import numeric_settings, require_workers_can_step
+from outpace.engine.scripts.optimizers import require_workers_can_step
 from outpace.engine.scripts.running import RunOver
 from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched import WatchedGradients
@@ -94,7 +94,7 @@ class SimulatedScript:
         self._settings()  # raises if a setting cannot be sent
         peers = experiment.peers
         averages = peers is not None and peers.buffers == "average"
-        self._buffers = AveragedBuffers(script, averages)
+        self._buffers = AveragedBuffers(script.model, averages, script.tell_own_buffers)
         self._may_stop = stops_computing(experiment)  # then it keeps model buffers
         self._before = torch.empty(0)  # the model buffers when the present step began
         self._iteration = 0
@@ -137,20 +137,19 @@ class SimulatedScript:
         has_state = script.has_taken_steps() and not self._takes_steps
         self._send(
             Attached(
-                layout=script.layout,
+                layout=self._buffers.layout.added_to(script.layout),
                 layers=script.layers,
                 dtype=script.dtype,
                 optimizer=type(script.optimizer).__name__,
                 takes_steps=self._takes_steps,
                 settings=self._settings(),
-                numbers=numeric_settings(script),
                 members=script.members,
                 state=script.state_within(slice(0, flat.numel())) if has_state else {},
                 state_digest=script.state_digest(),
                 digest=parameters_digest([flat]),
                 parameters=flat if number == 0 else None,
-                averaged=self._buffers.read(flat),
-                averaged_names=self._buffers.sizes,
+                averaged=self._buffers.read(flat.device),
+                averaged_layout=self._buffers.layout,
                 buffers=script.read_buffers(),
                 used=script.used(),
                 own_bytes=before,
@@ -159,7 +158,7 @@ class SimulatedScript:
         del flat  # as large as the model
         begin = self._pipe.receive()
         assert isinstance(begin, Begin)
-        self._slots.open(begin.elements, script.dtype)
+        self._slots.open(begin.elements, script.dtype, self._buffers.layout)
         self._holder.slices = begin.slices
         if number != 0:
             script.load_buffers(begin.buffers)
@@ -175,6 +174,7 @@ class SimulatedScript:
                 script.replace_state(kept["optimizer"])
         for warning in stale_momentum(self._experiment, script.momenta):
             HERE.tell(warning)
+        self._buffers.begin()
         self._continue()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -239,9 +239,9 @@ class SimulatedScript:
         return flat
 
     def _fill_buffers(self) -> None:
-        """Put the averaged model buffers to their place behind the gradient."""
-        slot = self._slots.gradient
-        fill(slot[sum(self._script.layers) :], [self._buffers.read(slot)])
+        """Put the averaged model buffers to their place beside the gradient."""
+        slot = self._slots.computed
+        slot.copy_(self._buffers.read(slot.device))
 
     def _tell_first(self, iteration: int, digest: str) -> None:
         self._told = iteration, digest
@@ -260,7 +260,7 @@ class SimulatedScript:
                 script.load_buffers(self._before)
             else:
                 self._before = script.read_buffers()
-        self._load()
+        self._load(buffers=message.averages)
         self._iteration = message.iteration
         self._save_to, self._note_to = message.save, message.note
         HERE.data.steps()
@@ -279,12 +279,11 @@ class SimulatedScript:
         fill(slots.parameters, [script.flat()])
         self._send(Taken())
 
-    def _load(self, *, buffers: bool = True) -> None:
-        """Load the parameters, and averaged model buffers, from their slot."""
-        slot, size = self._slots.parameters, sum(self._script.layers)
-        self._script.load([slot[:size]])
+    def _load(self, *, buffers: bool) -> None:
+        """Load the parameters, and perhaps averaged model buffers, from their slots."""
+        self._script.load([self._slots.parameters])
         if buffers:
-            self._buffers.load(slot[size : size + self._buffers.elements])
+            self._buffers.load(self._slots.to_load)
 
     def _forward(self, *_: Any) -> None:
         """Tell the simulation about the first forward pass with gradients."""

@@ -21,6 +21,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from outpace.blocks.block import Pieces, parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.call import Call
+from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.model import ScriptModel
@@ -94,14 +95,13 @@ class FollowedScript:
                 optimizer=type(script.optimizer).__name__,
                 takes_steps=True,
                 settings=[],
-                numbers=[],
                 members=script.members,
                 state={},
                 state_digest="",
                 digest=parameters_digest([flat]),
                 parameters=flat if self._number == 0 else None,
                 averaged=flat[:0],
-                averaged_names={},
+                averaged_layout=BufferLayout({}),
                 buffers=script.read_buffers(),
                 used=script.used(),
                 is_followed=True,

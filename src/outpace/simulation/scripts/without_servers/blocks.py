@@ -1,82 +1,45 @@
 """The parameters of workers without servers in virtual time, changed by steps of the script's
 optimizer.
 
-A value is the flat parameters, followed by the model buffers that workers average. A gradient is
-followed by its tail, so that whatever is done to it, sums and means, is done to all of these:
-
-- 1, so that the sum of several gradients says how many they are;
-- for each parameter, 1 if the worker has a gradient of it, else 0. The step leaves a parameter
-  alone for which no worker has one, as the optimizer would;
-- where replicas take steps, the optimizer's settings that are numbers: workers at different
-  iterations may have others, and the step uses the mean over the gradients;
-- the model buffers that workers average.
+A value is the flat parameters, followed by the vector of the model buffers that workers average
+(`engine.scripts.buffers`), if there are any. A gradient is followed by its tail
+(`engine.scripts.tail`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import torch
 
-from outpace.blocks.block import Block, StepSettings, Value, whole
+from outpace.blocks.block import Block, Pieces, StepSettings, Value, whole
 from outpace.blocks.sums import PartialSum, TreeSum
 from outpace.engine.scripts.layout import places_of
+from outpace.engine.scripts.tail import Settings, Tail
 from outpace.optim.torch_optimizers import TorchOptimizer
-from outpace.simulation.scripts.messages import Attached, Stepped
+from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
 from outpace.sync.parameter_block import TensorBlock, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
 
-Settings: TypeAlias = list[dict[str, Any]]  # of each parameter group
+
+def value_with(parameters: torch.Tensor, buffers: torch.Tensor) -> torch.Tensor | Pieces:
+    """Return parameters followed by the vector of averaged model buffers, if there is one."""
+    return Pieces([parameters, buffers]) if len(buffers) else parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """The layout of values and gradients.
+def taken_apart(value: Value, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the parameters in a value, and the vector of averaged model buffers behind them.
 
-    Attributes:
-        size: number of parameters.
-        tensors: number of parameter tensors.
-        numbers: (group, name) of each setting that travels.
-        buffers: number of elements of the model buffers that workers average.
+    elements: of that vector.
     """
-
-    size: int
-    tensors: int
-    numbers: Sequence[tuple[int, str]]
-    buffers: int
-
-    @property
-    def elements(self) -> int:
-        """Number of elements behind a gradient."""
-        return 1 + self.tensors + len(self.numbers) + self.buffers
-
-    def behind(self, flat: torch.Tensor, step: Stepped) -> torch.Tensor:
-        """Return a gradient with its tail. flat: the gradient, followed by the model buffers."""
-        unused = set(step.unused)
-        used = [float(number not in unused) for number in range(self.tensors)]
-        settings = [float(step.settings[group][name]) for group, name in self.numbers]
-        tail = flat.new_tensor([1.0, *used, *settings])
-        return torch.cat([flat[: self.size], tail, flat[self.size :]])
-
-    def cut_off(
-        self, gradient: torch.Tensor, latest: Settings
-    ) -> tuple[torch.Tensor, StepSettings, torch.Tensor]:
-        """Return a gradient, the settings of its step, and the mean of the model buffers.
-
-        latest: settings that do not travel.
-        """
-        count, used, numbers, buffers = torch.split(
-            gradient[self.size :], [1, self.tensors, len(self.numbers), self.buffers]
-        )
-        unused = [number for number, share in enumerate(used.tolist()) if not share]
-        settings = deepcopy(latest) if self.numbers else latest
-        for (group, name), mean in zip(self.numbers, (numbers / count).tolist(), strict=True):
-            settings[group][name] = mean
-        return gradient[: self.size], StepSettings(settings, unused), buffers / count
+    if isinstance(value, Pieces) and elements:
+        flat, buffers = value.parts
+        return flat, buffers
+    flat = whole(value)  # type: ignore[assignment]  # no phantom
+    assert isinstance(flat, torch.Tensor)
+    return flat[: len(flat) - elements], flat[len(flat) - elements :]
 
 
 class ScriptBlock:
@@ -84,8 +47,11 @@ class ScriptBlock:
 
     Args:
         parameters: takes the steps.
-        buffers: the model buffers at the start; shape (elements,).
+        buffers: the vector of averaged model buffers at the start.
         settings: returns the present settings of the optimizer.
+        counts: the model is one worker's own, which takes several steps from one average of its
+            buffers to the next.
+        leaves_buffers: steps leave the buffers alone.
     """
 
     def __init__(
@@ -94,22 +60,35 @@ class ScriptBlock:
         buffers: torch.Tensor,
         tail: Tail,
         settings: Callable[[], Settings],
+        *,
+        counts: bool = False,
+        leaves_buffers: bool = False,
     ) -> None:
         self._tail, self._settings = tail, settings
+        self._counts, self._leaves = counts, leaves_buffers
         self._parameters, self._buffers = parameters, buffers.clone()
+        self._since = torch.zeros(2 * len(tail.buffers.shapes))  # changes since the last average
         self.is_finite = parameters.is_finite
         self.optimizer_state = parameters.optimizer_state
         self.load_optimizer_state = parameters.load_optimizer_state
-        self._value: torch.Tensor | None = None
+        self._value: torch.Tensor | Pieces | None = None
 
     @property
     def buffers(self) -> torch.Tensor:
-        """The model buffers, as one vector."""
+        """The vector of averaged model buffers."""
         return self._buffers
 
-    @buffers.setter
-    def buffers(self, values: torch.Tensor) -> None:
-        self._buffers, self._value = values.clone(), None
+    def keep(self, buffers: torch.Tensor) -> None:
+        """Take the buffers that a step leaves behind."""
+        if self._leaves:
+            return
+        if self._counts:
+            found, marks = buffers.clone(), len(self._since)
+            self._since = self._since + found[:marks]
+            found[:marks] = self._since
+        else:
+            found = self._tail.buffers.settled(buffers, self._buffers)
+        self._buffers, self._value = found, None
 
     def refusal(self, gradient: Block, settings: StepSettings | None) -> str:
         return ""
@@ -126,29 +105,31 @@ class ScriptBlock:
         factor: float = 1.0,
         count: int = 1,
     ) -> None:
-        found = whole(gradient)
-        assert isinstance(found, torch.Tensor)
-        flat, how, self._buffers = self._tail.cut_off(found, self._settings())
+        (flat,), how, buffers = self._tail.cut_off(gradient, self._settings())
         self._parameters.update(flat, divisor, how, progress, factor, count)
+        self.keep(buffers)
         self._value = None
 
     def new_sum(self, workers: int) -> PartialSum:
         return TreeSum(workers)
 
-    def read(self) -> torch.Tensor:
-        found = self._parameters.read()
-        assert isinstance(found, torch.Tensor)  # as the gradients are
-        if not len(self._buffers):
-            return found
+    def read(self) -> torch.Tensor | Pieces:
         if self._value is None:
-            self._value = torch.cat([found, self._buffers])
+            found = self._parameters.read()
+            assert isinstance(found, torch.Tensor)  # as the gradients are
+            self._value = value_with(found, self._buffers)
         return self._value
 
     def replace(self, parameters: Value) -> None:
-        found = whole(parameters)
-        assert isinstance(found, torch.Tensor)
-        self._parameters.replace(found[: self._tail.size])
-        self._buffers = found[self._tail.size :].clone()
+        flat, buffers = taken_apart(parameters, len(self._buffers))
+        self._parameters.replace(flat)
+        self._buffers = buffers.to(self._buffers.dtype)
+        self._since = torch.zeros_like(self._since)
+        self._value = None
+
+    def set_parameters(self, flat: torch.Tensor) -> None:
+        """Replace the parameters, and leave the model buffers."""
+        self._parameters.replace(flat)
         self._value = None
 
 
@@ -192,19 +173,17 @@ class PlainScriptReplica(Replica):
         super().__init__(common)
         self._tail, self._settings = how.tail, how.settings
         first = how.first
-        self._groups = places_of(first.members, first.layers, slice(0, how.tail.size))
+        self._groups = places_of(first.members, first.layers, slice(0, sum(first.layers)))
 
     def step(self, gradient: Value, iteration: int) -> None:
-        found = whole(gradient)
-        assert isinstance(found, torch.Tensor)
-        flat, how, buffers = self._tail.cut_off(found, self._settings())
+        (flat,), how, _ = self._tail.cut_off(gradient, self._settings())
         direction = torch.zeros_like(flat)
         for group, settings in zip(self._groups, how.groups, strict=True):
             rate = float(settings["lr"]) * (1 if settings.get("maximize") else -1)
             for _, low, high in group:
                 direction[low:high] = rate * flat[low:high]
-        value = whole(self.read())
-        assert isinstance(value, torch.Tensor)
-        stepped = plus(value[: self._tail.size], 1, direction)
+        # The buffers stay: those of the script's model change in commits only.
+        value, buffers = taken_apart(self.read(), self._tail.buffers.elements)
+        stepped = plus(value, 1, direction)
         assert isinstance(stepped, torch.Tensor)
-        self._be(torch.cat([stepped, buffers]))
+        self._be(value_with(stepped, buffers))

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 import torch
 
-from outpace.blocks.block import Value
-from outpace.simulation.scripts.without_servers.blocks import ScriptBlock, Settings
+from outpace.blocks.block import Value, parts
+from outpace.engine.scripts.tail import Settings
+from outpace.simulation.scripts.without_servers.blocks import ScriptBlock
 from outpace.sync.peers.parameters import Common, SharedModel
 
 # Returns the parameters with which a worker begins. Its other argument returns the settings of
@@ -110,7 +111,7 @@ class CommonModels:
             return False
         if one.set is None or other.set is None:
             return one.set is other.set
-        return torch.equal(one.set, other.set)
+        return all(map(torch.equal, parts(one.set), parts(other.set)))
 
     def result(self) -> Value:
         """Return the parameters of the lowest worker among those with most commits."""
@@ -138,7 +139,7 @@ class ScriptCommon(Common):
         super().__init__(model)
         self._models, self.worker = models, worker
         # What the worker's script has set the parameters to since its last step.
-        self.set: torch.Tensor | None = None
+        self.set: Value | None = None
 
     @property
     def model(self) -> SharedModel:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, Pieces, Value, value_of
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.tail import Settings, Tail, numbers_in
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
@@ -24,9 +25,9 @@ from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import (
     ScriptBlock,
     ScriptReplicas,
-    Settings,
-    Tail,
     optimizer_of,
+    taken_apart,
+    value_with,
 )
 from outpace.simulation.scripts.without_servers.common import CommonModels
 from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
@@ -45,13 +46,10 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         first, strategy = self._workload.first, experiment.peers
         assert strategy is not None
-        self._tail = Tail(
-            size=self._workload.size,
-            tensors=len(first.layers),
-            numbers=first.numbers if strategy.uses_replica else (),
-            buffers=first.averaged.numel(),
-        )
-        self._exact = 0 if strategy.has_own else self._tail.elements
+        numbers = numbers_in(first.settings) if strategy.uses_replica else ()
+        self._tail = Tail(len(first.layers), numbers, first.averaged_layout)
+        behind = first.averaged_layout if strategy.has_own else self._tail
+        self._exact = behind.elements
         # Of each common model: the version at which a state was loaded, and the state before.
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
         # Of the checkpoint from which the run goes on: what each worker had beside the model.
@@ -126,11 +124,13 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     # -- models ---------------------------------------------------------------------------
 
     @cached_property
-    def _first_value(self) -> torch.Tensor:
-        """The parameters that training starts from, followed by the averaged model buffers."""
+    def _first_value(self) -> torch.Tensor | Pieces:
+        """The value that training starts from; see `without_servers.blocks`."""
         first = self._workload.first
         assert first.parameters is not None
-        return torch.cat([first.parameters, first.averaged])
+        buffers = first.averaged.clone()
+        buffers[: len(first.averaged_layout.shapes)] = 1  # all workers take these
+        return value_with(first.parameters, buffers)
 
     def _settings_of(self, worker: int) -> Settings:
         step = self._script_processes[worker].step
@@ -141,16 +141,21 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         training = (process.worker for process in self._script_processes if not process.has_left)
         return self._settings_of(next(training, 0))
 
-    def _new_script_block(self, worker: int, settings: Callable[[], Settings]) -> ScriptBlock:
+    def _new_script_block(
+        self, worker: int, settings: Callable[[], Settings], *, leaves_buffers: bool = False
+    ) -> ScriptBlock:
         """Return the parameters at the start, changed by steps of this worker's optimizer."""
-        first, size = self._workload.first, self._workload.size
-        initial = self._first_value
+        first, counts = self._workload.first, self._strategy.has_own
+        initial, buffers = taken_apart(self._first_value, self._tail.buffers.elements)
+        parameters: OwnStepsBlock | TensorBlock
         if first.takes_steps:
-            own = OwnStepsBlock(initial[:size], self._script_processes[worker])
-            return ScriptBlock(own, initial[size:], self._tail, settings)
-        parameters = TensorBlock(initial[:size], optimizer_of(first, slice(0, size)))
-        block = ScriptBlock(parameters, initial[size:], self._tail, settings)
-        if first.state:
+            parameters = OwnStepsBlock(initial, self._script_processes[worker])
+        else:
+            parameters = TensorBlock(initial, optimizer_of(first, slice(0, len(initial))))
+        block = ScriptBlock(
+            parameters, buffers, self._tail, settings, counts=counts, leaves_buffers=leaves_buffers
+        )
+        if first.state and not first.takes_steps:
             block.load_optimizer_state(first.state)
         return block
 
@@ -205,17 +210,17 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             "workers the same values, or use a strategy with servers"
         )
 
-    def parameters_set(self, worker: int, given: torch.Tensor, now: torch.Tensor) -> None:
-        size = self._workload.size
-        value = given.clone()
-        value[:size] = now[:size]
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
+        elements = self._tail.buffers.elements
+        before, buffers = taken_apart(given, elements)
         if self._models is not None:
-            self._models.views[worker].set = value
+            self._models.views[worker].set = value_with(now, buffers)
             return
         own = self._own_block(worker)
-        if not torch.equal(own.read(), given):  # averaged with another worker meanwhile
-            value = own.read() + (value - given)
-        own.replace(value)
+        flat, _ = taken_apart(own.read(), elements)
+        if not torch.equal(flat, before):  # averaged with another worker meanwhile
+            now = flat + (now - before)
+        own.set_parameters(now)
 
     def new_common(self, worker: int) -> Common:
         return super().new_common(worker) if self._models is None else self._models.views[worker]
@@ -229,7 +234,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         return ScriptReplicas(
             self._workload.first,
             self._tail,
-            partial(self._new_script_block, 0, self._common_settings),
+            partial(self._new_script_block, 0, self._common_settings, leaves_buffers=True),
             self._common_settings,
         )
 
@@ -239,7 +244,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def _with_script(self, peer: ScriptPeer) -> ScriptPeer:
         """Give a worker's context its process."""
         self._connect(peer)
-        peer.tail, peer.keep_buffers = self._tail, self._keep_buffers
+        peer.tail, peer.layers = self._tail, self._workload.layers
+        peer.keep_buffers = self._keep_buffers
         return peer
 
     def _leave(self, worker: int) -> None:
@@ -250,8 +256,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         (value,) = super().parameters()
         if "_models" in self.__dict__ and self._models is not None:
             value = self._models.result()
-        assert isinstance(value, torch.Tensor)
-        return [value[: self._workload.size]]
+        return [taken_apart(value_of(value), self._tail.buffers.elements)[0]]
 
     @property
     def _finds_buffers(self) -> bool:  # type: ignore[override]
@@ -270,15 +275,16 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def _keep_buffers(self, worker: int, buffers: torch.Tensor) -> None:
         """Keep the model buffers after a step without a gradient, as a real worker's model does."""
         if self._strategy.has_own:
-            self._own_block(worker).buffers = buffers[: self._tail.buffers]
+            self._own_block(worker).keep(buffers)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         found = super().state_dict()
         if self._strategy.has_own:  # averaged after the last step of worker 0's script, perhaps
-            first = self._workload.first
-            pieces = torch.split(self._own_block(0).buffers, list(first.averaged_names.values()))
-            for name, piece in zip(first.averaged_names, pieces, strict=True):
-                if name in found:
+            layout, vector = self._tail.buffers, self._own_block(0).buffers
+            for name, piece, is_averaged in zip(
+                layout.shapes, layout.of_values(vector), layout.averaged(vector), strict=True
+            ):
+                if name in found and is_averaged:
                     found[name].copy_(piece.view(found[name].shape))
         return found
 

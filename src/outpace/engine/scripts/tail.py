@@ -1,0 +1,139 @@
+"""The numbers behind a gradient, with which all workers take the same step.
+
+Whatever is done to a gradient, sums and means, is done to its tail. So these are sums over the
+gradients, or their means:
+
+- 1, so that a sum says how many gradients it has;
+- for each parameter, 1 if the worker has a gradient of it, else 0. The step leaves a parameter
+  alone for which no worker has one, as the optimizer would;
+- where the step is one of another optimizer than the worker's own, the numbers in the optimizer's
+  settings: workers at different iterations may have others, and the step uses the mean;
+- the model buffers that workers average (`buffers`).
+
+The tail has a dtype of its own: a learning rate or a buffer must not be rounded to that of the
+gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from outpace.blocks.block import Pieces, StepSettings, Value, parts
+from outpace.engine.scripts.buffers import BufferLayout
+from outpace.errors import ConfigError
+
+Settings: TypeAlias = Sequence[dict[str, Any]]  # plain data of each parameter group
+# Of a number in settings: its group, its key and, within lists, its places.
+Place: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The layout of a tail.
+
+    Attributes:
+        tensors: number of parameters.
+        numbers: the numbers in settings that travel.
+        buffers: of the vector of averaged buffers.
+    """
+
+    tensors: int
+    numbers: Sequence[Place]
+    buffers: BufferLayout
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the tail."""
+        return torch.float64 if self.numbers else self.buffers.dtype
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the tail."""
+        return 1 + self.tensors + len(self.numbers) + self.buffers.elements
+
+    def behind(
+        self,
+        gradient: Sequence[torch.Tensor],
+        unused: Container[int],
+        settings: Settings,
+        buffers: torch.Tensor,
+    ) -> Pieces:
+        """Return a gradient followed by its tail.
+
+        Args:
+            unused: numbers of the parameters without a gradient.
+            settings: of the optimizer in this step.
+            buffers: the vector of this worker's averaged buffers.
+
+        Raises:
+            ConfigError: if a setting was a number in `attach` and is none now.
+        """
+        used = [float(number not in unused) for number in range(self.tensors)]
+        numbers = [_number(settings, place) for place in self.numbers]
+        front = torch.tensor([1.0, *used, *numbers], dtype=self.dtype, device=buffers.device)
+        return Pieces([*gradient, torch.cat([front, buffers.to(self.dtype)])])
+
+    def cut_off(
+        self, value: Value, latest: Settings
+    ) -> tuple[Sequence[torch.Tensor], StepSettings, torch.Tensor]:
+        """Return the gradient, the settings of its step, and the mean vector of the buffers.
+
+        Args:
+            value: a sum or a mean of gradients with their tails.
+            latest: settings of which those that do not travel are used.
+        """
+        *gradient, last = parts(value)
+        if not gradient:
+            gradient, last = [last[: -self.elements]], last[-self.elements :]
+        count, used, numbers, buffers = torch.split(
+            last, [1, self.tensors, len(self.numbers), self.buffers.elements]
+        )
+        gradients = max(1, round(float(count)))
+        unused = [number for number, share in enumerate(used.tolist()) if not share]
+        settings = deepcopy(list(latest)) if self.numbers else list(latest)
+        for place, total in zip(self.numbers, numbers.tolist(), strict=True):
+            _set(settings, place, total / gradients)
+        mean = (buffers / gradients).to(self.buffers.dtype)
+        return gradient, StepSettings(settings, unused), mean
+
+
+def numbers_in(settings: Settings) -> list[Place]:
+    """Return the places of all numbers in the settings of an optimizer's groups."""
+    return [
+        (group, *place)
+        for group, of_group in enumerate(settings)
+        for key, value in of_group.items()
+        for place in _places(key, value)
+    ]
+
+
+def _places(key: Any, value: Any) -> list[Place]:
+    if isinstance(value, list | tuple):
+        return [(key, *place) for n, entry in enumerate(value) for place in _places(n, entry)]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return [(key,)] if is_number else []
+
+
+def _number(settings: Settings, place: Place) -> float:
+    found: Any = settings
+    try:
+        for key in place:
+            found = found[key]
+        return float(found)
+    except (KeyError, IndexError, TypeError, ValueError):
+        group, name, *_ = place
+        raise ConfigError(
+            f"the optimizer's setting {name} of parameter group {group} was a number in "
+            "outpace.attach, and workers use the mean of theirs: leave it a number"
+        ) from None
+
+
+def _set(settings: Any, place: Place, value: float) -> None:
+    for key in place[:-1]:
+        settings = settings[key]
+    settings[place[-1]] = value
