@@ -154,6 +154,10 @@ class ScriptModel:
         """The momentum of each group that has one."""
         return [group.get("momentum", 0.0) for group in self.optimizer.param_groups]
 
+    def used_settings(self) -> list[dict[str, Any]]:
+        """Return the settings of each group that are plain data."""
+        return [plain_settings(group, ()) for group in self.optimizer.param_groups]
+
     def used(self) -> dict[str, Any]:
         """Return the kind and the present settings of the optimizer, for the records of the run.
 

@@ -16,7 +16,15 @@ from outpace.support.units import Time
 
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
 _COUNT, _TIME, _LOSS = 4, 7, 8  # digits: up to 4e9 iterations, two years in ns, a double
-DIGITS: Final = 1 + 2 * _COUNT + _TIME + _LOSS
+_DIGEST: Final = 4
+DIGITS: Final = 1 + 2 * _COUNT + _TIME + 2 * _DIGEST + _LOSS
+
+
+class Digests(NamedTuple):
+    """What should be equal in all workers, each as a number below 2^32; 0: it is not compared."""
+
+    model: int = 0
+    settings: int = 0
 
 
 class Contribution(IntEnum):
@@ -35,6 +43,7 @@ class Entry(NamedTuple):
     joined: Time  # when the worker joined, in ns since the start of the run
     computed: int  # iterations of the worker until then
     loss: float | None = None  # finite; None: the worker has none
+    digests: Digests = Digests()
 
 
 def digits_of(entry: Entry) -> list[float]:
@@ -44,6 +53,8 @@ def digits_of(entry: Entry) -> list[float]:
         *_digits(entry.weight, _COUNT),
         *_digits(entry.joined, _TIME),
         *_digits(entry.computed, _COUNT),
+        *_digits(entry.digests.model, _DIGEST),
+        *_digits(entry.digests.settings, _DIGEST),
         *struct.pack("<d", math.nan if entry.loss is None else entry.loss),
     ]
 
@@ -55,13 +66,14 @@ def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
 
 def _entry_of(row: Sequence[float]) -> Entry:
     numbers, start = [], 1
-    for count in (_COUNT, _TIME, _COUNT):
+    for count in (_COUNT, _TIME, _COUNT, _DIGEST, _DIGEST):
         numbers.append(_number(row[start : start + count]))
         start += count
     (loss,) = struct.unpack("<d", bytes(map(int, row[start:])))
-    weight, joined, computed = numbers
+    weight, joined, computed, *digests = numbers
     known = loss if math.isfinite(loss) else None
-    return Entry(Contribution(int(row[0])), weight, joined, computed, known)
+    part = Contribution(int(row[0]))
+    return Entry(part, weight, joined, computed, known, Digests(*digests))
 
 
 def _digits(number: int, count: int) -> list[float]:

@@ -20,7 +20,14 @@ from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
 from outpace.real.collective.buffers import WireBuffer, WireSum, new_wire
 from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
-from outpace.real.collective.entries import DIGITS, Contribution, Entry, digits_of, entries_in
+from outpace.real.collective.entries import (
+    DIGITS,
+    Contribution,
+    Digests,
+    Entry,
+    digits_of,
+    entries_in,
+)
 from outpace.real.collective.given_values import GivenValues
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.joining import Encode, HandingOver, receive_state
@@ -32,6 +39,7 @@ from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced
 
 _PROBED: Final = torch.float32
+NOT_COMPARED: Final = Digests()
 
 
 class Reductions:
@@ -189,12 +197,17 @@ class Reductions:
         return self._joined
 
     def begin(
-        self, value: Block | None, weight: int, computed: int = 0, loss: float | None = None
+        self,
+        value: Block | None,
+        weight: int,
+        computed: int = 0,
+        loss: float | None = None,
+        digests: Digests = NOT_COMPARED,
     ) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
         computed: iterations of this worker so far, all of which are in this value or earlier ones.
-        loss: see `finite_loss`.
+        loss: see `finite_loss`. digests: of this worker.
         """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
@@ -202,7 +215,15 @@ class Reductions:
         number = self._done
         arrived = Future[Reduced](self._kernel, f"the result of all-reduce {number}")
         part = self._pending = PendingReduction(
-            number, value, weight, self._wires[number % 2], self._clock.now, arrived, computed, loss
+            number,
+            value,
+            weight,
+            self._wires[number % 2],
+            self._clock.now,
+            arrived,
+            computed,
+            loss,
+            digests,
         )
         self._tell(EnterAllReduce(number))
         self._connected.do(partial(self._reduce, part, part.wire))
@@ -363,6 +384,7 @@ class Reductions:
             if entry.part is Contribution.VALUE:
                 self.progress[worker].add(entry)
         part.members = sorted(table)
+        part.compared = {worker: entry.digests for worker, entry in table.items()}
         part.began = max(entry.joined for entry in table.values())
         part.ended = max(span[1], part.began + self._least(part.members))
         part.over = partial(self._on_ended, part)
@@ -399,7 +421,7 @@ class Reductions:
 
 
 def _row(kind: Contribution, part: PendingReduction) -> list[float]:
-    return digits_of(Entry(kind, part.weight, part.joined, part.computed, part.loss))
+    return digits_of(Entry(kind, part.weight, part.joined, part.computed, part.loss, part.digests))
 
 
 @dataclass(slots=True)
@@ -438,12 +460,14 @@ class PendingReduction:
     arrived: Future[Reduced]
     computed: int = 0  # iterations of this worker
     loss: float | None = None
+    digests: Digests = NOT_COMPARED
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
     began: Time = field(init=False)
     ended: Time = field(init=False)
     span: tuple[Time, Time] = field(init=False)  # when the communication thread was at it
     members: list[int] = field(init=False)
+    compared: dict[int, Digests] = field(init=False)  # of the members
     over: Callable[[], None] = field(init=False)  # called before the result arrives
 
     @property

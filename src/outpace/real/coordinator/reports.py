@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from outpace.blocks.block import Block, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.engine.scripts.same_gradients import SameGradients
+from outpace.engine.scripts.sameness import differing_settings
 from outpace.errors import ConfigError
 from outpace.real.collective.group import backend_for
 from outpace.real.coordinator.observers import RunObserver
@@ -26,6 +28,7 @@ from outpace.real.net.messages import (
     AllArrived,
     BatchSize,
     BlockHead,
+    DifferingSettings,
     Fetch,
     FirstDigest,
     JoinRun,
@@ -58,6 +61,7 @@ from outpace.sync.messages import WireMessage, server_name, worker_name
 _FIRST = worker_name(0)
 _OF_WORKERS = (
     BatchSize,
+    DifferingSettings,
     FirstDigest,
     Fetch,
     ModelBuffers,
@@ -99,6 +103,7 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
+        self._settings: dict[int, DifferingSettings] = {}  # by worker
         self.plan: Plan | None = None  # once it is made
         self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
@@ -219,6 +224,8 @@ class Reports:
             self._first_gradients.add(name, message.iteration, message.digest)
         elif isinstance(message, FilesWritten):
             self.files_written[self._numbers[name]] = message.paths
+        elif isinstance(message, DifferingSettings):
+            self._take_settings(name, message)
         elif isinstance(message, BatchSize):
             self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptState | CheckpointFailed) and self._is_kept(name, message):
@@ -233,6 +240,14 @@ class Reports:
         elif not self._architecture.take(name, message, block):
             self._take_announcement(name, message, block)
             self._announce(name, message)
+
+    def _take_settings(self, name: str, message: DifferingSettings) -> None:
+        """Warn once two workers have said which settings differ."""
+        self._settings[self._numbers[name]] = message
+        if len(self._settings) == 2:
+            (one, mine), (other, theirs) = sorted(self._settings.items())
+            settings, others = json.loads(mine.settings), json.loads(theirs.settings)
+            self._warn(differing_settings(one, settings, other, others, mine.iteration))
 
     def _take_announcement(self, name: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, JoinRun):

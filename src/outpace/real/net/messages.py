@@ -282,6 +282,16 @@ class FirstDigest(WireMessage, tag="first"):
     digest: Name
 
 
+class DifferingSettings(WireMessage, tag="settings"):
+    """A worker's optimizer settings in an iteration, which differ from another worker's.
+
+    settings: of each parameter group, as JSON.
+    """
+
+    iteration: Count
+    settings: Layout
+
+
 class TakeSnapshot(WireMessage, tag="read"):
     """The coordinator asks for a Snapshot, as soon as the shard has this version.
 

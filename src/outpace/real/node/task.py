@@ -17,6 +17,7 @@ from outpace.config.experiment import Experiment
 from outpace.errors import DivergenceError
 from outpace.optim import Optimizer
 from outpace.optim.torch_optimizers import State
+from outpace.real.collective.entries import Digests
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Initialize
 from outpace.real.node.member import CoordinatorLink, report_failure
@@ -192,6 +193,12 @@ class TaskModels:
 
     def state_digest(self) -> str:
         return ""
+
+    def digests(self, number: int) -> Digests:
+        return Digests()
+
+    def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
+        """A task cannot make workers differ."""
 
     def refused(self) -> None:
         raise DivergenceError(

@@ -38,7 +38,7 @@ class Attached:
         dtype: of the parameters.
         optimizer: name of the optimizer's class.
         takes_steps: True if the optimizer takes its steps in the script's process, because only
-            the script knows its class; then settings and state are empty.
+            the script knows its class; then state is empty.
         settings: of the optimizer's groups.
         members: for each group, the numbers of its parameters.
         state: the state with which the optimizer begins, by number of the parameter; empty if it

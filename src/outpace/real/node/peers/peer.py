@@ -337,7 +337,9 @@ class PeerWorker(WorkerProcess):
         self, value: Block | None, weight: int = 1, loss: float | None = None
     ) -> PendingReduction:
         self._averages.joins_all_reduce()
-        return self._groups.reductions.begin(value, weight, self._computed, finite_loss(loss))
+        reductions = self._groups.reductions
+        digests = self.models.digests(reductions.done)
+        return reductions.begin(value, weight, self._computed, finite_loss(loss), digests)
 
     def switched(
         self, number: int, iteration: int, before: Setting, order: Order, noting: int
@@ -362,6 +364,7 @@ class PeerWorker(WorkerProcess):
     def _reduced(self, part: PendingReduction) -> None:
         if not part.is_finite:
             self.models.refused()
+        self.models.compare(part.number, part.compared)
         self._averages.reduced(part)
 
     # -- changes of the parameters -------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value
+from outpace.real.collective.entries import Digests
 from outpace.real.node.worker_process import Trainer
 from outpace.sync.peers.context import CommonParameters, OwnParameters, Parameters
 
@@ -61,6 +62,12 @@ class PeerModels(Protocol):
 
     def now_trained(self) -> Value:
         """Return the common parameters, or else the own ones; later steps do not change them."""
+
+    def digests(self, number: int) -> Digests:
+        """Return what is compared between workers in this all-reduce."""
+
+    def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
+        """Say what differs between workers in an all-reduce that is over, by their digests."""
 
     def refused(self) -> None:
         """Report that a gradient was left out of an all-reduce because it was not finite."""

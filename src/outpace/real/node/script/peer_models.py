@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 
-from outpace.blocks.block import Block, Value, whole
+from outpace.blocks.block import Block, Value, parts, whole
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.optimizer_state import require_loadable
+from outpace.engine.scripts.sameness import (
+    NONE,
+    differing_models,
+    model_digest,
+    model_is_due,
+    settings_digest,
+    who_differ,
+    without_numbers,
+)
+from outpace.engine.scripts.tail import Settings
 from outpace.optim import OptimizerState
 from outpace.optim.torch_optimizers import State
+from outpace.real.collective.entries import Digests
+from outpace.real.net.messages import DifferingSettings
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.parameters import (
     BesideModel,
@@ -47,6 +60,9 @@ class ScriptModels:
         self._common: CommonParameters
         self.shared: SharedModel | None = None  # common, if the model has the worker's own
         self.own_block: ParameterBlock | None = None  # it is in the script's model
+        # The settings in the present all-reduce, and their iteration.
+        self._compared: tuple[Settings, int] = [], 0
+        self._has_differed = False  # True once the user was told that something differs
         trainer.take_gradient = self._take_gradient
 
     def parameters(self, *, on_gpu: bool = False) -> torch.Tensor:
@@ -181,6 +197,42 @@ class ScriptModels:
             at.show()
         with self._in_place.unchanged():
             yield []  # the parameters are in the model
+
+    # -- what is equal in all workers --------------------------------------------------
+
+    def digests(self, number: int) -> Digests:
+        strategy = self._strategy
+        model = settings = NONE
+        if strategy.has_common and model_is_due(number):
+            model = model_digest(self._common_tensors())
+        if strategy.averages_gradients or strategy.uses_replica:
+            self._compared = self._compared_settings(), self.trainer.iteration
+            settings = settings_digest(self._compared[0])
+        return Digests(model, settings)
+
+    def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
+        models = who_differ({worker: each.model for worker, each in digests.items()})
+        settings = who_differ({worker: each.settings for worker, each in digests.items()})
+        if settings is not None and not self._has_differed:
+            self._has_differed = True
+            if self._process.worker in settings:
+                text, iteration = json.dumps(self._compared[0]), self._compared[1]
+                self._process.coordinator.send(DifferingSettings(iteration, text))
+        elif models is not None and not self._has_differed:
+            self._has_differed = True
+            self._process.warn(differing_models(*models, number))
+
+    def _common_tensors(self) -> Sequence[torch.Tensor]:
+        if self.shared is not None:
+            return parts(self.shared.newest.value)
+        if isinstance(self._common, BesideModel):
+            return [self._common.read()]
+        return self._script.parameters
+
+    def _compared_settings(self) -> Settings:
+        """Return the settings that must be equal in all workers, as plain data."""
+        settings = self._script.used_settings()
+        return without_numbers(settings) if self._strategy.uses_replica else settings
 
     def refused(self) -> None:
         self.trainer.refuse_gradient()

@@ -214,8 +214,9 @@ class SimulatedScript:
         return self._left or self._notes.is_copy or self._notes.is_untimed
 
     def _settings(self) -> list[dict[str, Any]]:
-        """Return the settings that the simulation needs to take a step."""
-        return [] if self._takes_steps else self._script.settings()
+        """Return the settings of a step, which the simulation takes or compares with others'."""
+        script = self._script
+        return script.used_settings() if self._takes_steps else script.settings()
 
     def _gradient(self) -> torch.Tensor | Gradient:
         """Put the gradient into its slot and return it, or return why there is none."""

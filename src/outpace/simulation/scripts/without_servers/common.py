@@ -59,7 +59,8 @@ class CommonModels:
         parted: Callable[[int, int], None],
         begin_with: Callable[[int, SharedModel], None],
     ) -> None:
-        self._workers, self._new_block, self._splits = workers, new_block, splits and not apart
+        self._workers, self._new_block, self._splits = workers, new_block, splits
+        self._has_parted = False
         self._settings, self._trains = settings, trains
         self._chosen, self._committed, self._parted = chosen, committed, parted
         self._begin_with = begin_with
@@ -87,14 +88,12 @@ class CommonModels:
         others = [
             each
             for each in self.views
-            if self._splits
-            and each.model is view.model
-            and self._trains(each.worker)
-            and not self._are_alike(each, view)
+            if self._splits and self._trains(each.worker) and not self._are_alike(each, view)
         ]
-        if others and not self.are_apart:
-            self.are_apart = True
+        if others and not self._has_parted:
+            self.are_apart = self._has_parted = True
             self._parted(*sorted((view.worker, others[0].worker)))
+        others = [each for each in others if each.model is view.model]
         while others:
             first = others[0]
             copy = self._new_model(first.worker)
@@ -106,9 +105,11 @@ class CommonModels:
             view.model.replace(view.set)
 
     def _are_alike(self, one: ScriptCommon, other: ScriptCommon) -> bool:
-        """True if two workers with one model take the same step."""
+        """True if two workers take the same step."""
         if self._settings(one.worker) != self._settings(other.worker):
             return False
+        if one.model is not other.model:  # one of them may have taken the step already
+            return True
         if one.set is None or other.set is None:
             return one.set is other.set
         return all(map(torch.equal, parts(one.set), parts(other.set)))

@@ -12,6 +12,7 @@ from outpace.blocks.block import Block, Pieces, Value, value_of
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
+from outpace.engine.scripts.sameness import differing_settings, without_numbers
 from outpace.engine.scripts.tail import Settings, Tail, numbers_in
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
@@ -20,6 +21,7 @@ from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peers import PeerSimulation
+from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.nodes import ScriptPeer
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import (
@@ -34,7 +36,6 @@ from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
 from outpace.simulation.scripts.without_servers.saving import ScriptPeerSaving
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import state_of_worker
-from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel
 from outpace.tasks import Workload
@@ -55,6 +56,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         # Of the checkpoint from which the run goes on: what each worker had beside the model.
         self._own_before: list[ShardState | None] = [None] * experiment.workers
         self._goes_on = self.resume is not None
+        self._has_differed = False  # workers whose steps use the mean of settings have other ones
         if self.resume is not None:
             self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
@@ -189,26 +191,28 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         )
 
     def _warn_of_parting(self, one: int, other: int) -> None:
-        found = [
-            f"{key} {value} and {others[key]}"
-            for group, others in zip(self._settings_of(one), self._settings_of(other), strict=True)
-            for key, value in group.items()
-            if value != others[key]
-        ]
         iteration = self.totals.iterations.get(one, 1) - 1
-        if not found:
+        mine, theirs = self._settings_of(one), self._settings_of(other)
+        if mine == theirs:
             self.warn(
                 f"the scripts of {worker_name(one)} and {worker_name(other)} have set parameters "
                 f"to different values before the step of iteration {iteration}, so their "
                 "parameters differ from now on, also in a real run: set the same on all workers"
             )
             return
-        self.warn(
-            f"the optimizers of {worker_name(one)} and {worker_name(other)} have different "
-            f"settings in iteration {iteration} ({'; '.join(found)}), so "
-            "their parameters differ from now on, also in a real run: give the schedulers of all "
-            "workers the same values, or use a strategy with servers"
-        )
+        self.warn(differing_settings(one, mine, other, theirs, iteration))
+
+    def _note_step(self, worker: int, step: Stepped) -> None:
+        super()._note_step(worker, step)
+        if not self._strategy.uses_replica or self._has_differed:
+            return
+        for other, process in enumerate(self._script_processes):
+            if process.step is not None and (
+                without_numbers(process.step.settings) != without_numbers(step.settings)
+            ):
+                self._has_differed = True
+                self._warn_of_parting(*sorted((worker, other)))
+                return
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
         elements = self._tail.buffers.elements
