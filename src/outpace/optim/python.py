@@ -21,8 +21,8 @@ class PythonOptimizer:
     """An optimizer written by the user: `target` is `file.py:function` or `module:function`.
 
     The function takes parameter groups and returns an optimizer. The groups of a script keep
-    the settings of the script. The optimizer must work element by element,
-    because a server may own half of a tensor.
+    the settings of the script. The optimizer must work element by element, because a server may own
+    half of a tensor; `require_elementwise` tries it.
     """
 
     target: str
@@ -52,7 +52,8 @@ class PythonOptimizer:
                 made = function(groups)
             except Exception as error:
                 raise ConfigError(
-                    f"optimizer.target: {self.target} raised {brief(error)}"
+                    f"optimizer.target: {self.target} raised {brief(error)}; the tensors that it "
+                    "gets are flat, because servers hold pieces of them"
                 ) from error
             if not isinstance(made, torch.optim.Optimizer):
                 raise ConfigError(
@@ -61,4 +62,6 @@ class PythonOptimizer:
                 )
             return made
 
-        return TorchOptimizer(self.target, groups, settings, make)
+        found = TorchOptimizer(self.target, groups, settings, make)
+        found.require_elementwise(self.target)
+        return found

@@ -25,6 +25,7 @@ from outpace.blocks.sums import Gradient
 from outpace.errors import ConfigError
 from outpace.optim.chunks import InChunks, TorchStep
 from outpace.optim.step import OptimizerState, copied
+from outpace.optim.trial import require_elementwise
 
 KNOWN: Final = {
     kind.__name__: kind
@@ -42,6 +43,7 @@ KNOWN: Final = {
         torch.optim.Rprop,
     )
 }
+_WRITTEN: Final = "group:"  # before the name of a setting that is kept with the state
 _FORCED: Final = {"foreach": False, "differentiable": False, "capturable": False}
 
 State: TypeAlias = dict[str, Any]  # of one parameter, by name
@@ -121,6 +123,7 @@ class TorchOptimizer:
             ConfigError: if the optimizer is unknown or refuses these settings.
         """
         self.groups, self.settings = groups, settings
+        self._written: frozenset[str] = frozenset()  # settings that the optimizer writes itself
         if factory is None and name not in KNOWN:
             raise ConfigError(_unknown(name))
         self._is_known = factory is None
@@ -134,6 +137,10 @@ class TorchOptimizer:
         if factory is not None:
             self._learn(self._made([_empty_group() for _ in groups]).defaults)
 
+    def require_elementwise(self, target: str) -> None:
+        """Raise ConfigError unless the optimizer of a user's function works element by element."""
+        self._written = require_elementwise(target, self._made, len(self.groups))
+
     def _learn(self, defaults: dict[str, Any]) -> None:
         self._like = [{**group, **defaults} for group in self.settings]
 
@@ -145,6 +152,11 @@ class TorchOptimizer:
             optimizer = self._make(groups)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"the optimizer cannot be made: {error}") from error
+        if len(optimizer.param_groups) != len(groups):
+            raise ConfigError(
+                f"optimizer.target: the {type(optimizer).__name__} must keep the {len(groups)} "
+                f"parameter groups that it is given, and has {len(optimizer.param_groups)}"
+            )
         _set(optimizer, self.settings)
         return optimizer
 
@@ -173,7 +185,10 @@ class TorchOptimizer:
                 pieces[number] = variable, slice(low, high)
                 members.append(variable)
             groups.append({"params": members} if members else _empty_group())
-        return TorchSteps(self._made(groups), parameters, pieces, in_chunks=self._is_known)
+        made = self._made(groups)
+        steps = TorchSteps(made, parameters, pieces, in_chunks=self._is_known)
+        steps.has_settings(self.settings, self._written)
+        return steps
 
 
 class TorchSteps(InChunks):
@@ -194,8 +209,18 @@ class TorchSteps(InChunks):
         in_chunks: bool,
     ) -> None:
         self._optimizer, self._pieces = optimizer, pieces
+        self._settings: Sequence[dict[str, Any]] = [{}] * len(optimizer.param_groups)
+        self._written: frozenset[str] = frozenset()
         in_order = sorted(pieces.items(), key=lambda piece: piece[1][1].start)
         self._step = TorchStep(optimizer, block, dict(in_order), in_chunks=in_chunks)
+
+    def has_settings(self, settings: Sequence[dict[str, Any]], written: frozenset[str]) -> None:
+        """Note the settings that the script had when the optimizer was made.
+
+        Args:
+            written: names of the settings that the optimizer changes in its own step.
+        """
+        self._settings, self._written = settings, written
 
     def each(
         self,
@@ -207,37 +232,52 @@ class TorchSteps(InChunks):
     ) -> Iterator[slice]:
         """See `InChunks.each`."""
         if settings is not None:
-            _set(self._optimizer, settings.groups)
+            _set(self._optimizer, settings.groups, self._settings)
+            self._settings = settings.groups
         unused = settings.unused if settings is not None else ()
         with _scaled_rates(self._optimizer, factor):
             yield from self._step.each(gradient, divisor, unused)
 
     def state(self) -> dict[int, State]:
-        """Return a copy of the optimizer's state, by number of the parameter."""
+        """Return a copy of the optimizer's state, by number of the parameter.
+
+        It contains what the optimizer writes into the parameter's group, such as a count of steps.
+        """
         known = self._optimizer.state
         return {
-            number: copied(known[variable])
+            number: copied({**known[variable], **self._written_of(variable)})
             for number, (variable, _) in self._pieces.items()
             if variable in known
         }
+
+    def _written_of(self, variable: torch.nn.Parameter) -> dict[str, Any]:
+        if not self._written:
+            return {}
+        group = self._group_of(variable)
+        return {_WRITTEN + key: group[key] for key in sorted(self._written & group.keys())}
+
+    def _group_of(self, variable: torch.nn.Parameter) -> dict[str, Any]:
+        groups = self._optimizer.param_groups
+        return next(g for g in groups if any(p is variable for p in g["params"]))
 
     def load(self, state: OptimizerState) -> None:
         """Replace the optimizer's state by a copy of this one."""
         known = self._optimizer.state
         known.clear()
         for number, values in state.items():
-            variable = self._pieces[number][0]
+            variable, own = self._pieces[number][0], copied(values)
+            for name in [name for name in own if name.startswith(_WRITTEN)]:
+                self._group_of(variable)[name.removeprefix(_WRITTEN)] = own.pop(name)
             known[variable] = {
                 name: value.to(variable.device)
                 if isinstance(value, torch.Tensor) and (value.ndim or self._is_fused(variable))
                 else value
-                for name, value in copied(values).items()
+                for name, value in own.items()
             }
 
     def _is_fused(self, variable: torch.Tensor) -> bool:
         """True if its count of steps must be where it is."""
-        groups = self._optimizer.param_groups
-        return any(g.get("fused") for g in groups if any(p is variable for p in g["params"]))
+        return bool(self._group_of(variable).get("fused"))
 
 
 @contextmanager
@@ -271,10 +311,20 @@ def _known(
     return kind(groups, **at_once)
 
 
-def _set(optimizer: torch.optim.Optimizer, settings: Sequence[dict[str, Any]]) -> None:
-    """Set each group's settings, leaving out those that the optimizer does not have."""
-    for group, wanted in zip(optimizer.param_groups, settings, strict=True):
-        group.update({key: _as(v, group[key]) for key, v in wanted.items() if key in group})
+def _set(
+    optimizer: torch.optim.Optimizer,
+    settings: Sequence[dict[str, Any]],
+    before: Sequence[dict[str, Any]] | None = None,
+) -> None:
+    """Set each group's settings, leaving out those that the optimizer does not have.
+
+    before: the settings that were set last. What has not changed since is left as it is: the
+        optimizer may have written another value itself.
+    """
+    for number, (group, wanted) in enumerate(zip(optimizer.param_groups, settings, strict=True)):
+        last = {} if before is None else before[number]
+        changed = {k: v for k, v in wanted.items() if k not in last or last[k] != v}
+        group.update({key: _as(v, group[key]) for key, v in changed.items() if key in group})
         is_fused = wanted.get("fused") is True
         forced = {**_FORCED, "fused": is_fused}
         group.update({key: value for key, value in forced.items() if key in group})
