@@ -69,6 +69,8 @@ def state_dict_of(
         size = math.prod(shape)
         found[name] = flat[place : place + size].reshape(shape).to(DTYPES[dtype]).clone()
         place += size
+    for name in known.get("complex", ()):  # the last dimension is real and imaginary part
+        found[name] = torch.view_as_complex(found[name])
     found.update(others)
     for name, first in known["aliases"]:
         if first in found:

@@ -58,15 +58,29 @@ def is_known(kind: type[torch.optim.Optimizer]) -> bool:
 
 def require_known(kind: type[torch.optim.Optimizer]) -> None:
     """Raise ConfigError unless servers know this class."""
+    if issubclass(kind, torch.optim.LBFGS):
+        raise ConfigError(SEVERAL_GRADIENTS)
     if not is_known(kind):
-        raise ConfigError(_unknown(kind.__name__))
+        raise ConfigError(_unknown(kind))
 
 
-def _unknown(name: str) -> str:
+SEVERAL_GRADIENTS: Final = (
+    "LBFGS computes several gradients for a step, and a run exchanges one for each step: use "
+    "another optimizer, or DistributedDataParallel with sync.kind=ssgd"
+)
+
+
+def _unknown(kind: type[torch.optim.Optimizer] | str) -> str:
+    name = kind if isinstance(kind, str) else kind.__name__
+    what = f"the optimizer {name}"
+    if not isinstance(kind, str) and name in KNOWN:
+        origin = "the script" if kind.__module__ == "__main__" else kind.__module__
+        what += f" of {origin} is not torch's {name}, and so"
     return (
-        f"the optimizer {name} is not one that servers know "
-        f"(torch's {', '.join(sorted(KNOWN))}); name a function that makes it in the launch "
-        "configuration: optimizer.kind=python optimizer.target=mine.py:make_optimizer"
+        f"{what} is not one that servers know (torch's {', '.join(sorted(KNOWN))}). If it works "
+        "element by element, name a function that makes it in the launch configuration: "
+        "optimizer.kind=python optimizer.target=mine.py:make_optimizer. Else use sync.kind=ssgd or "
+        "local-sgd, where the script's own optimizer takes the steps"
     )
 
 

@@ -55,7 +55,9 @@ def main(case: str) -> None:
             sys.exit(3)
         if bad and case == "caught":
             refused(lambda: outpace.attach(model, optimizer), "attach was called already")
-            refused(lambda: optimizer.add_param_group({"params": []}), "before outpace.attach")
+            refused(
+                lambda: optimizer.add_param_group({"params": []}), "that it had in outpace.attach"
+            )
         if bad and case == "lr":
             optimizer.param_groups[0]["lr"] = float("nan")
         is_nan = case == "all-nan" or (bad and case == "nan")

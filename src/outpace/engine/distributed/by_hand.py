@@ -12,6 +12,7 @@ forward pass, with gradients, of a module that has parameters of an optimizer.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -84,15 +85,23 @@ class ByHand:
                 self._elements += parameter.numel()
                 parameter.register_post_accumulate_grad_hook(self._accumulate)
         if module is not None:
-            module.register_forward_pre_hook(self._forward, prepend=True)
+            self._module = weakref.ref(module)
+            register_module_forward_pre_hook(self._enters)
             self._forward()
 
     @_disable_dynamo
-    def _forward(self, *_: Any) -> None:
+    def _enters(self, module: torch.nn.Module, _: Any) -> None:
+        """Note that a module's forward pass begins."""
+        # A hook on the model itself would be copied and saved with it.
+        if module is self._module():
+            self._forward()
+
+    def _forward(self) -> None:
         if torch.is_grad_enabled() and HERE.worker is not None:
             self._accumulated = 0
             HERE.worker.forward()
 
+    @_disable_dynamo
     def _accumulate(self, parameter: torch.Tensor) -> None:
         self._accumulated += parameter.numel()
 

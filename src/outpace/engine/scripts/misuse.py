@@ -5,6 +5,14 @@ from __future__ import annotations
 import re
 
 from outpace.errors import ConfigError, RunError
+from outpace.support.place import HERE
+
+
+def when_shared() -> str:
+    """Return when the run took over the script's model and optimizer."""
+    if HERE.is_distributed and not HERE.has_attached:
+        return "at the first forward pass of DistributedDataParallel"
+    return "in outpace.attach"
 
 
 def require_step(worker: str, *, left: bool, copy: bool, untimed: bool) -> None:
@@ -19,8 +27,8 @@ def require_step(worker: str, *, left: bool, copy: bool, untimed: bool) -> None:
         raise RunError(f"{worker} has left the run: it cannot take another step")
     if copy:
         raise RunError(
-            f"a process that {worker} has forked is no worker: only the process that called "
-            "outpace.attach can take steps"
+            f"a process that {worker} has forked is no worker: only the worker's own process can "
+            "take steps"
         )
     if untimed:
         raise ConfigError(
@@ -33,8 +41,8 @@ def require_log(worker: str, *, copy: bool) -> None:
     """Raise RunError if the script must not call `outpace.log` here."""
     if copy:
         raise RunError(
-            f"a process that {worker} has forked is no worker: only the process that called "
-            "outpace.attach can log; return the numbers to it"
+            f"a process that {worker} has forked is no worker: only the worker's own process can "
+            "log; return the numbers to it"
         )
 
 

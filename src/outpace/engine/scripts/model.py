@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
+from operator import is_
 from typing import Any, Final
 
 import torch
@@ -15,6 +16,7 @@ from outpace.blocks.block import Block, parts, whole
 from outpace.blocks.naming import aliases_in, layout_of
 from outpace.blocks.packing import dtype_name, packed, packed_by_name, unpacked_by_name
 from outpace.engine.scripts.layout import places_of, shared_parameters, values_in
+from outpace.engine.scripts.misuse import when_shared
 from outpace.engine.scripts.optimizer_state import cut, flattened
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import Groups, State, plain_settings
@@ -32,20 +34,23 @@ class ScriptModel:
         ConfigError: if the parameters cannot be exchanged.
     """
 
+    is_exchanged = True
+
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model, self.optimizer = model, optimizer
         self.groups = [list(group["params"]) for group in optimizer.param_groups]
-        self.names, self.parameters = shared_parameters(model, self.groups)
+        self.names, self.parameters = self._found()
         shared = {id(p) for p in self.parameters}
         self._shapes = _shapes(model)
         self._frozen = [p for group in self.groups for p in group if id(p) not in shared]
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            if not bool(parameter.detach().isfinite().all()):
+            if self.is_exchanged and not bool(parameter.detach().isfinite().all()):
                 raise ConfigError(
                     f"the parameter {name} is not finite before the first step: initialize the "
-                    "model, or check the file it was loaded from, before outpace.attach"
+                    "model, or check the file it was loaded from"
                 )
         self.dtype = self.parameters[0].dtype
+        self._sizes = [p.numel() for p in self.parameters]
         devices = {p.device for p in self.parameters}
         self._gpus = [device for device in devices if device.type == "cuda"]
         self.device = devices.pop() if len(devices) == 1 else None  # None: several devices
@@ -58,6 +63,31 @@ class ScriptModel:
         """Wait until GPUs have computed what the script has queued, so that its time is known."""
         for device in self._gpus:
             torch.cuda.synchronize(device)
+
+    def _found(self) -> tuple[list[str], list[torch.Tensor]]:
+        """Return the names and parameters that workers share."""
+        return shared_parameters(self.model, self.groups)
+
+    def require_as_begun(self) -> None:
+        """Raise ConfigError if parameters or groups are not those with which the run began."""
+        for name, parameter, size in zip(self.names, self.parameters, self._sizes, strict=True):
+            if parameter.dtype is not self.dtype or parameter.numel() != size:
+                raise ConfigError(
+                    f"the parameter {name} has {parameter.numel()} elements of "
+                    f"{dtype_name(parameter.dtype)}, but the run shares the {size} of "
+                    f"{dtype_name(self.dtype)} that it had {when_shared()}: convert and resize the "
+                    "model before"
+                )
+        groups = [group["params"] for group in self.optimizer.param_groups]
+        if len(groups) != len(self.groups) or not all(
+            len(now) == len(then) and all(map(is_, now, then))
+            for now, then in zip(groups, self.groups, strict=True)
+        ):
+            raise ConfigError(
+                "the optimizer's parameter groups have other parameters than "
+                f"{when_shared()}, and the run takes steps for those: to leave parameters out, "
+                "set their group's lr to 0 or their requires_grad to False"
+            )
 
     @property
     def layers(self) -> list[int]:

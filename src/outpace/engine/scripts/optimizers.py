@@ -8,7 +8,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.optim import UpdaterKind
 from outpace.optim.python import PythonOptimizer
-from outpace.optim.torch_optimizers import KNOWN, is_known
+from outpace.optim.torch_optimizers import KNOWN, SEVERAL_GRADIENTS, is_known
 from outpace.sync import PeerStrategy
 
 
@@ -30,11 +30,11 @@ def require_workers_can_step(
     """
     require_own_optimizer(optimizer)
     if isinstance(script.optimizer, torch.optim.LBFGS):
-        raise ConfigError("LBFGS computes several gradients for a step: use another optimizer")
+        raise ConfigError(SEVERAL_GRADIENTS)
     kind = type(script.optimizer)
     if strategy.uses_replica and not is_known(kind):
         raise ConfigError(
-            f"outpace.attach: sync.kind={strategy.kind} cannot train with {kind.__name__}, because "
-            "each worker needs a second optimizer of that kind: use one of torch's "
+            f"sync.kind={strategy.kind} cannot train with {kind.__name__} of {kind.__module__}, "
+            "because each worker needs a second optimizer of that kind: use one of torch's "
             f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
         )

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import torch
+from torch._compile import _disable_dynamo
 
+from outpace.engine.scripts.misuse import when_shared
 from outpace.errors import ConfigError
 
 Closure: TypeAlias = Callable[[], Any] | None
@@ -34,16 +36,21 @@ def take_over(
     kind: Any = type(optimizer)
     optimizer.__dict__.pop("step", None)
 
+    @_disable_dynamo
     def step(self: Any, closure: Closure = None) -> Any:
         self._opt_called = True  # schedulers check it
         return take_step(closure)
 
-    def add_param_group(self: Any, group: dict[str, Any]) -> None:
-        raise ConfigError("add all parameter groups before outpace.attach, which shares them")
+    def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
+        raise ConfigError(
+            "a parameter group was added to the optimizer, but the run shares those that it had "
+            f"{when_shared()}: add all groups before, or train with DistributedDataParallel and "
+            "sync.kind=ssgd"
+        )
 
-    def load_state_dict(self: Any, state: dict[str, Any]) -> None:
+    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
         with loading_state():
-            kind.load_state_dict(self, state)
+            kind.load_state_dict(self, state_dict)
 
     def state_dict(self: Any) -> Any:
         with whole_state():

@@ -184,7 +184,7 @@ class Reports:
             if join.state != first.state:
                 raise ConfigError(
                     f"{name}'s optimizer begins with another state than worker-0's: load the same "
-                    "checkpoint into the optimizer of every worker, before outpace.attach"
+                    "checkpoint into the optimizer of every worker, before the training begins"
                 )
         slices = experiment.slices(first.layers)
         self.plan = Plan(

@@ -51,7 +51,6 @@ class FollowingWorker(WorkerProcess):
         head = head_of(parameters)
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head.dtype, follows=True)
-        await self.agree_on_buffers()
         if self.saver is not None:
             trainer.iteration = plan.first[self.worker] if plan.first else 0
             before = await self.restored(plan, self.saver, trainer.iteration)

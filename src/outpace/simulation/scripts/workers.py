@@ -208,5 +208,5 @@ def _require_fit(worker: int, other: Attached, first: Attached, experiment: Expe
     if experiment.peers is not None and other.state_digest != first.state_digest:
         raise ConfigError(
             f"{name}'s optimizer begins with another state than worker-0's: load the same "
-            "checkpoint into the optimizer of every worker, before outpace.attach"
+            "checkpoint into the optimizer of every worker, before the training begins"
         )

@@ -24,7 +24,7 @@ from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_step
-from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.recorded import RecordedModel
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
@@ -256,7 +256,7 @@ def followed(
         ConfigError: if the configuration cannot be followed.
     """
     require_followable(experiment)
-    script = ScriptModel(model, optimizer)
+    script = RecordedModel(model, optimizer)
     probe_group = partial(collectives.separate_group, "probe")
     process = FollowingWorker(link, number, experiment, script, probe_group)
     trainer = ScriptTrainer(process, experiment, script)

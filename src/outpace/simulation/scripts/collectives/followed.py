@@ -10,12 +10,14 @@ passes in the iteration before, at least f.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.blocks.block import Pieces, parameters_digest
@@ -24,7 +26,7 @@ from outpace.engine.distributed.call import Call
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
-from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.recorded import RecordedModel
 from outpace.engine.scripts.running import RunOver
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
@@ -61,7 +63,7 @@ class FollowedScript:
         optimizer: torch.optim.Optimizer,
     ) -> None:
         self._pipe, self._number, self._name = pipe, number, worker_name(number)
-        self._script = ScriptModel(model, optimizer)
+        self._script = RecordedModel(model, optimizer)
         self._is_saved = experiment.checkpoint is not None
         self._kept = KeptState(self._script, HERE.kept, self._is_saved, follows=True)
         self._save_to: Path | None = None
@@ -80,8 +82,9 @@ class FollowedScript:
         self._gradients: list[torch.Tensor] | None = []  # buckets, until the first gradient is told
         pipe.on_over = self._exit
         collectives.progress, collectives.waiting = self._progress_of, self._clock.waiting
-        register_module_forward_pre_hook(self._looks_at)
-        model.register_forward_pre_hook(self._begins_pass)
+        # Hooks on the model itself would be copied and saved with it.
+        self._model = weakref.ref(model)
+        register_module_forward_pre_hook(self._enters)
 
     def start(self) -> None:
         """Tell the simulation what the script trains; return when its time begins."""
@@ -152,13 +155,14 @@ class FollowedScript:
         except (OSError, Unfit) as error:
             return str(error)
 
-    def _begins_pass(self, *_: Any) -> None:
-        """Note that the model's own forward pass begins, after the broadcast of its buffers."""
-        if (
-            self._passes
-            and torch.is_grad_enabled()
-            and not (self._notes.is_copy or self._notes.is_untimed)
-        ):
+    @_disable_dynamo
+    def _enters(self, module: torch.nn.Module, _: Any) -> None:
+        """Note that a module's forward pass begins."""
+        if self._notes.is_copy or self._notes.is_untimed:
+            return
+        if not torch.is_grad_enabled():
+            self._clock.evaluates()
+        elif self._passes and module is self._model():  # after the broadcast of its buffers
             self._reach(self._forward)
             self._pipe.send(Reaches(self._progress))
 
@@ -190,10 +194,6 @@ class FollowedScript:
             self._pipe.exit(Over("stop.iterations is reached"))
         self._continue()
         self._clock.start()
-
-    def _looks_at(self, *_: Any) -> None:
-        if not (torch.is_grad_enabled() or self._notes.is_copy or self._notes.is_untimed):
-            self._clock.evaluates()
 
     # -- the first gradient ------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
 from outpace.simulation.scripts.without_servers.saving import ScriptPeerSaving
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import state_of_worker
+from outpace.sync.messages import worker_name
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock, parameter_block
 from outpace.sync.peers.parameters import Common, SharedModel
 from outpace.tasks import Workload
