@@ -31,11 +31,11 @@ class Fingerprints:
             self._sums = torch.cat(sums)
 
     def changed(self, before: Fingerprints) -> list[int]:
-        """Return the numbers of the tensors that have changed since then; shapes have not."""
+        """Return the numbers of the tensors that have changed since then."""
         now, then = self._sums, before._sums.to(self._sums.device)
         if torch.equal(now, then):
             return []
-        pairs = zip(torch.split(now, self._counts), torch.split(then, self._counts), strict=True)
+        pairs = zip(torch.split(now, self._counts), torch.split(then, before._counts), strict=True)
         return [number for number, (one, other) in enumerate(pairs) if not torch.equal(one, other)]
 
 

@@ -1,0 +1,89 @@
+"""Parameters that a script sets itself are kept where they are its own, or refused."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import SCRIPTS
+from tests.support.same import same
+
+from outpace.errors import ConfigError
+from outpace.experiment.running import run, simulate
+
+SCRIPT = SCRIPTS / "sets_parameters.py"
+TRAIN = runpy.run_path(str(SCRIPT))["train"]
+LAW = {"kind": "constant", "mean_s": 0.5}
+SSGD = {"kind": "ssgd"}
+LOCAL = {"kind": "local-sgd", "every": 2}
+
+
+def configuration(case: str, folder: Path, workers: int = 2, **changes: Any) -> dict[str, Any]:
+    task = {"kind": "script", "path": str(SCRIPT), "arguments": [case, str(folder)]}
+    return {"workers": workers, "compute": LAW, "deterministic": True, "task": task, **changes}
+
+
+def both(tmp_path: Path, case: str, **changes: Any) -> tuple[list[Any], list[Any]]:
+    """Return results and what the workers have saved, of a run in virtual time and a real one."""
+    results, saved = [], []
+    for how in (simulate, run):
+        folder = tmp_path / how.__name__
+        folder.mkdir()
+        results.append(how(configuration(case, folder, **changes), tmp_path / f"{how.__name__}d"))
+        saved.append([torch.load(folder / f"{rank}.pt") for rank in range(2)])
+    return results, saved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", [SSGD, LOCAL], ids=["ssgd", "local-sgd"])
+def test_own_parameters_stay_as_the_script_sets_them_in_both_runtimes(tmp_path, sync):
+    results, saved = both(tmp_path, "clamp", sync=sync)
+    assert same(*saved)
+    assert same(results[0].parameters, results[1].parameters)
+    for each in saved[0]:
+        assert max(float(value.abs().max()) for value in each["after"].values()) <= 0.25
+    assert [result.summary["warnings"] for result in results] == [[], []]
+    if sync is SSGD:  # the mean gradient of two halves is that of the whole batch
+        expected = TRAIN("clamp", attach=lambda *both: both)
+        for each in saved[0]:
+            assert same(each["before"], each["after"])
+            for name, value in expected.items():
+                assert torch.allclose(each["after"][name], value, rtol=0, atol=1e-6), name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:the scripts of worker-0 and worker-1 have set parameters")
+def test_workers_that_set_different_parameters_go_on_apart_and_are_warned_of(tmp_path):
+    results, saved = both(tmp_path, "apart", sync=SSGD)
+    assert same(*saved)
+    for worker in saved[0]:
+        assert same(worker["after"], results[0].parameters)  # finish() loads the result
+    shift = saved[0][1]["before"]["0.weight"] - saved[0][0]["before"]["0.weight"]
+    assert torch.allclose(shift, torch.full_like(shift, 0.1), rtol=0, atol=1e-6)
+    (virtual,), (real,) = (result.summary["warnings"] for result in results)
+    assert "worker-0 and worker-1 have set parameters to different values before" in virtual
+    assert "worker-0 and worker-1 end with different parameters" in real
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [simulate, run])
+def test_with_servers_the_run_ends_with_one_line(tmp_path, how):
+    words = r"the script changed the parameters .* between its steps 0 and 1\. With sync.kind=bsp"
+    with pytest.raises(ConfigError, match=words):
+        how(configuration("clamp", tmp_path, sync={"kind": "bsp"}))
+
+
+@pytest.mark.filterwarnings("ignore:the script set the parameters")
+def test_with_servers_finish_leaves_what_the_script_has_set_after_its_last_step(tmp_path):
+    result = simulate(
+        configuration("last", tmp_path, workers=1, sync={"kind": "bsp"}), tmp_path / "run"
+    )
+    found = torch.load(tmp_path / "0.pt")
+    assert same(found["before"], found["after"])
+    for name, value in found["before"].items():
+        assert torch.equal(result.parameters[name], 2 * value)
+    (warning,) = result.summary["warnings"]
+    assert "after its last step: outpace.finish() leaves them in its model" in warning
