@@ -511,7 +511,7 @@ def test_workers_that_have_come_to_quite_different_places_say_so(team, memory):
 
 
 def test_a_sum_is_taken_while_the_next_is_gathered():
-    gathered = AccumulatedInBuffer(torch.empty(0), 4)
+    gathered = AccumulatedInBuffer([(4, torch.float32)], torch.device("cpu"))
     for first, second in (([1.0, 2.0], [3.0, 4.0]), ([10.0, 20.0], [30.0, 40.0])):
         gathered.add(Pieces([torch.tensor(first), torch.tensor(second)]))
     total, count = gathered.take()

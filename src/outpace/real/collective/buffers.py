@@ -120,8 +120,8 @@ class WireBuffer:
         if len(self.values) == 1:
             return self.values[0].to(dtype, copy=True)
         first, tail = self.values
-        if not len(tail):
-            return first.to(dtype, copy=True)
+        if tail.dtype == dtype or not len(tail):
+            return torch.cat([first.to(dtype), tail.to(dtype)])
         return Pieces([first.to(dtype, copy=True), tail.clone()])
 
 

@@ -1,0 +1,87 @@
+"""The values of a script keep their precision, in virtual time and for real."""
+
+from __future__ import annotations
+
+import runpy
+from typing import Any
+
+import pytest
+import torch
+from tests.support.paths import SCRIPTS
+from tests.support.same import same
+
+from outpace.errors import ConfigError
+from outpace.experiment.results import Result
+from outpace.experiment.running import run, simulate
+
+VALUES = runpy.run_path(str(SCRIPTS / "values.py"))
+STEPS, NET, BATCH, COUNT = (VALUES[name] for name in ("STEPS", "Net", "batch", "COUNT"))
+SSGD = {"kind": "ssgd"}
+LOCAL = {"kind": "local-sgd", "every": 2}
+LAW = {"kind": "constant", "mean_s": 0.5}
+
+
+def trained(how: Any, kind: str, folder: Any, sync: Any, **changes: Any) -> Result:
+    folder.mkdir(exist_ok=True)
+    task = {"kind": "script", "path": str(SCRIPTS / "values.py"), "arguments": [kind, str(folder)]}
+    result: Result = how({"workers": 2, "sync": sync, "task": task, **changes})
+    return result
+
+
+def saved(folder: Any) -> list[dict[str, torch.Tensor]]:
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+def averaged_by_hand(every: int) -> torch.Tensor:
+    """Return the mean of the inputs as two workers keep it that average it after `every` steps."""
+    means = [torch.zeros(6), torch.zeros(6)]
+    for step in range(STEPS):
+        means = [0.5 * mean + 0.5 * BATCH(r, step).mean(0) for r, mean in enumerate(means)]
+        if (step + 1) % every == 0:
+            means = [(means[0] + means[1]) / 2] * 2
+    return means[0]
+
+
+@pytest.mark.parametrize("sync", [SSGD, LOCAL, {"kind": "hpsgd"}], ids=lambda sync: sync["kind"])
+def test_buffers_are_averaged_in_their_dtype_and_constant_ones_keep_their_bits(tmp_path, sync):
+    result = trained(simulate, "plain", tmp_path, sync, compute=LAW)
+    start, (first, second) = NET(), saved(tmp_path)
+    for state in (first, second):
+        assert torch.equal(state["frequencies"], start.frequencies)
+        assert torch.equal(state["mask"], start.mask)
+        assert torch.equal(state["base.weight"], start.base.weight)
+        assert state["table"].shape == (3 + STEPS, 6)
+    assert torch.equal(first["head.weight"], second["head.weight"])
+    if sync["kind"] != "hpsgd":  # whose averages come while workers go on
+        assert first["count"] == second["count"] == COUNT + STEPS
+        expected = averaged_by_hand(sync.get("every", 1))
+        assert torch.allclose(first["mean"], expected, atol=1e-6)
+        assert torch.equal(first["mean"], second["mean"])
+    first.pop("frequencies")
+    assert same(result.parameters, first)
+
+
+def test_real_workers_have_the_same_buffers_and_send_no_frozen_parameters(tmp_path):
+    trained(simulate, "plain", tmp_path / "v", SSGD, compute=LAW)
+    result = trained(run, "plain", tmp_path / "r", SSGD, deterministic=True)
+    for virtual, real in zip(saved(tmp_path / "v"), saved(tmp_path / "r"), strict=True):
+        assert same(virtual, real)
+    model = NET()
+    assert result.summary["script"]["parameters"] == model.head.weight.numel() + 3
+
+
+@pytest.mark.parametrize("how", [simulate, run], ids=["virtual", "real"])
+def test_a_setting_that_differs_between_workers_is_named(tmp_path, how, recwarn):
+    changes = {"compute": LAW} if how is simulate else {}
+    result = trained(how, "rates", tmp_path, SSGD, **changes)
+    (warning,) = result.summary["warnings"]
+    assert warning.startswith(
+        "the optimizers of worker-0 and worker-1 have different settings in iteration 0 "
+        "(nesterov False and True), so their parameters differ from now on"
+    )
+
+
+def test_a_frozen_parameter_that_is_trained_later_ends_the_run(tmp_path):
+    words = "parameter base.bias requires a gradient in iteration 1 .* call attach while"
+    with pytest.raises(ConfigError, match=words):
+        trained(simulate, "unfreezes", tmp_path, SSGD, compute=LAW)
