@@ -30,13 +30,14 @@ class Worker:
 
     Args:
         strategy: without servers; None: BSP.
-        carries: see `WatchedParameters`.
+        options: `carries`, see `WatchedParameters`, and `checkpoint`, of the configuration.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Any, strategy: Any = BSP, carries: bool = True):
+    def __init__(self, model: nn.Module, optimizer: Any, strategy: Any = BSP, **options: Any):
+        carries, checkpoint = options.get("carries", True), options.get("checkpoint")
         self.model, self.optimizer = model, optimizer
         experiment: Any = SimpleNamespace(
-            peers=strategy, sync=strategy or SimpleNamespace(kind="bsp")
+            peers=strategy, sync=strategy or SimpleNamespace(kind="bsp"), checkpoint=checkpoint
         )
         self.script = ScriptModel(model, optimizer)
         self.watched = WatchedParameters(self.script, experiment, "worker-0", carries=carries)
@@ -206,6 +207,15 @@ def test_what_an_outer_optimizer_does_to_a_change_is_said_once(workers, told):
     assert worker.found == [False, True, True]
     assert len(told) == 1
     assert "a limit such as clamping does not hold for the common parameters" in told[0]
+
+
+def test_that_a_checkpoint_lacks_the_last_change_is_said_once(workers, told):
+    worker = workers(Ssgd(), carries=False, checkpoint=SimpleNamespace())
+    for _ in range(3):
+        worker.train()
+        in_place(worker.model)
+    assert len(told) == 1
+    assert "a run that goes on from it lacks the last change" in told[0]
 
 
 @pytest.mark.parametrize("strategy", [BSP, Hpsgd(), Ssgd()], ids=["servers", "hpsgd", "ssgd"])

@@ -44,10 +44,11 @@ class WatchedParameters:
         self._loses = strategy is None or strategy.uses_replica
         # The steps of an outer optimizer make the common parameters.
         self._is_outer = strategy is not None and strategy.has_own and strategy.has_common
-        self._looks = self._loses or self._is_outer or carries
+        self._is_saved = experiment.checkpoint is not None
+        self._looks = self._loses or self._is_outer or self._is_saved or carries
         self._forms = _forms(script.parameters)
         self._given: Fingerprints | None = None
-        self._has_told_outer = False
+        self._has_told = False
         held = {id(p) for group in script.groups for p in group}
         self._not_held = {
             name: p
@@ -82,14 +83,24 @@ class WatchedParameters:
             return False
         if self._loses:
             raise ConfigError(self._lost(changed, iteration))
-        if self._is_outer and not self._has_told_outer:
-            self._has_told_outer = True
-            HERE.tell(
-                f"the script changed {self._named(changed)} between two steps: with {self._kind} "
-                "that is a part of the worker's own steps, so a limit such as clamping does not "
-                "hold for the common parameters, which are the result"
-            )
+        if not self._has_told:
+            self._has_told = True
+            self._tell_of_kept(f"the script changed {self._named(changed)} between two steps")
         return True
+
+    def _tell_of_kept(self, change: str) -> None:
+        """Say what a change that is kept does not do."""
+        if self._is_outer:
+            HERE.tell(
+                f"{change}: with {self._kind} that is a part of the worker's own steps, so a limit "
+                "such as clamping does not hold for the common parameters, which are the result"
+            )
+        if self._is_saved:
+            HERE.tell(
+                f"{change}: a checkpoint has the parameters after the step, so a run that goes on "
+                "from it lacks the last change, unless the script makes it at the beginning of the "
+                "iteration"
+            )
 
     def leave(self, *, fetch: bool) -> tuple[bool, torch.Tensor | None]:
         """The script takes no more steps.
