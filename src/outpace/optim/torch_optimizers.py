@@ -289,7 +289,7 @@ class TorchSteps(InChunks):
                 for name, value in own.items()
             }
 
-    def _is_fused(self, variable: torch.Tensor) -> bool:
+    def _is_fused(self, variable: torch.nn.Parameter) -> bool:
         """True if its count of steps must be where it is."""
         return bool(self._group_of(variable).get("fused"))
 

@@ -63,7 +63,7 @@ class RecordedModel(ScriptModel):
         )
 
     def flat(self) -> torch.Tensor:
-        return self.as_one([value.to(self.dtype) for value in self._values()])
+        return torch.cat([value.reshape(-1).to("cpu", self.dtype) for value in self._values()])
 
     def load(self, blocks: Sequence[Block]) -> None:
         values = self._values()

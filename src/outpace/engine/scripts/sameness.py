@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from outpace.engine.scripts.fingerprint import fingerprints
+from outpace.engine.scripts.fingerprints import Fingerprints
 from outpace.engine.scripts.tail import Settings
 from outpace.sync.messages import worker_name
 
@@ -29,15 +29,16 @@ def model_is_due(number: int) -> bool:
 
 def model_digest(tensors: Sequence[torch.Tensor]) -> int:
     """Return a digest of these parameters, from 1 to 2^32 − 5."""
-    digest = 0
-    for each in fingerprints(tensors):
-        digest = (digest * 31 + each) % _MOST
-    return digest + 1
+    return _digest(Fingerprints(tensors).bytes())
 
 
 def settings_digest(settings: Settings) -> int:
     """Return a digest of the settings of an optimizer's groups, from 1 to 2^32 − 5."""
-    found = hashlib.blake2b(repr(settings).encode(), digest_size=8).digest()
+    return _digest(repr(settings).encode())
+
+
+def _digest(data: bytes) -> int:
+    found = hashlib.blake2b(data, digest_size=8).digest()
     return int.from_bytes(found, "little") % _MOST + 1
 
 

@@ -49,7 +49,7 @@ class WorkerSampler(DistributedSampler[Any]):
         super().__init__(*arguments, **settings)
         HERE.data.add(self)
 
-    @property  # type: ignore[override]
+    @property
     def epoch(self) -> int:
         """The epoch that is read next, with which the script's loop begins."""
         self.is_asked = True
