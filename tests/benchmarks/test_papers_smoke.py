@@ -24,6 +24,8 @@ TIMES_ONLY = "task={kind: timing, parameters: 1000}"
             ["repeats=1", "clusters=[common-0.05x16]", "rules=[all, true count]"],
         ),
         ("fluentps-fig10", [TIMES_ONLY, "seeds=1", "stop.iterations=3"]),
+        ("fluentps-models", [TIMES_ONLY, "seeds=1", "stop={virtual_time_s: 42.0}"]),
+        ("psp-discussion", ["seeds=1", "stop.iterations=3", "batch_size=1"]),
         ("hybrid_simulator", ["seeds=1", "task={kind: digits-mlp}", "compute.mean_s=4.0"]),
         ("hpsgd-real", ["repeats=1", "experiment.stop={iterations: 2}"]),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +33,7 @@ QUICK = (
 )
 
 IDENTICAL: Final = 0.03  # of accuracies that are "generally identical"
-POINTS: Final = 21  # of a curve; every run has more evaluations
+POINTS: Final = 11  # of a curve; every run has more evaluations
 BOUND: Final = 0.01  # by which HPSGD may be slower than PSGD, which never communicates
 
 
@@ -71,11 +72,16 @@ def _final(run: Curve) -> float:
 def roughness(run: Curve) -> float:
     """Return the mean bend of a curve of accuracies at as many iterations for each strategy.
 
-    The bend at one of `POINTS` equal steps is how far the accuracy there is from the middle of its
-    neighbours. A straight line has none.
+    The bend at an evaluation is how far the accuracy is from the line between its neighbours; a
+    straight line has none. Evaluations are equally far apart in time, so the strategies have
+    different numbers of them: those next to `POINTS` equal steps are taken. NaN for fewer than 3.
     """
-    at = np.interp(np.linspace(0, run.gradients[-1], POINTS), run.gradients, run.accuracy)
-    return float(np.abs(at[1:-1] - (at[:-2] + at[2:]) / 2).mean())
+    done, accuracies = np.array(run.gradients), np.array(run.accuracy)
+    steps = np.linspace(0, done[-1], POINTS)
+    chosen = np.unique(np.abs(done[:, None] - steps).argmin(axis=0))
+    x, y = done[chosen], accuracies[chosen]
+    line = y[:-2] + (y[2:] - y[:-2]) * (x[1:-1] - x[:-2]) / (x[2:] - x[:-2])
+    return float(np.abs(y[1:-1] - line).mean()) if len(line) else math.nan
 
 
 def _until(run: Curve, error: float) -> float:
