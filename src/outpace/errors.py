@@ -5,13 +5,26 @@ nothing was started because the input was wrong, 1 where a run failed on its way
 """
 
 import difflib
+import re
 from collections.abc import Iterable
+from typing import Final
+
+_ERRNO: Final = re.compile(r"\[Errno \d+\] ")
+_CODEC: Final = re.compile(r"'utf-8' codec can't decode bytes? (\S+) in position (\S+): [a-z ]+")
+
+
+def in_words(text: str) -> str:
+    """Return a message without the codes of the errors of Python in it."""
+    return _CODEC.sub(r"it is not UTF-8 text (byte \1 at \2)", _ERRNO.sub("", text))
 
 
 class OutpaceError(Exception):
     """Base class of all errors that Outpace raises on purpose."""
 
     exit_code = 2
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(in_words(a) if isinstance(a, str) else a for a in arguments))
 
 
 class OutpaceWarning(RuntimeWarning):
@@ -49,4 +62,4 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` with the nearest known word, or a list of all known words."""
     names = sorted(known)
     near = nearest(word, names)
-    return f" Did you mean {near!r}?" if near else f" Known: {', '.join(names)}."
+    return f" Did you mean {near!r}?" if near else f" Known: {', '.join(names)}." if names else ""

@@ -191,9 +191,18 @@ def sampler(
     size of a DataLoader that uses the sampler is part of the records of the run. If workers join or
     leave, the next epoch is divided among those that there are then. Under torchrun alone it shares
     the data out among the processes of torch.distributed.
+
+    Raises:
+        ConfigError: if the dataset has no length.
     """
     from outpace.engine.scripts.sampler import WorkerSampler
 
+    if not hasattr(dataset, "__len__"):
+        raise ConfigError(
+            f"outpace.sampler(dataset): dataset has no length, it is of type "
+            f"{type(dataset).__name__}: give one with __len__, or divide the data by "
+            "outpace.rank() and outpace.world_size()"
+        )
     if _is_distributed_alone():
         place = torch.distributed.get_world_size(), torch.distributed.get_rank()
         follows = False

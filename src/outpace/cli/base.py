@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from outpace.cli.usage import in_words
 from outpace.errors import ConfigError, OutpaceError
+from outpace.errors import in_words as without_codes
 from outpace.support.streams import OutputClosed, write_line
 
 
@@ -43,7 +44,7 @@ class _InWords(TyperGroup):
             echo(f"error: {_not_permitted(error)}", err=True)
             raise typer.Exit(1) from None
         except (OutpaceError, OSError) as error:
-            echo(f"error: {error}", err=True)
+            echo(f"error: {without_codes(str(error))}", err=True)
             raise typer.Exit(error.exit_code if isinstance(error, OutpaceError) else 1) from None
         except OutputClosed:
             raise typer.Exit(_SIGPIPE) from None

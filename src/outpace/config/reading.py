@@ -43,6 +43,8 @@ def experiment_from(data: Mapping[str, Any], source: str, folder: Path | None = 
     Raises:
         ConfigError: listing all problems.
     """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{source} must be a mapping of keys, not {data!r}")
     problems: list[str] = []
     experiment: Any = _UNREADABLE
     data, origin = included(data, source, folder or Path.cwd())

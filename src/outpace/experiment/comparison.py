@@ -13,7 +13,7 @@ from outpace.experiment.comparison_runs import MakeTracker, Run, failed, prepare
 from outpace.experiment.overwriting import overwritten
 from outpace.experiment.running import simulate
 from outpace.experiment.simulating import check
-from outpace.experiment.sources import TaskLike, as_experiment, source_of
+from outpace.experiment.sources import TaskLike, as_experiment, folder_of, source_of
 from outpace.experiment.tracking import prepare
 from outpace.experiment.trials.carrier import KILLED, Carrier
 from outpace.experiment.trials.one import carry_out
@@ -83,7 +83,7 @@ def compare(
             "tracker: each run of a comparison needs its own: give a function of a variant's name "
             f"and a seed that returns a tracker, not a {type(tracker).__name__}"
         )
-    out = None if out is None else Path(out)
+    out = folder_of(out)
     if on_of(on) is not None and out is None:
         raise ConfigError("out is missing: what runs on a cluster give is kept in folders")
     if on_of(on) is not None and tracker is not None:
@@ -91,7 +91,7 @@ def compare(
             "tracker: the objects cannot go to a cluster: name trackers in the configuration, or "
             "leave `on` out"
         )
-    if isinstance(experiment, Mapping | str | Path):
+    if not isinstance(experiment, Sequence) or isinstance(experiment, str):
         source = source_of(experiment, task, changes)
         seeds = seeds_from(source.data, source.name) if seeds is None else seeds
         read = variants_from(source.data, source.name, source.folder or Path.cwd())

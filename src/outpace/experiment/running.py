@@ -24,7 +24,7 @@ from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
 from outpace.experiment.sinks import sink_for, timing_sink_for
-from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment
+from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment, folder_of
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.outside import Outside
@@ -89,7 +89,7 @@ def simulate(
     if resume is None:
         found = as_experiment(_given(experiment), task, changes)
         with one_thread_own_randomness():
-            return recorded_run(found, None if out is None else Path(out), **options).drive()
+            return recorded_run(found, folder_of(out), **options).drive()
     _require_alone(experiment, out)
     resumed = resumption(Path(resume), "simulate", task, changes)
     with resumed.lock, one_thread_own_randomness():
@@ -156,7 +156,7 @@ def run(
     )
     if resume is None:
         found = as_experiment(_given(experiment), task, changes, for_real=log)
-        return start(found, None if out is None else Path(out))
+        return start(found, folder_of(out))
     _require_alone(experiment, out)
     resumed = resumption(Path(resume), "run", task, changes, log)
     with resumed.lock:

@@ -10,6 +10,7 @@ from typing import Any
 from outpace.config.experiment import Experiment
 from outpace.engine.momentum import stale_momentum
 from outpace.engine.output import OnOutput, print_line
+from outpace.engine.scripts.running import require_script
 from outpace.experiment.recorded_run import RecordedRun
 from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption
@@ -25,7 +26,7 @@ from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.measured import calibrated
 from outpace.simulation.network.links import MessageLog
 from outpace.simulation.peers import PeerSimulation
-from outpace.simulation.scripts.making import require_script, simulation_of_script
+from outpace.simulation.scripts.making import simulation_of_script
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.servers import Simulation
 from outpace.simulation.status import StatusOfSimulation
@@ -45,7 +46,7 @@ def check(experiment: Experiment) -> None:
     require_usable(experiment)
     if isinstance(experiment.task, Script):
         experiment.load_user_code()
-        require_script(experiment.task)
+        require_script(Path(experiment.task.path))
         return
     with one_thread_own_randomness():
         _simulation(experiment, Trace(MemorySink())).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -42,6 +43,13 @@ class Source(NamedTuple):
         if self.given is None or not isinstance(experiment.task, GivenTask):
             return experiment
         return dataclasses.replace(experiment, task=self.given)
+
+
+def folder_of(out: object) -> Path | None:
+    """Return the folder that a caller gave; None: none. Raises ConfigError if it is no path."""
+    if out is not None and not isinstance(out, str | os.PathLike):
+        raise ConfigError(f"out must be the path of a folder, not {out!r}")
+    return None if out is None else Path(out)
 
 
 def as_experiment(
@@ -87,6 +95,10 @@ def source_of(
         given = experiment.task if isinstance(experiment.task, GivenTask) else None
     elif isinstance(experiment, Mapping):
         data, name = dict(experiment), "the configuration"
+    elif not isinstance(experiment, str | os.PathLike):
+        raise ConfigError(
+            f"give an Experiment, a mapping or the path of a YAML file, not {experiment!r}"
+        )
     else:
         path = Path(experiment)
         data, name, folder = read_yaml(path), str(path), path.parent

@@ -14,7 +14,7 @@ import torch
 from outpace.blocks.block import Block
 from outpace.blocks.naming import state_dict_of
 from outpace.config.experiment import Experiment
-from outpace.errors import ConfigError
+from outpace.engine.scripts.running import require_script
 from outpace.real.node.task import run_task
 from outpace.real.process.script import run_script
 from outpace.support.processes.forking import preload
@@ -99,8 +99,8 @@ class ScriptTraining:
     def __init__(self, experiment: Experiment, files: Path | None = None) -> None:
         assert isinstance(experiment.task, Script)
         path, is_elsewhere = Path(experiment.task.path), experiment.task.is_elsewhere
-        if not is_elsewhere and not path.is_file():
-            raise ConfigError(f"there is no script {path}")
+        if not is_elsewhere:
+            require_script(path)
         # Making a torch optimizer imports it, which takes two seconds of each process.
         preload("torch._dynamo")
         # Absolute, because processes start in the folder in which the fork server was started.

@@ -73,6 +73,8 @@ def brief(error: BaseException) -> str:
     last = [each for each in frames if is_users(each.filename)][-1:] or frames[-1:]
     place = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
     name = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename:  # has its place, and no frame of it
+        return f"{name}: {error.msg} ({error.filename}, line {error.lineno})"
     if is_gpu_error(error):
         return f"{name}: {in_short(error)}{place}{remedy(error)}"
     return f"{name}: {error}{place}"

@@ -29,6 +29,19 @@ class RunOver(SystemExit):
     """Exits a script that still trains when the run has ended."""
 
 
+def require_script(path: Path) -> Path:
+    """Return the path of a script. Raises ConfigError if there is none, or it is no Python."""
+    if not path.is_file():
+        raise ConfigError(f"there is no script {path}")
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
+        raise ConfigError(f"cannot read the script {path}: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"the script {path} is not valid Python: {brief(error)}") from error
+    return path
+
+
 def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     """Run the script; return how it failed, or None if it has just ended.
 
@@ -51,7 +64,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     except BaseException as error:
         if os.getpid() != this:
             _end_forked(error)
-        problem = _problem(error, f"worker {worker}: {task.path}")
+        problem = _problem(error, worker, task.path)
         if HERE.worker is None and (exited := _exited(error)):
             problem = ConfigError(
                 f"worker {worker}: {task.path} {exited} before it called {_call(task.path)}, so "
@@ -104,8 +117,17 @@ def _exited(error: BaseException) -> str:
     return ""
 
 
-def _problem(error: BaseException, script: str) -> Exception | None:
+def _print_of_script(error: Exception, path: str) -> None:
+    """Print the traceback of a user's error, without the frames that run the script."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+def _problem(error: BaseException, worker: int, path: str) -> Exception | None:
     """Return how the script failed, or None if it has just ended; raise what is no failure."""
+    script = f"worker {worker}: {path}"
     if isinstance(error, RunOver):
         return None
     if isinstance(error, SystemExit):
@@ -114,7 +136,7 @@ def _problem(error: BaseException, script: str) -> Exception | None:
     if isinstance(error, OutpaceError):
         return error
     if isinstance(error, Exception):
-        traceback.print_exc()
+        _print_of_script(error, path)
         return RunError(f"{script} raised {brief(error)}")
     raise error
 

@@ -27,7 +27,7 @@ from outpace.experiment.advising.recording import recorded_cluster, recorded_onl
 from outpace.experiment.advising.results import advice_of
 from outpace.experiment.advising.study import Study
 from outpace.experiment.advising.verifying import VERIFY_S, verified
-from outpace.experiment.sources import Source, TaskLike, source_of
+from outpace.experiment.sources import Source, TaskLike, folder_of, source_of
 from outpace.experiment.trials import Pool
 from outpace.experiment.trials.where import On, check_on, runs_on
 from outpace.record import folder as files
@@ -135,7 +135,7 @@ def advise(
     source = source_of(experiment, task, changes)
     return advised(
         source,
-        None if out is None else Path(out),
+        folder_of(out),
         goal=goal_of(target_accuracy, target_loss, source.data.get("target")),
         budget_s=budget_s,
         seeds=seeds,

@@ -14,7 +14,7 @@ from outpace.config.reading import experiment_from, to_plain
 from outpace.errors import ConfigError
 from outpace.experiment.intervals import interval_words, with_interval
 from outpace.experiment.simulating import check
-from outpace.experiment.sources import ExperimentLike, Source, TaskLike, source_of
+from outpace.experiment.sources import ExperimentLike, Source, TaskLike, folder_of, source_of
 from outpace.experiment.sweeping.candidate import Candidate, best_of
 from outpace.experiment.sweeping.checking import first_valid
 from outpace.experiment.sweeping.driving import Drive
@@ -97,7 +97,7 @@ def sweep(
     return sweep_source(
         source,
         dimensions_of(over),
-        None if out is None else Path(out),
+        folder_of(out),
         trials=trials,
         budget_s=budget_s,
         seeds=seeds,

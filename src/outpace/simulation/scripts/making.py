@@ -9,7 +9,7 @@ from typing import Any
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
-from outpace.errors import ConfigError
+from outpace.engine.scripts.running import require_script
 from outpace.record.trace import Trace
 from outpace.simulation.faults.scripts.following import FailingFollowedSimulation
 from outpace.simulation.faults.scripts.with_servers import FailingScriptSimulation
@@ -22,14 +22,6 @@ from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
 from outpace.simulation.scripts.workers import ScriptWorkers
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.tasks import Script
-
-
-def require_script(task: Script) -> Path:
-    """Return the path of the script. Raises ConfigError if there is none."""
-    path = Path(task.path)
-    if not path.is_file():
-        raise ConfigError(f"there is no script {path}")
-    return path
 
 
 def simulation_of_script(
@@ -51,7 +43,7 @@ def simulation_of_script(
     task = experiment.task
     assert isinstance(task, Script)
     # Absolute, because processes start in the folder in which the fork server was started.
-    task = dataclasses.replace(task, path=str(require_script(task).absolute()))
+    task = dataclasses.replace(task, path=str(require_script(Path(task.path)).absolute()))
     experiment = dataclasses.replace(
         experiment, task=task, compute=experiment.compute or Measured()
     )

@@ -20,13 +20,13 @@ def goal_of(accuracy: float | None, loss: float | None, configured: Any = None) 
         accuracy, loss = found.get("accuracy"), found.get("loss")
     if (accuracy is None) == (loss is None):
         raise ConfigError(
-            "give exactly one target: target_accuracy or target_loss, or target in the "
-            "configuration"
+            "give exactly one target, an accuracy or a loss: --target-accuracy or --target-loss "
+            "(in Python target_accuracy or target_loss), or target in the configuration"
         )
     if accuracy is not None and not 0 < accuracy <= 1:
-        raise ConfigError(f"target_accuracy must be above 0 and at most 1, not {accuracy!r}")
+        raise ConfigError(f"the target accuracy must be above 0 and at most 1, not {accuracy!r}")
     if loss is not None and not positive(loss):
-        raise ConfigError(f"target_loss must be a positive number, not {loss!r}")
+        raise ConfigError(f"the target loss must be a positive number, not {loss!r}")
     return Goal(accuracy, loss)
 
 
