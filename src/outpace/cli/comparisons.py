@@ -101,6 +101,7 @@ def compare(
                         resume=resume,
                         on=away,
                         progress=lambda variant: bar(variant.name),
+                        say=output.in_place_of_bars,
                     )
         except KeyboardInterrupt:
             if any(folder.glob("*")):

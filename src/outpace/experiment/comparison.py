@@ -41,6 +41,7 @@ def compare(
     processes: int | None = None,
     on: On = None,
     progress: Callable[[Variant], Progress | None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
     task: TaskLike | None = None,
     tracker: MakeTracker | None = None,
     **changes: Any,
@@ -64,6 +65,7 @@ def compare(
             needed. None: on this machine.
         progress: called with each variant; returns a function that takes the share of its runs
             that is done.
+        say: called with a line about each run that has ended, if there is `out`.
         tracker: a function that is called with a variant's name and a seed before each run, and
             returns the tracker of this run, see `simulate`. The runs go on one after the other.
         task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
@@ -131,6 +133,7 @@ def compare(
         try:
             for run, failure in _carried_out(todo, processes, bars, tracker, elsewhere):
                 ended[run] = failure
+                say(f"{run.in_words(failure)} ({len(ended)} of {len(runs)})")
         finally:  # after Ctrl-C the report is about the runs that ended
             rows = Comparison(run.row(ended[run]) for run in runs if run in ended)
             if rows:

@@ -53,6 +53,12 @@ class Run:
             summary = files.read_summary(self.folder)
         return Row(self.variant, self.experiment.seed, summary, error, folder=self.folder)
 
+    def in_words(self, error: str | None) -> str:
+        """Return a line about the run, which has ended."""
+        summary = self.row(error).summary
+        times = [f"{t:.4g} s of virtual time" for t in [summary.get("virtual_time_s")] if t]
+        return f"{self.name}: {', '.join([str(summary.get('status')), *times])}"
+
 
 def runs_of(variants: Sequence[Variant], seeds: int, out: Path | None) -> Iterator[Run]:
     """Yield the runs of all variants; out: None if the comparison is kept in memory."""
