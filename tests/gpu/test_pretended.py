@@ -1,8 +1,12 @@
-"""Values of scripts on another device than the CPU, without a GPU: see `pretend_gpu`."""
+"""Values of scripts on another device than the CPU, without a GPU: see `pretend_gpu`.
+
+The scripts make that device torch's default device.
+"""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.gpu.training import (
     ddp,
     launch,
@@ -11,7 +15,10 @@ from tests.gpu.training import (
     require_averaged,
     require_close,
     require_collectives,
+    script,
 )
+
+import outpace
 
 pytestmark = pytest.mark.slow
 
@@ -31,3 +38,11 @@ def test_collectives_of_a_script_take_tensors_on_a_device(tmp_path):
     expected = mean_gradient_training("cpu", 2, lr=0.1, momentum=0.0)
     require_close(found[0]["parameters"], expected, 1e-5)
     require_collectives(found)
+
+
+def test_a_script_in_virtual_time_trains_on_a_device(tmp_path):
+    config = {"workers": 2, "servers": 2, "sync": {"kind": "bsp"}}
+    config["compute"] = {"kind": "constant", "mean_s": 1.0}
+    outpace.simulate({**config, "task": script("on_gpu.py", tmp_path, "sgd", "pretend")})
+    expected = mean_gradient_training("cpu", 2, lr=0.1, momentum=0.9)
+    require_close(torch.load(tmp_path / "0.pt")["parameters"], expected, 1e-5)

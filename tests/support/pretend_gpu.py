@@ -71,11 +71,12 @@ def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = Fal
 
 
 def _empty(size: Any, *, dtype: Any = None, **_: Any) -> torch.Tensor:
-    return _made(torch.empty(size, dtype=dtype or torch.get_default_dtype()))
+    return _made(torch.empty(size, dtype=dtype or torch.get_default_dtype(), device="cpu"))
 
 
 def _empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> torch.Tensor:
-    return _made(torch.empty_strided(size, stride, dtype=dtype or torch.get_default_dtype()))
+    kind = dtype or torch.get_default_dtype()
+    return _made(torch.empty_strided(size, stride, dtype=kind, device="cpu"))
 
 
 _setup_privateuseone_for_python_backend("pretend")

@@ -40,7 +40,7 @@ def narrowed(block: Block) -> Block:
 
 def _rounded(value: Value) -> torch.Tensor:
     found = parts(value)
-    rounded = torch.empty(sum(part.numel() for part in found), dtype=NARROW)
+    rounded = found[0].new_empty(sum(part.numel() for part in found), dtype=NARROW)
     for part, place in zip(
         found, torch.split(rounded, [part.numel() for part in found]), strict=True
     ):

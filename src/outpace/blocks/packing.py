@@ -27,7 +27,8 @@ DTYPES: Final = {
 def packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the bytes of tensors, one after another; shape (bytes,), uint8."""
     parts = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in tensors]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+    # A script may have set another default device.
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
 def unpacked(layout: Sequence[tuple[str, list[int], str]], data: torch.Tensor) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if device == "local":
     device = f"cuda:{os.environ['LOCAL_RANK']}"
 if device.startswith("cuda"):
     torch.cuda.set_device(device)
+torch.set_default_device(device)  # as scripts do
 dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 model = net(device)
@@ -33,7 +34,7 @@ for step in range(STEPS):
     loss_of(ddp, step, rank, device).backward()
     optimizer.step()
 
-mine = torch.arange(2.0).to(device) + 10 * rank
+mine = torch.tensor([10.0 * rank, 10.0 * rank + 1], device="cpu").to(device)
 found = {}
 found["all_reduce"] = mine.clone()
 dist.all_reduce(found["all_reduce"], op=dist.ReduceOp.AVG)

@@ -18,13 +18,14 @@ STEPS = 5
 
 def net(device):
     torch.manual_seed(3)  # on the CPU, so that all devices begin alike
-    layers = nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)
+    with torch.device("cpu"):
+        layers = nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)
     return nn.Sequential(*layers).to(device)
 
 
 def batch(step, rank, device):
-    generator = torch.Generator().manual_seed(100 * step + rank)
-    inputs = torch.randn(16, 6, generator=generator)
+    generator = torch.Generator("cpu").manual_seed(100 * step + rank)
+    inputs = torch.randn(16, 6, generator=generator, device="cpu")
     return inputs.to(device), inputs.sum(dim=1).remainder(3).long().to(device)
 
 
@@ -134,6 +135,7 @@ if __name__ == "__main__":
     folder, case, device = sys.argv[1:]
     if device == "pretend":
         runpy.run_path(str(Path(__file__).parents[1] / "pretend_gpu.py"))
+        torch.set_default_device(device)  # as scripts do
     if device == "own":
         device = f"cuda:{outpace.rank()}"
     found = CASES[case](outpace.attach, device, outpace.rank())

@@ -164,7 +164,9 @@ class PairwiseExchanges:
         self._threads[self._other(meet)].do(job)
 
     def _numbers(self) -> torch.Tensor | None:
-        return None if self._progress is None else torch.tensor(list(self._progress()))
+        return (
+            None if self._progress is None else torch.tensor(list(self._progress()), device="cpu")
+        )
 
     def _other(self, meet: StartAverage) -> int:
         return meet.partner if meet.seeker == self._me else meet.seeker

@@ -81,7 +81,7 @@ def _begun_on_copies(group: Any, call: Call, size: int) -> tuple[Any, Callable[[
     copies = {id(tensor): tensor.detach().cpu() for tensor in call.inputs}
     for tensor in call.outputs:
         if id(tensor) not in copies:
-            copies[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype)
+            copies[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     inputs, outputs = (
         tuple(copies[id(tensor)] for tensor in each) for each in (call.inputs, call.outputs)
     )

@@ -27,7 +27,7 @@ def timed_all_reduces(
         RuntimeError: if a worker cannot be reached.
     """
     turn = ProbeTurn(0, 1, budget)
-    workers = torch.ones(1, dtype=torch.float64)
+    workers = torch.ones(1, dtype=torch.float64, device="cpu")
     group.all_reduce([workers])
     for _, size in turn.exchanges():
         zeros = torch.zeros(size // torch.float32.itemsize, device=device)
@@ -36,6 +36,6 @@ def timed_all_reduces(
         arrived = now()
         yield size, joined, arrived
         # All workers must do the same, so they go by the same time: the mean.
-        total = torch.tensor([arrived - joined], dtype=torch.float64)
+        total = torch.tensor([arrived - joined], dtype=torch.float64, device="cpu")
         group.all_reduce([total])
         turn.took(int(total / workers))

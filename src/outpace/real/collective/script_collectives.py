@@ -164,7 +164,7 @@ class GlooCollectives:
         """
         observer = self.observer
         now, ended = (0, False) if observer is None else (observer.now, observer.has_seen_end())
-        mine = torch.tensor([now, int(ended)])
+        mine = torch.tensor([now, int(ended)], device="cpu")
         if self._group is None:
             self._agreed = None, mine
             return

@@ -40,7 +40,9 @@ class SharedBuffers:
             except OSError as error:
                 self.why_not = error.strerror or str(error)
         if self.slot is None:
-            self.tensors = [torch.empty(elements, dtype=dtype) for elements, dtype in sizes]
+            self.tensors = [
+                torch.empty(elements, dtype=dtype, device="cpu") for elements, dtype in sizes
+            ]
         else:
             weakref.finalize(self, self.slot.close).atexit = False
             self.tensors = self.views(self.slot.view(self.nbytes, torch.uint8))

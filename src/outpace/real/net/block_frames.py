@@ -124,7 +124,9 @@ def _computable(piece: memoryview, dtype: torch.dtype) -> memoryview:
 
 
 def _tensor_of(piece: memoryview | bytearray, dtype: torch.dtype) -> torch.Tensor:
-    return torch.frombuffer(piece, dtype=dtype) if len(piece) else torch.empty(0, dtype=dtype)
+    if not len(piece):
+        return torch.empty(0, dtype=dtype, device="cpu")
+    return torch.frombuffer(piece, dtype=dtype)
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

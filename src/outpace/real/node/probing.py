@@ -29,7 +29,7 @@ class ProbeOfServers:
 
     async def run(self, budget: Time, callers: Sequence[Caller]) -> None:
         """Exchange messages with the servers for at most `budget` ns."""
-        zeros = torch.zeros(max(SIZES), dtype=torch.uint8)
+        zeros = torch.zeros(max(SIZES), dtype=torch.uint8, device="cpu")
         turn = ProbeTurn(self._worker, len(callers), budget)
         numbers = [0] * len(callers)
         for server, size in turn.exchanges():

@@ -98,7 +98,7 @@ def to_bytes(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % _ALIGNED)
     head = bytearray(len(text).to_bytes(_ALIGNED, "little") + text)
-    data = torch.empty(len(head) + size, dtype=torch.uint8)
+    data = torch.empty(len(head) + size, dtype=torch.uint8, device="cpu")
     data[: len(head)].copy_(torch.frombuffer(head, dtype=torch.uint8))
     rest = data[len(head) :]
     for name, tensor in ordered:
@@ -111,7 +111,7 @@ def to_bytes(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
 @cache
 def _name_of(dtype: torch.dtype) -> str:
     """Return the name of a dtype in a file."""
-    found: Any = deserialize(save({"x": torch.empty(0, dtype=dtype)}))  # type: ignore[no-untyped-call]
+    found: Any = deserialize(save({"x": torch.empty(0, dtype=dtype, device="cpu")}))  # type: ignore[no-untyped-call]
     ((_, entry),) = found
     name: str = entry["dtype"]
     return name

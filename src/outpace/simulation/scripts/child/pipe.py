@@ -8,6 +8,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Final, NoReturn
 
+import torch
+
 from outpace.engine.scripts.running import RunOver
 from outpace.simulation.scripts.messages import FromScript, Over, Stepped, ToScript, receive, send
 
@@ -47,14 +49,16 @@ class ScriptPipe:
             raise RunOver(ENDED_EARLY)
         self.steps += isinstance(message, Stepped)
         try:
-            send(self, message)
+            with torch.device("cpu"):  # the script may have set another default device
+                send(self, message)
         except ConnectionError:
             os._exit(1)
 
     def receive(self) -> ToScript:
         """Return the next message. Raises RunOver if the run is over."""
         try:
-            message: ToScript = receive(self)
+            with torch.device("cpu"):
+                message: ToScript = receive(self)
         except (EOFError, ConnectionError):
             os._exit(1)
         if isinstance(message, Over):

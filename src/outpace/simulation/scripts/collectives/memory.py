@@ -27,7 +27,7 @@ class CallMemory:
     def view(self, place: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return the vector that begins at this byte."""
         if not elements:
-            return torch.empty(0, dtype=dtype)
+            return torch.empty(0, dtype=dtype, device="cpu")
         if self._memory is None or len(self._memory) < place + elements * dtype.itemsize:
             self._memory = mmap.mmap(self._file, os.fstat(self._file).st_size)
         return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=place)
