@@ -244,3 +244,41 @@ def test_the_run_of_a_comparison_is_no_link(run, capsys):
     (Path("several") / "asp").symlink_to(run)
     assert command("report", "several") == 2
     assert "several/asp: it is a symbolic link" in capsys.readouterr().err
+
+
+ODD = [
+    None,
+    float("nan"),
+    float("inf"),
+    -1,
+    1e308,
+    10**400,
+    2**63,
+    True,
+    "",
+    "../x",
+    "\x1b[31m\x9b<script>alert(1)</script>",
+    [],
+    {},
+    [[[[[[1]]]]]],
+    {"x": {"x": {"x": None}}},
+    [None, "x", 1e308],
+]
+
+
+def places(data, path=()):
+    """Yield the path of each value in nested data."""
+    if path:
+        yield path
+    if isinstance(data, dict | list):
+        for key in data if isinstance(data, dict) else range(min(2, len(data))):
+            yield from places(data[key], (*path, key))
+
+
+def replaced(data, path, value):
+    """Return a copy of the data with another value at this path."""
+    if not path:
+        return value
+    copy = data.copy()
+    copy[path[0]] = replaced(data[path[0]], path[1:], value)
+    return copy

@@ -301,10 +301,14 @@ def test_a_run_without_servers_whose_workers_are_killed_one_by_one(start):
     os.kill(command.pid("worker-1"), signal.SIGKILL)
     assert command.ends() == 1
     words = "was killed by SIGKILL before it was done"
+    why = (
+        "; without checkpoint it is not started again: set checkpoint, for example checkpoint: "
+        "{every_s: 30}"
+    )
     assert command.stderr.splitlines() == [
-        f"worker-2 {words}; the others go on without it",
-        f"worker-0 {words}; the others go on without it",
-        f"error: worker-1 {words}",
+        f"worker-2 {words}; the others go on without it{why}",
+        f"worker-0 {words}; the others go on without it{why}",
+        f"error: worker-1 {words}{why}",
     ]
     command.summary("failed")
 

@@ -16,11 +16,15 @@ from outpace.cli.usage import in_words
 from outpace.errors import ConfigError, OutpaceError
 from outpace.errors import in_words as without_codes
 from outpace.support.streams import OutputClosed, write_line
+from outpace.support.words import printable
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print a line to standard output, or to standard error."""
-    write_line(sys.stderr if err else sys.stdout, text)
+    """Print a line to standard output, or to standard error.
+
+    It may have names and messages of a stranger, which must not control the terminal.
+    """
+    write_line(sys.stderr if err else sys.stdout, printable(text))
 
 
 _UsageError: Any = typer.BadParameter.__base__
@@ -113,7 +117,7 @@ def progress_bars(wanted: bool = True) -> Iterator[Callable[[str], Callable[[flo
     with Progress(*columns, console=console, disable=hidden) as progress:
 
         def bar(label: str) -> Callable[[float], None]:
-            task = progress.add_task(escape(label), total=None)
+            task = progress.add_task(escape(printable(label)), total=None)
 
             def show(share: float) -> None:
                 if share > 0:  # until then the bar only shows that something happens

@@ -42,7 +42,7 @@ def status(
         echo(json.dumps(found.to_plain(), indent=2, allow_nan=False))
         return
     for line in _lines(found):
-        echo(line)
+        echo(" ".join(line.split("\n")))
     if found.status is not None and found.status.processes:
         echo("" if found.state == "running" else "\nprocesses, as last seen:")
         _print_processes(found.status)

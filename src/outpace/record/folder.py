@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from outpace.errors import ConfigError
+from outpace.record.summaries import problem_in
 from outpace.support.regular_files import inside, read_text, regular
 from outpace.support.replacing import replace_file, sync
 from outpace.support.yaml_files import read_yaml, write_yaml
@@ -200,8 +201,16 @@ def write_model(folder: Path, parameters: dict[str, torch.Tensor]) -> None:
         raise OSError(f"{MODEL}: {error}") from error
 
 
-def read_summary(folder: Path) -> dict[str, Any]:
-    """Read the summary. Raises ConfigError if this is not the folder of a run."""
+def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
+    """Read the summary.
+
+    Args:
+        lenient: do not check the values, of which any may have any type.
+
+    Raises:
+        ConfigError: if this is not the folder of a run, or a value has another type than Outpace
+            writes; it names the file and the key.
+    """
     try:
         summary = json.loads(read_text(folder / SUMMARY))
         if not isinstance(summary, dict):
@@ -209,8 +218,14 @@ def read_summary(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         why = f"it has no {SUMMARY}" if folder.is_dir() else "there is no such folder"
         raise ConfigError(f"{folder} is not the folder of a run: {why}") from None
-    except (OSError, ValueError) as error:
+    except RecursionError:
+        raise ConfigError(f"cannot read {folder / SUMMARY}: it is nested too deeply") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {folder / SUMMARY}: {error.strerror}") from error
+    except ValueError as error:
         raise ConfigError(f"cannot read {folder / SUMMARY}: {error}") from error
+    if not lenient and (problem := problem_in(summary)):
+        raise ConfigError(f"{folder / SUMMARY} is damaged: {problem}")
     return summary
 
 

@@ -7,7 +7,7 @@ ended. It stays when that process is killed, and then says how far the run had c
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from outpace.support.replacing import replace_file
 
 STATUS: Final = "status.json"
 EVERY_S: Final = 1.0
+_MOST: Final = 1e18
 Command: TypeAlias = Literal["run", "serve", "simulate"]
 Phase: TypeAlias = Literal["starting", "training", "restarting", "ending"]
 
@@ -110,9 +111,17 @@ def write_status(folder: Path, status: Status) -> None:
 def read_status(folder: Path) -> Status | None:
     """Return the last status of the run in this folder; None if there is none to be read."""
     try:
-        return msgspec.json.decode(read_text(folder / STATUS), type=Status)
-    except (OSError, ValueError):
+        found = msgspec.json.decode(read_text(folder / STATUS), type=Status)
+        return found if _is_finite(msgspec.to_builtins(found)) else None
+    except (OSError, ValueError, OverflowError, RecursionError):
         return None
+
+
+def _is_finite(data: Any) -> bool:
+    """True if the numbers in plain data are such as a run has."""
+    if isinstance(data, dict | list):
+        return all(map(_is_finite, data.values() if isinstance(data, dict) else data))
+    return not isinstance(data, int | float) or abs(data) < _MOST
 
 
 def remove_status(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from outpace.support.estimates import Estimate
 from outpace.support.words import plural as plural
+from outpace.support.words import printable
 
 SPACE: Final = "\N{NO-BREAK SPACE}"  # between a number and its unit
 _LABEL: Final = 18  # characters
@@ -16,7 +17,7 @@ _LABEL: Final = 18  # characters
 
 def escaped(text: object) -> str:
     """Escape a text for HTML and for plotly's labels, in which tags have a meaning too."""
-    return html.escape(str(text))
+    return html.escape(printable(str(text)))
 
 
 def label(name: str) -> str:

@@ -23,3 +23,22 @@ def some_of(names: Sequence[str]) -> str:
     """Return the first names and the number of the others: `a, b, c and 2 more`."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+# Control characters but for ends of lines, and those that change the direction of writing.
+_UNSEEN: Final = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (
+        *range(32),
+        *range(127, 160),
+        *range(0x200E, 0x2010),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+    if chr(code) not in "\n\t"
+}
+
+
+def printable(text: str) -> str:
+    """Return a text without characters that control a terminal: escape is written as \\x1b."""
+    return text.translate(_UNSEEN)

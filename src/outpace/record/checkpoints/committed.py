@@ -68,9 +68,11 @@ def read_plain_index(folder: Path) -> dict[str, Any]:
                 "that version, or a newer one"
             )
         number = plain["number"]
+        if type(plain["now"]) is not int or not 0 <= plain["now"] < 2**63:
+            raise ValueError(f"now: {plain['now']!r} is no time of a run")
     except KeyError as error:
         raise Damaged(f"{path} is damaged: its entry {error} is missing") from error
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: {error}") from error
     if folder.name.isdecimal() and int(folder.name) != number:
         raise Damaged(f"{folder} is damaged: it has the files of checkpoint {number}")

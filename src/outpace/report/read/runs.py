@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
 from outpace.record.curves import QUANTITIES, curve_of
-from outpace.record.folder import CONFIG, METRICS, SUMMARY, TRACE, read_config, read_summary
+from outpace.record.folder import CONFIG, METRICS, TRACE, read_config, read_summary
 from outpace.record.reading import Unreadable, one_line, reading
 from outpace.support.estimates import Estimate
 from outpace.support.regular_files import read_text, regular
@@ -244,13 +244,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 def read_summary_of(folder: Path) -> Mapping[str, Any]:
     """Return the summary. Raises ConfigError if this is not the folder of a run."""
-    try:
-        summary: Any = read_summary(folder)
-    except RecursionError:
-        raise ConfigError(f"cannot read {folder / SUMMARY}: it is nested too deeply") from None
-    if not isinstance(summary, Mapping):
-        raise ConfigError(f"{folder / SUMMARY} must hold a mapping")
-    return summary
+    return read_summary(folder, lenient=True)
 
 
 def read_run(folder: Path, name: str) -> Run:
