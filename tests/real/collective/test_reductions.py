@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from outpace.kernel import Kernel
 from outpace.real.collective import reductions
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.communication_thread import CommunicationThread, Waker
+from outpace.real.collective.entries import Digests
 from outpace.real.collective.group import Group, GroupSettings, own_address
 from outpace.real.collective.reductions import Reductions
 from outpace.real.net.clock import RealClock
@@ -647,3 +649,23 @@ def test_a_group_sums_shares_and_swaps():
     for thread in threads:
         thread.join()
     assert found == {2: (14, 5, 5), 5: (14, 5, 2), 7: (14, 5, 0)}
+
+
+def test_a_tail_has_a_dtype_of_its_own_and_need_not_be_finite(team):
+    two = team(2, elements=4, exact=2, tail=torch.float64, like=torch.empty(0).bfloat16())
+    found = []
+
+    async def work(me: int) -> None:
+        gradient = torch.tensor([256.0, me]).bfloat16()
+        tail = torch.tensor([0.999, math.inf], dtype=torch.float64)
+        digests = Digests(model=7 + me, settings=9)
+        part = two.workers[me].begin(Pieces([gradient, tail]), 1, digests=digests)
+        found.append(((await part.result()).total, part))
+
+    two.run(work(0), work(1))
+    for total, part in found:
+        gradient, tail = total.parts
+        assert gradient.tolist() == [512, 1]
+        assert tail.tolist() == [2 * 0.999, math.inf]
+        assert part.compared == {0: Digests(7, 9), 1: Digests(8, 9)}
+        assert part.is_finite
