@@ -264,6 +264,8 @@ class PlainScriptReplica(ScriptReplica):
         found = dict(zip(map(id, self._script.parameters), gradients, strict=True))
         for group in self._script.optimizer.param_groups:
             members = [p for p in group["params"] if id(p) in found]
+            if not members:  # all of them are frozen
+                continue
             with torch.no_grad():
                 steps = [found[id(p)].view(p.shape).to(p.device) for p in members]
                 rate = float(group["lr"]) * (1 if group["maximize"] else -1)
