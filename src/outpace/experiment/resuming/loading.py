@@ -23,8 +23,8 @@ def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
 
     The names, shapes and dtypes are those of the model. If the model of a task keeps more than
     trained parameters, such as BatchNorm's averages, the task is made from the run's configuration
-    and computes them, as at the end of a run. For a script, the dictionary has the parameters
-    alone. It is empty for the task `timing`.
+    and computes them, as at the end of a run. For a script, the dictionary has the trained
+    parameters alone. It is empty for the task `timing`.
 
     Args:
         path: the folder of a checkpoint, or the folder of a run, of which the newest checkpoint
