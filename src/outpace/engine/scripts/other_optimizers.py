@@ -45,7 +45,7 @@ class OtherOptimizers:
             register_optimizer_step_post_hook(self._ended),
         ]
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Look at no more steps."""
         for handle in self._handles:
             handle.remove()

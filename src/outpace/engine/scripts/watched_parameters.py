@@ -112,7 +112,7 @@ class WatchedParameters:
             True if the script has changed parameters that are its own since its last step; and the
             parameters that `finish` must leave in the model, if others are the result of the run.
         """
-        self._others.leave()
+        self.close()
         changed = self._changed()
         if not changed:
             return False, None
@@ -124,6 +124,10 @@ class WatchedParameters:
             f"{self._holder} the result"
         )
         return not self._loses, self._script.flat()
+
+    def close(self) -> None:
+        """Look at no more steps of optimizers: the process may go on without the run."""
+        self._others.close()
 
     def _changed(self) -> list[int]:
         """Return the numbers of the parameters that the script has changed."""

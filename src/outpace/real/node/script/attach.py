@@ -350,6 +350,8 @@ class Attached:
             process.tell_failure(failure)
             raise
         finally:
+            if self.watched is not None:
+                self.watched.close()
             process.close()
 
     def end_at_exit(self) -> None:
