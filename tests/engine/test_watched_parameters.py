@@ -275,6 +275,15 @@ def test_parameters_outside_the_optimizer_are_warned_of_if_they_are_trained(work
     assert [text.partition(",")[0] for text in told] == ["the script trains the parameter 2.bias"]
 
 
+def test_one_worker_may_train_parameters_outside_the_optimizer(workers, told, monkeypatch):
+    monkeypatch.setattr(HERE, "workers", 1)
+    model = net()
+    worker = workers(optimizer=SGD(model[0].parameters(), 0.1), model=model)
+    for _ in range(3):
+        worker.train(lambda: model[2].bias.data.sub_(0.1))
+    assert not told
+
+
 # -- other optimizers ----------------------------------------------------------------------
 
 

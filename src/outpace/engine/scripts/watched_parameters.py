@@ -55,7 +55,8 @@ class WatchedParameters:
             for name, p in script.model.named_parameters()
             if p.requires_grad and id(p) not in held and p.layout is torch.strided
         }
-        self._not_held_at_step: dict[str, Fingerprints] = {}  # those with a gradient
+        # Those of them that had a gradient at the last step, and their values.
+        self._not_held_before: tuple[list[str], Fingerprints | None] = [], None
         self._others = OtherOptimizers(script)
         if self._not_held and HERE.number == 0:
             count = plural(len(self._not_held), "trainable parameter")
@@ -169,18 +170,18 @@ class WatchedParameters:
 
     def _look_at_not_held(self) -> None:
         """Warn of parameters that are not in the optimizer if they are trained all the same."""
-        for name, parameter in list(self._not_held.items()):
-            if parameter.grad is None:
-                continue
-            now, before = Fingerprints([parameter]), self._not_held_at_step.get(name)
-            self._not_held_at_step[name] = now
-            if before is not None and now.changed(before):
-                HERE.tell(
-                    f"the script trains the parameter {name}, which is not in the optimizer of the "
-                    "run: each worker trains it alone; add it to the optimizer"
-                )
-                self._not_held.clear()
-                return
+        found = {name: p for name, p in self._not_held.items() if p.grad is not None}
+        if not found or HERE.workers == 1:
+            return
+        (names, before), now = self._not_held_before, Fingerprints(list(found.values()))
+        self._not_held_before = list(found), now
+        changed = now.changed(before) if before is not None and names == list(found) else []
+        if changed:
+            HERE.tell(
+                f"the script trains the parameter {names[changed[0]]}, which is not in the "
+                "optimizer of the run: each worker changes it alone; add it to the optimizer"
+            )
+            self._not_held.clear()
 
 
 def _forms(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.dtype, tuple[int, ...]]]:
