@@ -162,6 +162,15 @@ def test_parameters_that_are_set_after_attach_are_to_be_set_before_it(workers):
         worker.train()
 
 
+def test_one_worker_is_told_that_the_other_strategies_need_two(workers, monkeypatch):
+    monkeypatch.setattr(HERE, "workers", 1)
+    worker = workers()
+    worker.train()
+    in_place(worker.model)
+    with pytest.raises(ConfigError, match=r"keeps it \(from two workers on; one needs no launcher"):
+        worker.train()
+
+
 def test_values_that_are_put_back_are_no_change(workers, told):
     worker = workers()
     for _ in range(2):

@@ -150,10 +150,11 @@ class WatchedParameters:
             begin = "outpace.attach" if HERE.has_attached else "the first forward pass"
             when, instead = "before its first step", f"change them before {begin}, or "
         where = "the servers have the" if self._has_servers else "the workers have common"
+        alone = " (from two workers on; one needs no launcher)" if HERE.workers == 1 else ""
         return (
             f"{self._worker}: the script changed {self._named(changed)} {when}. With {self._kind} "
             f"{where} parameters, which would replace the change: {instead}take sync.kind=ssgd or "
-            "local-sgd, where each worker keeps it"
+            f"local-sgd, where each worker keeps it{alone}"
         )
 
     def _require_forms(self) -> None:
