@@ -70,7 +70,10 @@ def test_with_ssgd_a_case_is_bitwise_that_of_gloo(with_gloo, runtime, case, capf
 
 WRONG = {
     "no_group": (ConfigError, r"or torch.distributed.init_process_group, so there is nothing to"),
-    "never_trains": (ConfigError, r"but trained no model in DistributedDataParallel: wrap the mod"),
+    "never_trains": (
+        ConfigError,
+        r"but trained no model in DistributedDataParallel by an optimizer",
+    ),
     "wrong_size": (ConfigError, r"init_process_group at ddp_cases.py:\d+ has world_size=3, but th"),
     "attaches": (ConfigError, r"this script calls outpace.attach and torch.distributed.init_proce"),
     "subgroup": (ConfigError, r"new_group at ddp_cases.py:\d+ has the ranks \[0\] of 2 processes"),

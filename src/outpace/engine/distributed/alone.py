@@ -29,6 +29,7 @@ class Alone:
     rank = 0
     size = 1
     store: Any = None
+    has_reduced = False  # True once a backward pass has all-reduced its gradients
 
     def begin(self, call: Call) -> Pending:
         """Copy the inputs to the outputs.
@@ -38,6 +39,7 @@ class Alone:
         """
         if call.kind in ("send", "recv"):
             raise ConfigError(f"{call}: there is no other process in this group; {SUPPORTED}")
+        self.has_reduced |= call.kind == "all_reduce"
         copy_alone(call)
         return Done(call.outputs)
 

@@ -30,6 +30,7 @@ class BackwardPass:
         self._begun: list[Pending] = []
         self._index = self._handed_over = self._total = 0
         self._collectives: Collectives | None = None
+        self.passes = 0  # that have all-reduced gradients
 
     @property
     def is_expected(self) -> bool:
@@ -80,4 +81,5 @@ class BackwardPass:
         self._elements.clear()
         self._handed_over = 0
         if begun and self._collectives is not None:
+            self.passes += 1
             self._collectives.finish(begun)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 
 from outpace.errors import ConfigError
 
@@ -48,6 +49,10 @@ class Optimizers:
                 found.append((elements, optimizer))
         return [optimizer for _, optimizer in sorted(found, key=lambda pair: -pair[0])]
 
+    def any(self) -> bool:
+        """Return whether the script has an optimizer."""
+        return any(reference() is not None for reference in self._made)
+
     def have_gradients(self) -> bool:
         """Return whether an optimizer has a parameter with a gradient, or has taken a step."""
         found = (reference() for reference in self._made)
@@ -83,6 +88,7 @@ def _intercept(kind: Any, before_step: Callable[[torch.optim.Optimizer], None]) 
     if getattr(step, "before_step", None) is before_step:
         return
 
+    @_disable_dynamo
     @functools.wraps(step)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         before_step(self)
@@ -90,6 +96,7 @@ def _intercept(kind: Any, before_step: Callable[[torch.optim.Optimizer], None]) 
         return (step if now is wrapped else now)(self, *args, **kwargs)
 
     # Hooks of steps run in `step`: others that look for the plain step must find it.
-    wrapped.__wrapped__ = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
+    plain = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
+    wrapped.__wrapped__ = plain  # type: ignore[attr-defined]
     wrapped.before_step = before_step  # type: ignore[attr-defined]
     kind.step = wrapped

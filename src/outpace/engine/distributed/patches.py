@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._compile import _disable_dynamo
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DistributedDataParallel, distributed
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -33,7 +33,7 @@ from torch.optim.optimizer import (
 
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.by_hand import ByHand, require_none
+from outpace.engine.distributed.by_hand import ByHand, CountedPasses, require_none
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.environment import calls_attach, set_environment
 from outpace.engine.distributed.group import OutpaceGroup
@@ -85,15 +85,18 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
         return forward(self, *args, **kwargs)
 
     @functools.wraps(hook)
-    def register_comm_hook(self: Any, state: object, call: Callable[..., Any]) -> None:
+    def register_comm_hook(self: Any, *args: Any, **kwargs: Any) -> None:
         script.require_own_collectives("a communication hook")
-        hook(self, state, call)
+        hook(self, *args, **kwargs)
 
     model.__init__, model.forward = init_model, forward_model
     model.register_comm_hook = register_comm_hook
     model._register_builtin_comm_hook = register_builtin_comm_hook
     if HERE.follow is None:
         model.join = join
+        # A copy of a model, which has no process group, gets the one that all models have.
+        module: Any = distributed
+        module._get_default_group = script.alone
     else:
         register_optimizer_step_pre_hook(script.by_hand.before_step)
         register_optimizer_step_post_hook(script.after_step)
@@ -108,7 +111,9 @@ class _Script:
         self.optimizers = Optimizers(None if self._follows else self.before_step)
         self.by_hand = ByHand(self.optimizers, self._begin)
         self._backward = BackwardPass(self.by_hand.share)
+        self._by_passes = CountedPasses(self._backward)
         self._numbers = itertools.count()
+        self._exchanges_nothing = Alone()
         self._models = weakref.WeakSet[Any]()  # of DistributedDataParallel
         self._elements = weakref.WeakKeyDictionary[Any, int]()  # see `_elements_of`
         self._trained: Any = None  # the one with which the run has begun
@@ -167,8 +172,10 @@ class _Script:
         numbers = self._numbers
         return OutpaceGroup(collectives, seconds, self._backward, lambda: next(numbers), check)
 
-    def _alone(self) -> OutpaceGroup:
-        return OutpaceGroup(Alone(), 1.0, BackwardPass(), lambda: 0)
+    @functools.cache  # noqa: B019  # there is one script in a process
+    def alone(self) -> OutpaceGroup:
+        """Return the group of models whose gradients the strategy exchanges."""
+        return OutpaceGroup(self._exchanges_nothing, 1.0, BackwardPass(), lambda: 0)
 
     # -- DistributedDataParallel ------------------------------------------------------------
 
@@ -191,7 +198,7 @@ class _Script:
             everyone = dist.group.WORLD
             if everyone is None:
                 init(*given.args, **given.kwargs)  # torch's own error
-        given.arguments["process_group"] = self._alone()
+        given.arguments["process_group"] = self.alone()
         init(*given.args, **given.kwargs)
         if given.arguments.get("init_sync", True):
             begin_alike(model, everyone)
@@ -217,7 +224,7 @@ class _Script:
             return
         if HERE.worker is None:
             self._begin_run(model)
-        elif model is not self._trained and not self._follows:
+        elif model is not self._trained and not self._follows and self.optimizers.of(model.module):
             raise ConfigError(
                 f"{where(innermost())}: the script trains two models with "
                 f"DistributedDataParallel, but sync.kind={self._strategy} exchanges one: put them "
@@ -226,6 +233,7 @@ class _Script:
         if not self._follows:
             return
         if HERE.worker is not None:
+            self._by_passes.forward()
             HERE.worker.forward()
         if model.require_backward_grad_sync:
             elements = self._elements_of(model)
@@ -247,12 +255,19 @@ class _Script:
     def _begin_run(self, model: Any) -> None:
         """Begin the run with this model, if its optimizer has been made."""
         found = self.optimizers.of(model.module)
-        if not found:
-            return
-        if not self._follows:
-            require_one(found, self._strategy)
-        self._trained = model
-        self._begin(model.module, found[0])
+        if not found and self._follows and not self.optimizers.any():
+            found = [self._by_passes.of(model.module)]
+        if found:
+            if not self._follows:
+                require_one(found, self._strategy)
+            self._trained = model
+            self._begin(model.module, found[0])
+        elif self._exchanges_nothing.has_reduced and not self.optimizers.any():
+            raise ConfigError(
+                f"{where(innermost())}: the model in DistributedDataParallel is trained without an "
+                f"optimizer, but sync.kind={self._strategy} takes the steps of one: make one, of "
+                "the model's parameters, before the training loop, or take sync.kind=ssgd"
+            )
 
     def attach(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
         """Begin the run with a model and its optimizer, as the script asks for.
@@ -292,8 +307,12 @@ class _Script:
                     self._begin_run(model)
                     return
 
+    @_disable_dynamo
     def after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Count an iteration."""
+        if self._by_passes.are_counted:  # until now: the script has made an optimizer since
+            self._by_passes.end()
+            self._followed = optimizer
         if optimizer is self._followed and HERE.worker is not None:
             self.by_hand.stepped()
             HERE.worker.stepped()

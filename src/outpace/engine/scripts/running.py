@@ -90,8 +90,8 @@ def _nothing_trained(path: str) -> ConfigError:
     if HERE.is_distributed:
         return ConfigError(
             f"{path} called torch.distributed.init_process_group, but trained no model in "
-            "DistributedDataParallel: wrap the model in it, and make an optimizer of its "
-            "parameters; with sync.kind=ssgd a script may also average gradients itself"
+            "DistributedDataParallel by an optimizer of its parameters: wrap the model in it, and "
+            "make an optimizer; with sync.kind=ssgd a script may also average gradients itself"
         )
     return ConfigError(
         f"{path} ended without calling outpace.attach(model, optimizer) or "

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState, random_states
@@ -133,6 +134,7 @@ class Keeping(Repeating):
         if self._present is not None and self._hook is None:
             self._hook = register_module_forward_pre_hook(self._forward)
 
+    @_disable_dynamo
     def _forward(self, *_: Any) -> None:
         """Copy the state at the first forward pass of the iteration."""
         if not torch.is_grad_enabled() or self._is_paused():

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState
@@ -131,6 +132,7 @@ class Repeating(ABC):
             return None
         return first - max(1, self._again)
 
+    @_disable_dynamo
     def _next_forward(self, *_: Any) -> None:
         if torch.is_grad_enabled() and not self._is_paused():
             self._end_repeating()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState
@@ -56,6 +57,7 @@ class Reporting(Repeating):
         if is_due and self._hook is None:
             self._hook = register_module_forward_pre_hook(self._forward)
 
+    @_disable_dynamo
     def _forward(self, *_: Any) -> None:
         """Copy the state at the first forward pass of the iteration."""
         if not torch.is_grad_enabled() or self._is_paused():

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.blocks.block import Value
@@ -207,6 +208,7 @@ class ScriptSaver(WorkerSaver):
         steps = 0 if self._strategy.has_common else view.updates()
         return state_of_worker(view.worker, self._begins, {}, held, parameters, steps)
 
+    @_disable_dynamo
     def _forward(self, *_: Any) -> None:
         """Save the script at the first forward pass of the iteration."""
         if not torch.is_grad_enabled() or self._is_paused():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.blocks.block import parameters_digest
@@ -286,6 +287,7 @@ class SimulatedScript:
         if buffers:
             self._buffers.load(self._slots.to_load)
 
+    @_disable_dynamo
     def _forward(self, *_: Any) -> None:
         """Tell the simulation about the first forward pass with gradients."""
         if self._notes.is_copy or self._notes.is_untimed:
