@@ -9,11 +9,12 @@ import multiprocessing
 import os
 import random
 import runpy
+import signal
 import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import torch
@@ -42,6 +43,20 @@ def require_script(path: Path) -> Path:
     return path
 
 
+_DEFAULT: Final = signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None
+_started_by_us = False
+
+
+def call_own_handler() -> None:
+    """Call the handler of SIGTERM that the script has set, because the run is ended early.
+
+    torchrun passes SIGTERM on to the scripts, which save what they need in their handlers.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if _started_by_us and is_main and signal.getsignal(signal.SIGTERM) not in _DEFAULT:
+        signal.raise_signal(signal.SIGTERM)
+
+
 def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     """Run the script; return how it failed, or None if it has just ended.
 
@@ -49,6 +64,8 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     the run and the number of the worker, so that workers draw different numbers, and a run can be
     repeated.
     """
+    global _started_by_us  # there is one script in a process
+    _started_by_us = True
     # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
     multiprocessing.set_start_method(None, force=True)
     multiprocessing.current_process().daemon = False  # a DataLoader may start workers

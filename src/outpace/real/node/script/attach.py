@@ -24,7 +24,7 @@ from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.running import RunOver, call_own_handler
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
@@ -303,6 +303,7 @@ class Attached:
         """Exit the script because the run is over."""
         stopped = self.process.stopped
         if stopped is not None and stopped.early:
+            call_own_handler()
             raise RunOver("outpace: the run was ended early")
         why = stopped.reason if stopped else self.process.why_done
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 import torch
 
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.running import RunOver, call_own_handler
 from outpace.simulation.scripts.messages import FromScript, Over, Stepped, ToScript, receive, send
 
 ENDED_EARLY: Final = "outpace: the run was ended early"
@@ -68,6 +68,8 @@ class ScriptPipe:
     def exit(self, over: Over) -> NoReturn:
         """Exit the script because the run is over."""
         self.is_over, self.is_ended_early = True, not over.reason
+        if self.is_ended_early:
+            call_own_handler()
         self.on_over(over)
 
 
