@@ -251,9 +251,9 @@ def test_what_was_spoiled_is_refused_and_leaves_no_trace_or_is_a_message(data, s
         sizes = [0]
         empty = torch.empty
 
-        def spied(elements: int, dtype: torch.dtype) -> torch.Tensor:
+        def spied(elements: int, dtype: torch.dtype, **where: Any) -> torch.Tensor:
             sizes.append(elements * dtype.itemsize)
-            return empty(elements, dtype=dtype)
+            return empty(elements, dtype=dtype, **where)
 
         try:
             with mock.patch.object(torch, "empty", spied):
