@@ -137,13 +137,15 @@ def test_annealing_leaves_out_part_of_the_divergence_only():
 
 
 def test_what_is_ahead_of_nothing_is_the_first_state_emitted():
-    network = linear_network().float()
+    network = linear_network()
     generator = torch.Generator().manual_seed(0)
-    mean, std = network.ahead(seen(torch.empty(0, 2)), 20_000, generator)
-    expected = torch.tensor(LOADING) * FIRST + torch.tensor(OFFSET)
-    assert torch.allclose(mean.mean(0), expected, atol=0.04)
-    assert torch.allclose(mean.std(0), torch.tensor(LOADING).abs() * FIRST_STD, rtol=0.03)
-    assert torch.allclose(std, torch.tensor(NOISE).expand_as(std), rtol=1e-5)
+    mean, std = network.ahead(seen(WINDOW[:0, 0]), 20_000, generator)
+    loading, offset, noise = (
+        torch.tensor(part, dtype=torch.float64) for part in (LOADING, OFFSET, NOISE)
+    )
+    assert torch.allclose(mean.mean(0), loading * FIRST + offset, atol=0.04)
+    assert torch.allclose(mean.std(0), loading.abs() * FIRST_STD, rtol=0.03)
+    assert torch.allclose(std, noise.expand_as(std), rtol=1e-5)
 
 
 def test_a_state_beyond_all_that_were_learned_gives_no_run_time_near_zero():
@@ -203,16 +205,16 @@ def test_of_a_time_that_was_cut_off_only_the_probability_of_a_longer_one_counts(
 def test_factors_are_the_nodes_that_slow_down_and_tell_normal_from_slow():
     rng = np.random.default_rng(0)
     slow = (rng.random((300, 6)) < 0.3).repeat(5, axis=1)
-    x = torch.from_numpy(2.0 * slow + rng.normal(0, 0.1, slow.shape)).float()
+    x = torch.from_numpy(2.0 * slow + rng.normal(0, 0.1, slow.shape))
     factors = Factors.of(x, most=32)
     assert factors.count == 6
     shares = factors.loading.square().unflatten(0, (6, 5)).sum(1)
     shares = shares / shares.sum(0)
-    assert torch.allclose(shares.max(0).values, torch.ones(6), atol=0.02)
+    assert torch.allclose(shares.max(0).values, torch.ones(6, dtype=torch.float64), atol=0.02)
     assert set(shares.argmax(0).tolist()) == set(range(6))
     # A slow node adds 2 to each of its workers.
     added = (factors.loading * factors.more).max(0).values
-    assert torch.allclose(added, torch.full((6,), 2.0), atol=0.1)
+    assert torch.allclose(added, torch.full((6,), 2.0, dtype=torch.float64), atol=0.1)
 
 
 def test_density_and_divergence_are_those_of_torch_distributions():

@@ -180,10 +180,13 @@ def test_draws_have_the_density_of_the_likelihood() -> None:
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
 def test_conditional_draws_are_those_left_of_many_draws(seed: int) -> None:
-    """The two first have come, within 1 % of a time; two have not. Rejection; KS at 0.1 %."""
+    """The two first have come, within 1 % of a time; two have not. Rejection; KS at 0.1 %.
+
+    The times are usual ones: in the tails the density changes within 1 %.
+    """
     forecast = _forecast(_law(seed))
     draws = forecast.sample(1_500_000)
-    case = draws[1]
+    case = draws[np.abs(draws / np.median(draws, axis=0) - 1.0).sum(axis=1).argmin()]
     first, second, *rest = np.argsort(case)
     elapsed = case[second]
     near = (np.abs(draws[:, [first, second]] / case[[first, second]] - 1.0) < 0.01).all(axis=1)

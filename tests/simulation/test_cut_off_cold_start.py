@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import subprocess
+import sys
 from functools import cache
 
 import pyarrow.parquet as pq
@@ -73,6 +76,22 @@ def test_it_repeats_bit_for_bit(folder):
     again = simulate(config(50))
     for digest in ("parameters_digest", "trace_digest"):
         assert again.summary[digest] == cold(folder).summary[digest]
+
+
+@pytest.mark.slow
+def test_it_decides_the_same_with_the_kernels_of_another_processor(folder):
+    program = (
+        f"from outpace import simulate\nprint(simulate({config(50)!r}).summary['trace_digest'])\n"
+    )
+    other = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **other},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.stdout.split()[-1] == cold(folder).summary["trace_digest"]
 
 
 @pytest.mark.slow

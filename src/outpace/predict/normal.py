@@ -52,7 +52,7 @@ def draw_above(low: Tensor, generator: torch.Generator) -> Tensor:
 
     Most bounds cut off next to nothing, so draws are inverted only where it matters.
     """
-    draws = torch.randn(low.shape, generator=generator, dtype=torch.float32).double()
+    draws = torch.randn(low.shape, generator=generator, dtype=torch.float64)
     cut = low > _BARELY
     bounds = low[cut]
     # In the open interval (0, 1).

@@ -14,6 +14,7 @@ from outpace.predict.rules.decisions import (
     best_count,
     best_count_or_deadline,
     best_deadline,
+    settled,
 )
 
 
@@ -63,8 +64,21 @@ def test_no_deadline_that_has_not_passed_is_better(draws, goal, after):
 def test_both_together_score_what_they_say_and_no_less_than_either(draws, goal):
     plan = best_count_or_deadline(draws, goal)
     assert score(draws, goal, plan.count, plan.until_s) == pytest.approx(plan.score)
-    assert plan.score >= best_count(draws, goal).score
-    assert plan.score >= best_deadline(draws, goal).score
+    either = best_count(draws, goal).score, best_deadline(draws, goal).score
+    assert plan.score >= max(either) - 1e-9 * abs(plan.score)
+
+
+def test_a_deadline_is_rounded_up_and_a_round_one_stays_as_it_is():
+    assert settled(1.23456789) == pytest.approx(1.23457, abs=1e-12)
+    assert settled(0.0123456123) == pytest.approx(0.0123457, abs=1e-12)
+    for time_s in (0.0, 2.5, 0.1 + 0.2, math.inf):
+        assert settled(time_s) == time_s
+
+
+@pytest.mark.parametrize("rounding", [-1e-15, 0.0, 1e-15])
+def test_of_counts_whose_scores_differ_by_rounding_alone_it_takes_the_first(rounding):
+    draws = np.array([[0.1, 0.2 * (1.0 + rounding)]])  # 1 / 0.1 = 2 / 0.2
+    assert best_count(draws, Objective()).count == 1
 
 
 def test_both_together_can_be_better_than_either():

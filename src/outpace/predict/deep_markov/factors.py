@@ -70,7 +70,7 @@ class Factors:
         loading, weight, values = loading * upward, weight * upward, values * upward
         std = (x - values @ loading.t()).std(0, correction=0).clamp(min=_NARROWEST)
         pairs = [_low_and_more(value) for value in values.unbind(1)]
-        low, more = torch.tensor(pairs, dtype=torch.float32).unbind(1)
+        low, more = torch.tensor(pairs, dtype=torch.float64).unbind(1)
         return cls(mean, loading, weight, std, low, more)
 
 

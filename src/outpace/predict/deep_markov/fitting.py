@@ -70,7 +70,7 @@ def fit(
                 "a model of kind pooled"
             )
     with left_as_they_were():
-        torch.set_default_dtype(torch.float32)
+        torch.set_default_dtype(torch.float64)
         ordered = workers > LARGE if ordered is None else ordered
         generator = torch.Generator().manual_seed(seed & (2**63 - 1))
         filled = torch.cat([_first_filled(each, ordered, generator) for each in histories])
@@ -91,7 +91,7 @@ def fit(
             length = int(torch.randint(shape.shortest, lag + 1, (1,), generator=generator))
             told, seen = windows.draw(_WINDOWS, length)
             noise = torch.randn(
-                length, _WINDOWS, shape.latent, generator=generator, dtype=torch.float32
+                length, _WINDOWS, shape.latent, generator=generator, dtype=torch.float64
             )
             bound = network.bound(told, seen, noise, weight=min(1.0, _WEIGHT + done / _ANNEALING))
             optimizer.step(-bound.mean() / (length * workers), _rate(step, done))
@@ -110,7 +110,7 @@ def _joined(histories: Sequence[RunTimes], scale: RunTimeScale, ordered: bool) -
     if ordered:
         logs, order = logs.sort(1)
         cut = cut.gather(1, order)
-    return Seen(scale.inward(logs), cut.float())
+    return Seen(scale.inward(logs), cut.double())
 
 
 def _first_filled(history: RunTimes, ordered: bool, generator: torch.Generator) -> Tensor:

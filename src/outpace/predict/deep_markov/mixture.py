@@ -55,7 +55,7 @@ class Mixture:
         known = self.known
         if known is None:
             return mean + std * torch.randn(
-                mean.shape, generator=self.generator, dtype=torch.float32
+                mean.shape, generator=self.generator, dtype=torch.float64
             )
         free = known.x.isnan()
         mean, std = mean[:, free], std[:, free]

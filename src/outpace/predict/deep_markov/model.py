@@ -54,7 +54,7 @@ class Shape:
     def network(self, seed: int) -> DeepMarkovNetwork:
         """Return a network with initial weights drawn from the seed."""
         with left_as_they_were():
-            torch.set_default_dtype(torch.float32)
+            torch.set_default_dtype(torch.float64)
             torch.manual_seed(seed & (2**63 - 1))
             return DeepMarkovNetwork(self.workers, self.latent, self.hidden, self.factors)
 
@@ -83,10 +83,10 @@ class RunTimeScale:
         rest = (logs - centre).flatten().sort().values
         low, high = (rest[round(q * (len(rest) - 1))] for q in (0.01, 0.99))
         width = ((high - low) / _WIDTH).clamp(min=1e-3)  # 0 if all are equal
-        return cls(centre.float(), width.float())
+        return cls(centre.double(), width.double())
 
     def inward(self, logs: Tensor) -> Tensor:
-        return ((logs - self.centre) / self.width).float().clamp(-RANGE, RANGE)
+        return ((logs - self.centre) / self.width).double().clamp(-RANGE, RANGE)
 
     def outward(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         return self.centre + self.width * mean, self.width * std
@@ -132,7 +132,8 @@ class DeepMarkov:
             )
         shape = Shape(**settings)
         learned = dict(tensors)
-        scale = RunTimeScale(learned.pop("scale.centre"), learned.pop("scale.width"))
+        centre, width = (learned.pop(f"scale.{name}").double() for name in ("centre", "width"))
+        scale = RunTimeScale(centre, width)
         network = shape.network(seed=0)
         network.load_state_dict(learned)
         centres = tuple(scale.centre.shape)
@@ -168,7 +169,7 @@ class DeepMarkovFilter:
         known = arranged(x, low, self._generator, self._shape.ordered)
         cut = known.x.isnan()
         inward = self._scale.inward(torch.where(cut, known.low, known.x))
-        newest = torch.where(cut, inward.clamp(min=UNKNOWN), inward), cut.float()
+        newest = torch.where(cut, inward.clamp(min=UNKNOWN), inward), cut.double()
         parts = zip(self._window, newest, strict=True)
         self._window = Seen(
             *(torch.cat([old, new[None]])[-self._shape.lag :] for old, new in parts)

@@ -157,7 +157,7 @@ class DeepMarkovNetwork(nn.Module):
         """
         length = len(seen.x)
         shape = length + 1, count, self.latent
-        noise = torch.randn(shape, generator=generator, dtype=torch.float32)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64)
         if length:
             z, _, _ = self.guide(Seen(seen.x[:, None], seen.cut[:, None]), noise[:-1])
             mean, std = self.transition(z[-1])

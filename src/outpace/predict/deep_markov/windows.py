@@ -51,8 +51,8 @@ class Windows:
         last[:, :same] = last[0, :same]
         end = x.sort(-1).values.gather(-1, last[..., None])
         cut = torch.where(x > end, 1.0, cut)
-        share = _HIDDEN * torch.rand(some, 1, generator=self.generator, dtype=torch.float32)
-        drawn = torch.rand(some, workers, generator=self.generator, dtype=torch.float32)
+        share = _HIDDEN * torch.rand(some, 1, generator=self.generator, dtype=torch.float64)
+        drawn = torch.rand(some, workers, generator=self.generator, dtype=torch.float64)
         hidden = drawn < share
         x = torch.where(hidden, UNKNOWN, torch.minimum(x, end))
         cut = torch.where(hidden, 1.0, cut)

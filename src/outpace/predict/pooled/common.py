@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from outpace.predict.pooled.law import Law, log_parts, posterior
-from outpace.predict.pooled.tracks import reference
+from outpace.predict.pooled.tracks import REAL, reference
 
 _APART: Final = 2.0  # distance of points, in standard deviations of the factor given all times
 _NARROWEST: Final = 0.5  # size of a normal, in distances of points: a narrower one could miss all
@@ -122,8 +122,8 @@ def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
     low = float((factor.middle - far)[below >= 0.0].min())
     high = float((factor.middle + far)[below >= 0.0].max())
     step = max(float(resolution(law, present)), (high - low) / _MOST)
-    points = torch.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
-    weight = factor.log_share(points, torch.tensor(step)).log_softmax(-1)
+    points = torch.arange(math.floor(low / step), math.ceil(high / step) + 1, dtype=REAL) * step
+    weight = factor.log_share(points, torch.tensor(step, dtype=REAL)).log_softmax(-1)
     return law._replace(shift=law.shift + points, log_shift=weight)
 
 

@@ -65,7 +65,7 @@ class Follower:
     def observe(self, seconds: Seconds, censored: Mask) -> None:
         self._layout = layout = self._layout.refined(seconds, censored)
         # Functions may round otherwise at other places of an array, so they are called in order.
-        times = layout.spread(torch.from_numpy(np.asarray(seconds, np.float64))).log().float()
+        times = layout.spread(torch.from_numpy(np.asarray(seconds, np.float64))).log()
         mask = layout.spread(torch.from_numpy(np.asarray(censored, bool)))
         self._tracks, features = advance(
             self._tracks, times, mask, reference(times.flatten()), self._network.noise

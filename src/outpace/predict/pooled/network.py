@@ -18,6 +18,7 @@ from outpace.predict.pooled.recurrent import recurrent
 from outpace.predict.pooled.tracks import (
     CLUSTER_FEATURES,
     NODE_FEATURES,
+    REAL,
     WORKER_FEATURES,
     Levels,
     Tracks,
@@ -49,16 +50,18 @@ class PooledNetwork(nn.Module):
         self.noise = noise
         self.delay = delay
         self.common = common
-        self._sizes = torch.tensor((0.3 * noise, common, 3.0 * common))
-        self.worker = nn.GRU(WORKER_FEATURES, _WORKER)
-        self.node = nn.GRU(_WORKER + NODE_FEATURES, _NODE)
-        self.cluster = nn.GRU(_NODE + CLUSTER_FEATURES, _CLUSTER)
-        self.worker_in = nn.Linear(_WORKER, _WORKER_HEAD)
-        self.worker_above = nn.Linear(_NODE + _CLUSTER, _WORKER_HEAD, bias=False)
-        self.worker_out = nn.Linear(_WORKER_HEAD, 6)
-        self.node_in = nn.Linear(_NODE + _CLUSTER, _NODE_HEAD)
-        self.node_out = nn.Linear(_NODE_HEAD, 4 + len(_REGIME_WEIGHTS) + 2 * len(_OTHERS))
-        self.cluster_out = nn.Linear(_CLUSTER, 2 + 3 * len(_COMMON_WEIGHTS))
+        self._sizes = torch.tensor((0.3 * noise, common, 3.0 * common), dtype=REAL)
+        self.worker = nn.GRU(WORKER_FEATURES, _WORKER, dtype=REAL)
+        self.node = nn.GRU(_WORKER + NODE_FEATURES, _NODE, dtype=REAL)
+        self.cluster = nn.GRU(_NODE + CLUSTER_FEATURES, _CLUSTER, dtype=REAL)
+        self.worker_in = nn.Linear(_WORKER, _WORKER_HEAD, dtype=REAL)
+        self.worker_above = nn.Linear(_NODE + _CLUSTER, _WORKER_HEAD, bias=False, dtype=REAL)
+        self.worker_out = nn.Linear(_WORKER_HEAD, 6, dtype=REAL)
+        self.node_in = nn.Linear(_NODE + _CLUSTER, _NODE_HEAD, dtype=REAL)
+        self.node_out = nn.Linear(
+            _NODE_HEAD, 4 + len(_REGIME_WEIGHTS) + 2 * len(_OTHERS), dtype=REAL
+        )
+        self.cluster_out = nn.Linear(_CLUSTER, 2 + 3 * len(_COMMON_WEIGHTS), dtype=REAL)
         with torch.no_grad():
             for head in (self.worker_out, self.node_out, self.cluster_out):
                 head.weight.mul_(0.2)
@@ -76,14 +79,16 @@ class PooledNetwork(nn.Module):
         """
         share = min(1.0, max(largest, self.noise) / _OTHERS[-1])
         others = len(_OTHERS)
-        self.node_out.bias[-2 * others : -others] = (share - 1.0) * torch.tensor(_OTHERS)
+        self.node_out.bias[-2 * others : -others] = (share - 1.0) * torch.tensor(
+            _OTHERS, dtype=REAL
+        )
         self.node_out.bias[-others:] = math.log(share)
 
     def begin(self, runs: int, nodes: int, width: int) -> Levels:
         return Levels(
-            torch.zeros(runs, nodes, width, _WORKER),
-            torch.zeros(runs, nodes, _NODE),
-            torch.zeros(runs, _CLUSTER),
+            torch.zeros(runs, nodes, width, _WORKER, dtype=REAL),
+            torch.zeros(runs, nodes, _NODE, dtype=REAL),
+            torch.zeros(runs, _CLUSTER, dtype=REAL),
         )
 
     def forward(self, features: Levels, present: Tensor, state: Levels) -> Levels:
@@ -92,12 +97,12 @@ class PooledNetwork(nn.Module):
         Features and states have T in front of every shape; present: places with a worker, shape
         (runs, J, W).
         """
-        mine = present[..., None].float()
+        mine = present[..., None].to(REAL)
         share = mine / mine.sum(-2, keepdim=True).clamp(min=1.0)
         worker = _through(self.worker, features.worker, state.worker)
         pooled = (worker * share).sum(-2)
         node = _through(self.node, torch.cat((pooled, features.node), -1), state.node)
-        there = present.any(-1)[..., None].float()
+        there = present.any(-1)[..., None].to(REAL)
         all_nodes = (node * (there / there.sum(-2, keepdim=True).clamp(min=1.0))).sum(-2)
         into = torch.cat((all_nodes, features.cluster), -1)
         return Levels(worker, node, _through(self.cluster, into, state.cluster))

@@ -15,9 +15,10 @@ from outpace.predict.normal import normal_above
 from outpace.predict.pooled.common import likely
 from outpace.predict.pooled.law import Law, log_parts, posterior
 from outpace.predict.pooled.layout import NodeLayout
+from outpace.predict.pooled.tracks import REAL
 from outpace.predict.recorded.table import Seconds
 
-_NEAR: Final = 4.0  # up to here single precision suffices for draws from a tail
+_LEAST: Final = 2.0**-60  # uniform draws are from the open interval (0, 1)
 
 
 class _Weights(NamedTuple):
@@ -75,12 +76,12 @@ class Forecast:
         law, shift, regime, delay = weights
         generator = self.generator
         # Stratified: one shift from each of `count` equal parts, so fewer draws suffice.
-        even = (torch.arange(count) + torch.rand(count, generator=generator)) / count
+        even = (torch.arange(count) + torch.rand(count, generator=generator, dtype=REAL)) / count
         which = torch.searchsorted(shift.cumsum(0), even).clamp_(max=len(shift) - 1)
         steps = regime.cumsum(-1)[..., :-1]
         if steps.shape[1] > 1:
             steps = steps.index_select(1, which)
-        chance = torch.rand(len(regime), count, 1, generator=generator)
+        chance = torch.rand(len(regime), count, 1, generator=generator, dtype=REAL)
         turn = (chance > steps).sum(-1)  # (J, count)
 
         # From here on shapes are (n, count): of worker, and of worker and regime, by number.
@@ -91,7 +92,7 @@ class Forecast:
         cell = own * chances[0].numel()
         if chances.shape[1] > 1:
             cell = cell + which * regimes + mine
-        late = torch.rand(mine.shape, generator=generator) < _at(chances, cell)
+        late = torch.rand(mine.shape, generator=generator, dtype=REAL) < _at(chances, cell)
         cell = own * regimes + mine
         middle = _at(law.level[node] + law.offset.reshape(-1)[place, None], cell)
         middle += law.shift[which]
@@ -102,24 +103,14 @@ class Forecast:
             _at(law.spread.reshape(-1, regimes)[place], cell),
         )
         if above is None:
-            z = torch.randn(cell.shape, generator=generator)
+            z = torch.randn(cell.shape, generator=generator, dtype=REAL)
         else:
-            z = self._above((math.log(above) - self.reference - middle).div_(spread))
-        times = z.mul_(spread).add_(middle).double().add_(self.reference).exp_().T
+            low = (math.log(above) - self.reference - middle).div_(spread)
+            uniform = torch.rand(low.shape, generator=generator, dtype=REAL)
+            z = normal_above(low, uniform.clamp_(min=_LEAST))
+        times = z.mul_(spread).add_(middle).add_(self.reference).exp_().T
         drawn = times.numpy()
         return drawn if above is None else np.maximum(drawn, above)
-
-    def _above(self, low: Tensor) -> Tensor:
-        """Draw standard normals above `low` by inversion."""
-        uniform = torch.rand(low.shape, generator=self.generator).clamp_(min=2.0**-25)
-        tail = torch.special.erfc(low * math.sqrt(0.5)).mul_(uniform)
-        z = torch.erfinv((1.0 - tail).clamp_(max=1.0 - 2.0**-24)).mul_(math.sqrt(2.0))
-        z = torch.maximum(z, low)
-        far = (low > _NEAR).reshape(-1).nonzero()[:, 0]
-        if len(far):
-            drawn = normal_above(low.reshape(-1)[far], uniform.reshape(-1)[far].double())
-            z.view(-1)[far] = drawn.float()
-        return z
 
 
 class Given:
@@ -161,7 +152,7 @@ class Given:
         times = layout.spread(
             torch.from_numpy(np.where(self._waiting, self._elapsed_s, self._arrived))
         )
-        away = torch.where(present, times.log() - forecast.reference, 0.0).float()
+        away = torch.where(present, times.log() - forecast.reference, 0.0)
         waiting = layout.spread(torch.from_numpy(self._waiting))
         law = likely(forecast.law, away, waiting, present)
         usual, delayed = log_parts(law, away, waiting)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from outpace.predict.pooled.layout import NodeLayout
-from outpace.predict.pooled.tracks import reference
+from outpace.predict.pooled.tracks import REAL, reference
 from outpace.predict.recorded.table import Mask, RunTimes, Seconds
 
 _LENGTH: Final = 97  # iterations of a run
@@ -39,7 +39,7 @@ def drawn(histories: Sequence[RunTimes], generator: np.random.Generator) -> Trai
     first = generator.integers(history.iterations - length + 1)
     rows = slice(first, first + length)
     seconds, censored = _cut(history.seconds[rows], history.censored[rows], generator)
-    times = torch.from_numpy(np.log(seconds)).float()
+    times = torch.from_numpy(np.log(seconds))
     seen = torch.where(torch.from_numpy(_away(history, length, generator)), torch.nan, times)
     layout = NodeLayout.of(history.node)
     places = torch.stack((layout.spread(times), layout.spread(seen)))
@@ -73,7 +73,7 @@ def together(runs: Sequence[TrainingRun]) -> tuple[Tensor, Tensor, Tensor, Tenso
     length = max(len(run.times) for run in runs)
     nodes = max(run.times.shape[1] for run in runs)
     width = max(run.times.shape[2] for run in runs)
-    times = torch.full((length, len(runs), nodes, width), torch.nan)
+    times = torch.full((length, len(runs), nodes, width), torch.nan, dtype=REAL)
     seen, censored = times.clone(), torch.zeros(times.shape, dtype=torch.bool)
     references = times.new_full((length, len(runs)), torch.nan)
     for number, run in enumerate(runs):

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+# Sums of float32 numbers differ between processors by 1e-7, and a fit makes other decisions of it.
+REAL: Final = torch.float64
 _QUANTILE: Final = 0.2
 _LONG_AGO: Final = 50.0  # age of workers that have never been seen
 _SLOWEST: Final = 0.05  # smallest rate of a running mean
@@ -65,7 +67,9 @@ class Levels(NamedTuple):
 
 def begin(runs: tuple[int, ...], nodes: int, width: int) -> Tracks:
     """Return the tracks before the first iteration: all workers at the reference."""
-    run, node, worker = (torch.zeros((*runs, *rest)) for rest in ((), (nodes,), (nodes, width)))
+    run, node, worker = (
+        torch.zeros((*runs, *rest), dtype=REAL) for rest in ((), (nodes,), (nodes, width))
+    )
     return Tracks(
         *(run, run, run, worker, worker + _LONG_AGO, worker, worker),
         *(node, node, node, node, node + _LONG_AGO),
@@ -126,22 +130,22 @@ def advance(
         (
             torch.asinh(away / noise),
             torch.asinh(surprise / noise),
-            came.float(),
-            known.float(),
+            came.to(REAL),
+            known.to(REAL),
             torch.asinh(after.last / noise),
             torch.log1p(after.age),
             torch.asinh(offset / noise),
         ),
         dim=-1,
     )
-    share = came.float().mean(-1)
+    share = came.to(REAL).mean(-1)
     node = torch.stack(
         (
             torch.asinh(level / noise),
             torch.asinh((level - before.smooth) / noise),
             torch.asinh(smooth / noise),
             torch.asinh(low / noise),
-            node_came.float(),
+            node_came.to(REAL),
             torch.log1p(after.node_age),
             torch.log1p(smooths),
         ),

@@ -64,14 +64,30 @@ class CutOffPlan:
 Decision: TypeAlias = Callable[[Seconds, Objective], CutOffPlan]
 
 
+def settled(time_s: float) -> float:
+    """Return a time rounded up to six digits: later ones depend on how a processor rounds."""
+    if not 0.0 < time_s < math.inf:
+        return time_s
+    unit = 10.0 ** (math.floor(math.log10(time_s)) - 5)
+    # A worker that arrives at this very time is waited for, so the time itself is the least.
+    return max(time_s, math.ceil(time_s / unit * (1.0 - 1e-9)) * unit)
+
+
+def _first_best(scores: Seconds) -> int:
+    """Return the place of the best score, the first one of those that differ by rounding only."""
+    largest = float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0)) or 1.0
+    return int(np.round(scores / largest, _DIGITS).argmax())
+
+
 def best_count(draws: Seconds, objective: Objective, *, beyond: int = 0) -> CutOffPlan:
     """Return the count c above `beyond` with the largest E[c / x_(c)] (BDSGD, section 3)."""
     counts = np.arange(beyond + 1, draws.shape[1] + 1)
     scores = objective.score(counts, draws[:, beyond:]).mean(axis=0)
-    best = int(scores.argmax())
+    best = _first_best(scores)
     return CutOffPlan(float(scores[best]), count=float(counts[best]))
 
 
+_DIGITS: Final = 10  # of scores that are compared
 _TIMES: Final = 20_000  # candidates; more would not change the score noticeably
 
 
@@ -99,7 +115,7 @@ def best_deadline(draws: Seconds, objective: Objective, *, after_s: float = 0.0)
     waiting_score = objective.score(1, firsts).sum() - begun_score
     open_score = objective.score(arrivals - workers * done, times, begun - done)
     scores = (waiting_score + done_score + open_score) / len(draws)
-    best = int(scores.argmax())
+    best = _first_best(scores)
     return CutOffPlan(float(scores[best]), until_s=float(times[best]))
 
 
@@ -133,7 +149,8 @@ def best_count_or_deadline(
         _few(np.append(counts, int(count.count))),
         _few(np.append(times[times > after_s], deadline.until_s)),
     )
-    return max(count, deadline, pair, key=lambda plan: plan.score)
+    plans = count, deadline, pair
+    return plans[_first_best(np.array([plan.score for plan in plans]))]
 
 
 def best_ends(
@@ -159,7 +176,7 @@ def _best_pair(
     early = objective.score(counts, reached)
     first = by_then[:, None, :] >= counts[:, None]  # (K, C, S): the count comes first
     scores = np.where(first, early[:, :, None], late[:, None, :]).mean(axis=0)
-    c, s = np.unravel_index(int(scores.argmax()), scores.shape)
+    c, s = np.unravel_index(_first_best(scores), scores.shape)
     return CutOffPlan(float(scores[c, s]), count=float(counts[c]), until_s=float(times[s]))
 
 

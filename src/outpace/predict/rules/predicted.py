@@ -19,6 +19,7 @@ from outpace.predict.rules.decisions import (
     Objective,
     best_count_or_deadline,
     best_ends,
+    settled,
 )
 from outpace.predict.rules.iteration import came
 
@@ -37,7 +38,8 @@ class Predicted(Rule):
     samples: int = 100  # joint draws per prediction
 
     def begin(self) -> Wait:
-        return self.decision(self.draws(self.following.predict()), self.objective).wait
+        plan = self.decision(self.draws(self.following.predict()), self.objective)
+        return Wait(plan.count, settled(plan.until_s))
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         self.following.observe(seconds, censored)
@@ -122,10 +124,10 @@ class Replan(Predicted):
         if until_s == math.inf:  # the count is reached by then in every draw
             until_s = float(draws[:, int(plan.count) - 1].max())
         if not self._left:  # no later review could detect that the count is never reached
-            return Wait(plan.count, until_s)
+            return Wait(plan.count, settled(until_s))
         if self._left > 1:
             ends = best_ends(draws, self.objective)[1]
             early = ends[(ends > now) & (ends < until_s)]
             if len(early):
                 until_s = next(t for t in np.quantile(early, _LEVELS) if t > now)
-        return Wait(again_s=until_s, again_count=plan.count)
+        return Wait(again_s=settled(until_s), again_count=plan.count)
