@@ -185,7 +185,7 @@ def _requests(
     for (_, server, n), time in settled.items():
         last[server, n] = max(time, last.get((server, n), 0))
     rows = []
-    for (worker, server), each in found.items():
+    for (worker, server), each in sorted(found.items()):  # as a worker sends them
         for n, (push, reply) in enumerate(zip(each["push"], each["reply"], strict=True)):
             done = settled[worker, server, n]
             # In virtual time an update comes after the push that causes it, for real within it.
