@@ -322,7 +322,8 @@ def test_an_interrupted_comparison_gives_a_page_about_the_runs_that_ended(tmp_pa
     runs(tmp_path, "ASP", [4.0])
     runs(tmp_path, "SSP", [4.0], status="partial")
     page = page_of(tmp_path, about("BSP", 3), about("ASP", 1))
-    assert [row[:2] for row in page.rows[1:]] == [
+    status = page.rows[0].index("Status")
+    assert [[row[0], row[status]] for row in page.rows[1:]] == [
         ["BSP", "complete3 seeds"],
         ["ASP", "complete1 seed"],
     ]
@@ -358,3 +359,13 @@ def test_seeds_are_in_the_order_of_their_numbers(tmp_path):
     assert [folder.name for folder in found] == [f"seed-{seed}" for seed in range(11)]
     shutil.rmtree(tmp_path / "BSP" / "seed-3")
     assert len(runs_in([tmp_path])[0]) == 10
+
+
+def test_the_time_to_the_target_comes_first_and_what_has_no_room_is_folded_up(three):
+    assert three.rows[0][:2] == ["Variant", "Time to 80 %"]
+    assert three.rows[0].index("Status") < three.rows[0].index("Accuracy")
+    shown, more = (set(map(str.lower, rows[0][1:])) for rows in (three.rows, three.more))
+    assert len(shown) <= 10
+    assert {"accuracy", "virtual time"} <= shown
+    assert "gradients" in more
+    assert not shown & more

@@ -25,6 +25,7 @@ class Column:
         one_clock: mark the best run only if all runs are in virtual time, or all on real processes.
         missing: returns the text for a run without a value.
         spread: returns lines below the value: over several seeds, its interval.
+        answers: it is about the target, and so comes first.
         by_ratio: tell values over seeds apart by their ratios, not their differences.
     """
 
@@ -38,6 +39,7 @@ class Column:
     missing: Callable[[Run], str] = lambda _: NOTHING
     spread: Callable[[Run], str] = lambda _: ""
     by_ratio: bool = False
+    answers: bool = False
 
 
 def columns(target: ReportTarget | None, first: Run) -> list[Column]:
@@ -75,6 +77,7 @@ def _time_to(target: ReportTarget) -> Column:
         missing=missing,
         spread=spread,
         by_ratio=True,
+        answers=True,
     )
 
 
@@ -102,6 +105,7 @@ def _ratio_to(first: Run) -> Column:
         factor,
         missing=missing,
         spread=spread,
+        answers=True,
     )
 
 

@@ -22,6 +22,7 @@ _MEANS: Final = (
     "Compute, communicate and wait are means per worker; staleness is counted in updates of the "
     "parameters."
 )
+_MOST_COLUMNS: Final = 10  # for which a page of 1280 pixels has room
 _SEEDS: Final = (
     " All numbers are means over seeds; small ones are 95 % intervals of the mean (Student's t). "
     "Variants are compared seed by seed: not distinguishable means that the interval includes "
@@ -32,40 +33,60 @@ _SEEDS: Final = (
 
 
 def summary_table(runs: Sequence[Run], target: ReportTarget | None) -> str:
-    """Return HTML with a row per run, without the columns that are empty for all runs."""
+    """Return HTML with a row per run, without the columns that are empty for all runs.
+
+    Columns for which a page has no room follow in a second table, which is folded up.
+    """
     every = columns(target, runs[0])
-    shown = [c for c in every if any(_known(c, run) for run in runs)]
-    marked = [best_of(column, runs) for column in shown]
-    head = "".join(
-        f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c in shown
-    )
+    shown = [(c, best_of(c, runs)) for c in every if any(_known(c, run) for run in runs)]
     named = all(run.name.lower() == run.kind for run in runs)  # runs are named by strategy
     said = [] if named else strategies(runs)
-    title = '<th scope="col" class="words">Strategy</th>' if said else ""
+    most = _MOST_COLUMNS - 2 * bool(said)  # the words need more room
+    more = _table("more", runs, shown[most:], [])
+    return (
+        f"{_table('summary', runs, shown[:most], said)}"
+        f'<p class="legend">{_BEST if any(best for _, best in shown) else ""}{_times(runs)}. '
+        f"{_MEANS}{_SEEDS if runs[0].seeds else ''}{_derived(target)}</p>"
+        + (f"<details><summary>More numbers</summary>{more}</details>" if shown[most:] else "")
+    )
+
+
+def _table(
+    name: str, runs: Sequence[Run], shown: Sequence[tuple[Column, set[int]]], said: list[str]
+) -> str:
+    """Return a table as HTML.
+
+    Args:
+        shown: the columns, each with the places of its best runs.
+        said: the strategy of each run in words; empty: there is no column for it.
+    """
+    heads = [f'<th scope="col" title="{escaped(c.hint)}">{escaped(c.title)}</th>' for c, _ in shown]
+    first = sum(column.answers for column, _ in shown)  # columns about the target, which come first
+    is_first = name == "summary"
+    title = '<th scope="col" class="state">Status</th>' if is_first else ""
+    title += '<th scope="col" class="words">Strategy</th>' if said else ""
     rows = []
     for place, run in enumerate(runs):
-        cells = "".join(
-            _cell(column, run, place in best) for column, best in zip(shown, marked, strict=True)
-        )
+        cells = [_cell(column, run, place in best) for column, best in shown]
+        status = f'<td class="state">{_status(run)}</td>' if is_first else ""
         words = f'<td class="words">{escaped(said[place])}</td>' if said else ""
         rows.append(
             '<tr><th scope="row">'
             f'<span class="name"><i class="swatch" style="background:{colour(place)}"></i>'
-            f"{escaped(run.name)}</span></th><td>{_status(run)}</td>{words}{cells}</tr>"
+            f"{escaped(run.name)}</span></th>"
+            f"{''.join(cells[:first])}{status}{words}{''.join(cells[first:])}</tr>"
         )
-        if run.error:
+        if run.error and is_first:
             rows.append(
                 f'<tr class="error"><td colspan="{len(shown) + 2 + bool(said)}">'
                 f"<div><b>{escaped(run.name)}:</b> {escaped(run.error)}</div></td></tr>"
             )
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Summary of the runs">'
-        '<table id="summary-table"><thead><tr>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name} of the runs">'
+        f'<table id="{name}-table"><thead><tr>'
         f'<th scope="col">{"Variant" if runs[0].seeds else "Run"}</th>'
-        f'<th scope="col">Status</th>{title}{head}</tr></thead>'
+        f"{''.join(heads[:first])}{title}{''.join(heads[first:])}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="legend">{_BEST if any(marked) else ""}{_times(runs)}. {_MEANS}'
-        f"{_SEEDS if runs[0].seeds else ''}{_derived(target)}</p>"
     )
 
 

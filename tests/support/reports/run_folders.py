@@ -94,9 +94,11 @@ class Page(HTMLParser):
         self.ids: set[str] = set()
         self.text = ""  # without scripts and styles
         self.rows: list[list[str]] = []  # of the summary
+        self.more: list[list[str]] = []  # of the table of its further columns
         self._open: str | None = None
         self._scripts: list[str] = []
         self._in_summary = False
+        self._into = self.rows
         self.feed(path.read_text(encoding="utf-8"))
         self.close()
         # A no-break space looks like a space.
@@ -118,11 +120,12 @@ class Page(HTMLParser):
         if tag == "script":
             self._scripts.append("")
         if tag == "table":
-            self._in_summary = attributes.get("id") == "summary-table"
+            self._in_summary = attributes.get("id") in ("summary-table", "more-table")
+            self._into = self.more if attributes.get("id") == "more-table" else self.rows
         if self._in_summary and tag == "tr":
-            self.rows.append([])
+            self._into.append([])
         if self._in_summary and tag in ("td", "th"):
-            self.rows[-1].append("")
+            self._into[-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == self._open:
@@ -136,10 +139,12 @@ class Page(HTMLParser):
             self._scripts[-1] += data
         elif self._open is None:
             self.text += data
-            if self._in_summary and self.rows and self.rows[-1]:
-                self.rows[-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ").strip()
+            if self._in_summary and self._into and self._into[-1]:
+                self._into[-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ").strip()
 
     def cell(self, run: str, column: str) -> str:
         """Return the text of a cell of the summary, with its ★ if it is marked."""
-        (row,) = (row for row in self.rows[1:] if row[0] == run)
-        return row[[title.lower() for title in self.rows[0]].index(column.lower())]
+        titles = [title.lower() for title in self.rows[0]]
+        rows = self.rows if column.lower() in titles else self.more
+        (row,) = (row for row in rows[1:] if row[0] == run)
+        return row[[title.lower() for title in rows[0]].index(column.lower())]

@@ -91,7 +91,7 @@ def progress(
                 "hovermode": "x unified",
             }
             if y == "accuracy":
-                layout["yaxis"] |= {"tickformat": ".0%", "hoverformat": ".1%"}
+                layout["yaxis"] |= {"tickformat": ".3~p", "hoverformat": ".1%"}
             if target is not None and y == target.column:
                 layout["shapes"] = [across(target.value)]
                 origin = "the target" if target.given else "derived from the results"
