@@ -7,15 +7,21 @@ import shutil
 import stat
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
+import torch
 from tests.support.command import outpace as command
 
 import outpace
 from outpace.experiment import recorded_run
 from outpace.record import folder as files
 from outpace.record.checkpoints import committed, lock
+from outpace.record.checkpoints.tensors import write_tensors
 from outpace.record.event_log import LOG
+from outpace.record.status import CheckpointStatus, ProcessStatus, Status
+from outpace.report import frame
+from outpace.support.yaml_files import write_yaml
 
 CONFIG = {
     "task": {"kind": "quadratic", "eigenvalues": [0.5, 1.0]},
@@ -56,6 +62,19 @@ COMMANDS = [
     ("calibrate", "{}", "-o", "cluster.yaml"),
 ]
 
+STATUS = Status(
+    command="simulate",
+    process=1,
+    host="here",
+    since=1e9,
+    at=1e9,
+    phase="training",
+    waits_for="worker-0",
+    share=0.5,
+    gradients_per_s=3.0,
+    processes=[ProcessStatus(name="worker-0", state="training", iteration=3, quiet_s=1.0)],
+    checkpoints=CheckpointStatus(every={"every_s": 1.0}, number=1, time_s=1.0, written=1e9),
+)
 READERS = COMMANDS[:3]  # the others read with the same functions
 
 
@@ -282,3 +301,76 @@ def replaced(data, path, value):
     copy = data.copy()
     copy[path[0]] = replaced(data[path[0]], path[1:], value)
     return copy
+
+
+@pytest.mark.parametrize("key", ["clock", "watermarks"])
+def test_a_checkpoint_with_progress_that_cannot_be_is_passed_over(run, capsys, key):
+    number = committed.committed(run)[-1]
+    (shard,) = committed.read_plain_index(run / committed.name_of(number))["shards"]
+    of_checkpoint(run, shards=[{**shard, key: 10**15 if key == "clock" else [10**15, 3]}])
+    assert command("simulate", "--resume", "run") == 0  # and does not count to 10**15
+    said = capsys.readouterr().err
+    assert f"{number:06d}/index.json is damaged: watermarks of server-0.safetensors" in said
+    assert f"checkpoints/{number - 1:06d} is used instead" in said
+
+
+def test_a_checkpoint_of_another_model_is_passed_over(run, capsys):
+    number = committed.committed(run)[-1]
+    folder = run / committed.name_of(number)
+    part = write_tensors(folder / "server-0.safetensors", {"parameters": torch.zeros(1)})
+    others = committed.read_plain_index(folder)["parts"][1:]
+    of_checkpoint(run, parts=[msgspec.to_builtins(part), *others])
+    assert command("simulate", "--resume", "run") == 0
+    assert "of another model: it has 1 parameters, and index.json says 2" in capsys.readouterr().err
+
+
+def test_a_trace_of_too_many_rows_is_not_read_and_the_report_says_so(run, capsys, monkeypatch):
+    monkeypatch.setattr(files, "MOST_ROWS", 100)
+    assert command("report", "run") == 0
+    words = "trace.parquet: it has 360 rows, and files with up to 100 rows are read"
+    assert words in capsys.readouterr().err
+    assert command("explain", "run", "--no-gains") == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [files.SUMMARY, files.CONFIG, "status.json", "index.json"])
+def test_odd_values_are_shown_or_named_in_a_line(run, capsys, monkeypatch, name):
+    monkeypatch.setattr(frame, "get_plotlyjs", lambda: "")  # 5 MB in each page
+    last = committed.name_of(committed.committed(run)[-1])
+    path = run / (f"{last}/{name}" if name == "index.json" else name)
+    data = {
+        files.SUMMARY: files.read_summary,
+        files.CONFIG: files.read_config,
+        "index.json": lambda _: committed.read_plain_index(path.parent),
+        "status.json": lambda _: msgspec.to_builtins(STATUS),
+    }[name](run)
+    if name == "status.json":  # of a run that was killed
+        summary = files.read_summary(run)
+        files.write_summary(run, {**summary, "status": "partial", "error": files.KILLED})
+    commands = [("status", "run"), *([] if "index" in name else [("report", "run")])]
+    if name in (files.SUMMARY, files.CONFIG):
+        commands.append(("explain", "run", "--no-gains"))
+    odd = random.Random(name)
+    tried = list(places(data))
+    for where in odd.sample(tried, min(len(tried), 12)):
+        value = odd.choice(ODD)
+        changed = replaced(data, where, value)
+        path.write_text(
+            committed.index_text(changed)
+            if name == "index.json"
+            else write_yaml(changed)
+            if name == files.CONFIG
+            else json.dumps(changed)
+        )
+        for arguments in commands:
+            code, said = command(*arguments), capsys.readouterr()
+            case = (arguments[0], where, value)
+            report = run / files.REPORT
+            page = report.read_text() if report.exists() else ""
+            report.unlink(missing_ok=True)
+            assert code in (0, 2), case
+            assert "Traceback" not in said.err, case
+            if code == 2:
+                (_,) = said.err.splitlines()
+            assert not any(letter in said.out + said.err + page for letter in ESCAPES), case
+            assert "<script>alert" not in page, case

@@ -29,6 +29,7 @@ Each file is written under another name and renamed, so it is either complete or
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
 import shlex
@@ -65,6 +66,7 @@ JOURNAL: Final = "study.journal"  # the study of a sweep, which is there from it
 ADVICE: Final = "advice.json"
 SCRIPT_FILES: Final = "files"
 SCRIPT_OUTPUT: Final = "output.txt"
+MOST_ROWS: Final = 50_000_000  # of a table; the trace of the longest runs has some millions
 # The error in the summary of a run until it has ended: a process that is killed cannot report it.
 KILLED: Final = "the run was killed, or its folder could not be written any more"
 
@@ -179,10 +181,24 @@ def is_segment(name: str) -> bool:
     return re.fullmatch(r"(trace|timing)/[0-9]{6,18}\.parquet", name) is not None
 
 
+def table_file(path: Path) -> Path:
+    """Return the path of a file with a table. Raises OSError if it is no file that can be read.
+
+    A small file may have so many rows that are alike that reading them would not end.
+    """
+    import pyarrow.parquet as pq
+
+    rows = pq.read_metadata(regular(path)).num_rows
+    if rows > MOST_ROWS:
+        words = f"it has {rows:,} rows, and files with up to {MOST_ROWS:,} rows are read"
+        raise OSError(errno.EFBIG, words, str(path))
+    return path
+
+
 def read_table(path: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
-    return pq.read_table(regular(path), partitioning=None)
+    return pq.read_table(table_file(path), partitioning=None)
 
 
 def write_table(path: Path, table: pa.Table) -> None:

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
+from outpace.record.folder import table_file
 from outpace.record.trace import NONE
-from outpace.support.regular_files import regular
 
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
@@ -36,7 +36,7 @@ def batches(
     Args:
         spans: leave out row groups without an event in any of these spans of time (ns).
     """
-    with pq.ParquetFile(regular(path)) as file:
+    with pq.ParquetFile(table_file(path)) as file:
         for group in range(file.num_row_groups):
             if spans is None or overlaps(file.metadata.row_group(group), spans):
                 yield from file.iter_batches(BATCH, [group], sorted(columns), use_threads=False)

@@ -71,10 +71,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from outpace.record.folder import TIMING
+from outpace.record.folder import TIMING, table_file
 from outpace.record.reading import Unreadable, reading
 from outpace.record.trace import NONE, Table
-from outpace.support.regular_files import regular
 
 WHATS: Final = ("probe", "push", "pull", "compute", "stopped", "untimed", "all-reduce", "exchange")
 PROBE, PUSH, PULL, COMPUTE, STOPPED, UNTIMED, ALL_REDUCE, EXCHANGE = range(8)
@@ -289,7 +288,7 @@ def read_timing(folder: Path) -> pa.Table:
             "and those of early versions have none"
         )
     with reading(path):
-        table = pq.read_table(regular(path), partitioning=None)
+        table = pq.read_table(table_file(path), partitioning=None)
         metadata = table.schema.metadata
         return table.select(SCHEMA.names).cast(SCHEMA).replace_schema_metadata(metadata)
 

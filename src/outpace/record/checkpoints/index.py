@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +24,9 @@ from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.support.version import __version__
+
+_MOST: Final = 2**53
+_LEAD: Final = 1_000_000  # iterations that a worker may be ahead of a shard
 
 
 class Taken(msgspec.Struct, kw_only=True):
@@ -151,4 +155,20 @@ def _problem(index: Index) -> str:
             return "its ranges are not those of all parameters"
     if any(len(shard.watermarks) != index.workers for shard in index.shards):
         return "its servers have not as many workers"
+    return next(filter(None, map(_odd_progress, records)), "")
+
+
+def _odd_progress(record: ShardRecord) -> str:
+    """Return what is wrong with how far a shard says that it is; empty if nothing is.
+
+    A shard finishes iterations one by one, up to the last one that it has.
+    """
+    counts = (record.clock, record.version, record.pushes, *record.gone)
+    if not all(0 <= count <= _MOST for count in counts):
+        return f"clock, version, pushes or gone of {record.file}: a number is out of range"
+    last = max(record.watermarks, default=-1)
+    if min(record.watermarks, default=-1) < -1 or not -_LEAD <= last - record.clock <= _LEAD:
+        return f"watermarks of {record.file}: {last:,} is too far from its clock, {record.clock:,}"
+    if not math.isfinite(record.furthest) or not -1 <= record.mixed <= _MOST:
+        return f"furthest or mixed of {record.file}: a number is out of range"
     return ""

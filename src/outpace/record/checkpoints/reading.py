@@ -10,13 +10,19 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Phantom, Value
-from outpace.blocks.division import Division, Range
+from outpace.blocks.division import Division, Range, size_of
 from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.committed import INDEX, Damaged
 from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slice
 from outpace.record.checkpoints.index import read_index
-from outpace.record.checkpoints.shards import SUFFIX, ShardRecord, read_parameters, read_shard
+from outpace.record.checkpoints.shards import (
+    SUFFIX,
+    ShardRecord,
+    parameters_in,
+    read_parameters,
+    read_shard,
+)
 from outpace.record.checkpoints.tensors import checked, read_tensors
 from outpace.record.folder import CHECKPOINTS, METRICS, read_table
 from outpace.sync.checkpoint.state import ShardState
@@ -55,6 +61,19 @@ class Checkpoint:
                 raise Damaged(f"{file} is damaged: it has {found.bytes} bytes, not {part.bytes}")
             if found.crc32 != part.crc32:
                 raise Damaged(f"{file} is damaged: its CRC-32 is wrong")
+        for record, owned in zip(self.index.shards, self.index.owned, strict=True):
+            file, expected = self.path / record.file, size_of(owned)
+            try:
+                count = parameters_in(self.path, record)
+            except OSError as error:
+                raise Damaged(f"{file} is damaged: {error.strerror or error}") from error
+            # Behind those of a script without servers are the model buffers.
+            has_buffers = len(self.index.shards) == 1
+            if count is not None and (count < expected or (count > expected and not has_buffers)):
+                raise Damaged(
+                    f"{file} is damaged, or of another model: it has {count:,} parameters, and "
+                    f"{INDEX} says {expected:,}"
+                )
 
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint. Raises OSError."""

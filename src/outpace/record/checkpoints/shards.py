@@ -14,7 +14,13 @@ from outpace.blocks.packing import DTYPES, dtype_name
 from outpace.blocks.sums import TreeSum
 from outpace.errors import ConfigError
 from outpace.optim import OptimizerState
-from outpace.record.checkpoints.tensors import Part, read_tensor, read_tensors, write_tensors
+from outpace.record.checkpoints.tensors import (
+    Part,
+    read_tensor,
+    read_tensors,
+    size_of,
+    write_tensors,
+)
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.messages import server_name
 from outpace.sync.policy import Scale
@@ -162,7 +168,10 @@ def shard_file(
 
 def read_shard(folder: Path, record: ShardRecord) -> ShardState:
     """Return the state that `write_shard` wrote. Raises OSError."""
-    return shard_of(record, read_tensors(folder / record.file))
+    try:
+        return shard_of(record, read_tensors(folder / record.file))
+    except (AssertionError, LookupError, RuntimeError) as error:
+        raise OSError(f"{folder / record.file} is not the file of its record: {error}") from error
 
 
 def shard_of(record: ShardRecord, found: Mapping[str, torch.Tensor]) -> ShardState:
@@ -208,6 +217,15 @@ def read_parameters(folder: Path, record: ShardRecord) -> Value:
     if record.phantom_bytes is not None:
         return Phantom(record.phantom_bytes)
     return read_tensor(folder / record.file, _PARAMETERS)
+
+
+def parameters_in(folder: Path, record: ShardRecord) -> int | None:
+    """Return how many parameters the file of a shard has; None if they have no values.
+
+    Raises OSError.
+    """
+    is_phantom = record.phantom_bytes is not None
+    return None if is_phantom else size_of(folder / record.file, _PARAMETERS)
 
 
 def mean_parameters(folder: Path, files: Sequence[str]) -> Value:

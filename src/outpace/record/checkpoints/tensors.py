@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Mapping
@@ -60,6 +61,15 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
         with safe_open(str(regular(path)), "pt") as file:
             tensor: torch.Tensor = file.get_tensor(name).clone()
             return tensor
+    except SafetensorError as error:
+        raise OSError(f"{path}: {error}") from error
+
+
+def size_of(path: Path, name: str) -> int:
+    """Return the number of elements of a tensor in a file. Raises OSError."""
+    try:
+        with safe_open(str(regular(path)), "pt") as file:
+            return math.prod(file.get_slice(name).get_shape())
     except SafetensorError as error:
         raise OSError(f"{path}: {error}") from error
 

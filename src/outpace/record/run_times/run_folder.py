@@ -80,17 +80,21 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
 
 def is_lockstep(config: Mapping[str, Any]) -> bool:
     """True if every worker waits until an iteration is closed on all servers."""
+    skip = config.get("skip")
     return (
         set(_kinds(config)) <= set(LOCKSTEP)
         and config.get("pull") is None
-        and not (config.get("skip") or {}).get("pull")
+        and not (isinstance(skip, Mapping) and skip.get("pull"))
         and not config.get("conditions")
     )
 
 
 def _kinds(config: Mapping[str, Any]) -> list[str]:
     """Return the kinds of all strategies that any server followed at any time."""
-    changes = config.get("sync_changes") or ()
+    said = config.get("sync_changes")
+    changes = [
+        each for each in (said if isinstance(said, list) else ()) if isinstance(each, Mapping)
+    ]
     parts = [config.get("sync"), *(change.get("sync") for change in changes)]
     each = [one for part in parts for one in (part if isinstance(part, list) else [part])]
     return [str(one.get("kind")) if isinstance(one, Mapping) else "" for one in each]
