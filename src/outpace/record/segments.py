@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.errors import RunError
-from outpace.record.folder import is_segment
+from outpace.record.folder import is_segment, table_file
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import CHUNK, EVENTS, SCHEMA, SWITCH
 from outpace.support.regular_files import regular, require_no_link
@@ -46,7 +46,7 @@ def join(segments: Sequence[Path], path: Path, schema: pa.Schema, what: str) -> 
 
 
 def _rows(segment: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(regular(segment)) as file:
+    with pq.ParquetFile(table_file(segment)) as file:
         for group in range(file.num_row_groups):
             yield from file.read_row_group(group).cast(schema).to_batches()
 
@@ -186,7 +186,7 @@ class SegmentedSink:
         """
         for name in self._names:
             path = self._path.parent / name
-            rows = pq.read_table(regular(path))
+            rows = pq.read_table(table_file(path))
             kept = rows
             for column in self._schema.names:
                 if column.endswith(_OF_TIMES):

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from outpace.errors import ConfigError
 from outpace.record.curves import QUANTITIES, curve_of
-from outpace.record.folder import CONFIG, METRICS, TRACE, read_config, read_summary
+from outpace.record.folder import CONFIG, METRICS, TRACE, read_config, read_summary, table_file
 from outpace.record.reading import Unreadable, one_line, reading
 from outpace.support.estimates import Estimate
-from outpace.support.regular_files import read_text, regular
+from outpace.support.regular_files import read_text
 
 Series = list[float | None]
 _COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
@@ -265,7 +265,7 @@ def read_run(folder: Path, name: str) -> Run:
 
 
 def _metrics(path: Path) -> dict[str, Series]:
-    with reading(path), pq.ParquetFile(regular(path)) as file:
+    with reading(path), pq.ParquetFile(table_file(path)) as file:
         names = {*_COLUMNS, "worker"}.intersection(file.schema_arrow.names)
         table = curve_of(file.read(sorted(names), use_threads=False))
         if "worker" in names:  # without the points of a script that are on no curve
