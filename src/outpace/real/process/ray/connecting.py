@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from ray.exceptions import RayError
 
 from outpace.errors import ConfigError
 from outpace.real.net.addresses import LOOPBACK, is_loopback
+from outpace.real.process.ray.left_behind import PassingFolder
 
 _REACH_S: Final = 5.0
 _STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
@@ -108,8 +108,9 @@ def _silent() -> Iterator[None]:
 
 def _start(cpus: float, closing: contextlib.ExitStack, key: str) -> None:
     """Start a cluster on this machine, for this process alone. Raises ConfigError."""
-    folder = tempfile.mkdtemp(prefix="outpace-ray-")
-    closing.callback(shutil.rmtree, folder, ignore_errors=True)
+    own = PassingFolder("outpace-ray-")
+    closing.callback(own.close)
+    closing.callback(shutil.rmtree, own.path, ignore_errors=True)
     with _on_loopback():
         try:
             _init(
@@ -117,7 +118,7 @@ def _start(cpus: float, closing: contextlib.ExitStack, key: str) -> None:
                 num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
                 include_dashboard=False,
                 object_store_memory=_STORE_BYTES,
-                _temp_dir=folder,
+                _temp_dir=f"{own.path}/r",  # whose mode Ray sets to 0777
                 _node_ip_address=LOOPBACK,
             )
         except Exception as error:  # Ray raises a plain one if its processes are late

@@ -12,8 +12,6 @@ import contextlib
 import importlib
 import os
 import shutil
-import subprocess
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,20 +21,17 @@ from importlib.metadata import version
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from outpace.engine.output import Output, print_into
 from outpace.real.process.ray.host import Survey, survey_here
 from outpace.real.process.ray.host_process import ERROR, EXIT, OUTPUT
+from outpace.real.process.ray.left_behind import PassingFolder
 from outpace.support.processes import forking
 
 MESSAGE, MISSING = "message", "missing"
 News: TypeAlias = tuple[int, str, bytes]
 """A slot, the kind, and what it is: a message; a line; how the process ended; missing paths."""
-
-# Removes a folder when the process that holds its input has ended, however it has ended. In a
-# process that is no child of that one: Ray kills the children of an actor that ends.
-_REMOVE_LATER: Final = 'exec 3<&0; (cat <&3 >/dev/null; sleep 2; rm -rf -- "$0") & exit 0'
 
 
 def torch_version() -> str:
@@ -65,15 +60,8 @@ class NodeProcesses:
         if Path(folder).is_dir():
             os.chdir(folder)
         self._target = target
-        self._base = tempfile.mkdtemp(prefix="outpace-runs-")
-        self._remover = subprocess.Popen(
-            ["sh", "-c", _REMOVE_LATER, self._base],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        self._remover.wait()
+        self._folder = PassingFolder("outpace-runs-")
+        self._base = self._folder.path
         self._news: list[News] = []
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
@@ -157,8 +145,7 @@ class NodeProcesses:
             self._order(self._close)
             self._thread.join()
             shutil.rmtree(self._base, ignore_errors=True)
-            assert self._remover.stdin is not None
-            self._remover.stdin.close()
+            self._folder.close()
 
     # -- the thread of this object -------------------------------------------------------
 
