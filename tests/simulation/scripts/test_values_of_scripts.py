@@ -82,6 +82,6 @@ def test_a_setting_that_differs_between_workers_is_named(tmp_path, how, recwarn)
 
 
 def test_a_frozen_parameter_that_is_trained_later_ends_the_run(tmp_path):
-    words = "parameter base.bias requires a gradient in iteration 1 .* call attach while"
+    words = "parameter base.bias requires a gradient in iteration 1 .* none in outpace.attach,"
     with pytest.raises(ConfigError, match=words):
         trained(simulate, "unfreezes", tmp_path, SSGD, compute=LAW)

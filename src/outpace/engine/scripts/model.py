@@ -267,11 +267,12 @@ class ScriptModel:
         for parameter in self._frozen:
             if parameter.requires_grad:
                 name = next((n for n, p in self.model.named_parameters() if p is parameter), "?")
+                begun = "in outpace.attach" if HERE.has_attached else "when the training began"
                 raise ConfigError(
                     f"the parameter {name} requires a gradient in iteration {iteration} and "
-                    "required none in outpace.attach, so it is not shared between workers and "
-                    "would not be trained: call attach while requires_grad is True, and set it to "
-                    "False afterwards until the parameter is to be trained"
+                    f"required none {begun}, so it is not shared between workers and would not be "
+                    "trained: leave its requires_grad True until then, and set it to False "
+                    "afterwards for as long as the parameter is to be frozen"
                 )
 
     def state_within(self, part: slice) -> dict[int, State]:

@@ -103,7 +103,7 @@ class Reports:
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
-        self._settings: dict[int, DifferingSettings] = {}  # by worker
+        self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
         self.plan: Plan | None = None  # once it is made
         self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
@@ -242,12 +242,18 @@ class Reports:
             self._announce(name, message)
 
     def _take_settings(self, name: str, message: DifferingSettings) -> None:
-        """Warn once two workers have said which settings differ."""
-        self._settings[self._numbers[name]] = message
+        """Warn once two workers have said what their settings are, which differ."""
+        try:
+            settings = json.loads(message.settings)
+        except (ValueError, RecursionError):
+            settings = None
+        if not isinstance(settings, list) or not all(isinstance(each, dict) for each in settings):
+            self._listener.refuse(name, "its settings are no list of parameter groups")
+            return
+        self._settings[self._numbers[name]] = settings
         if len(self._settings) == 2:
             (one, mine), (other, theirs) = sorted(self._settings.items())
-            settings, others = json.loads(mine.settings), json.loads(theirs.settings)
-            self._warn(differing_settings(one, settings, other, others, mine.iteration))
+            self._warn(differing_settings(one, mine, other, theirs, message.iteration))
 
     def _take_announcement(self, name: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, JoinRun):
