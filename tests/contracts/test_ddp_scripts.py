@@ -23,11 +23,13 @@ CASES = [
     "evaluates",
     "join",
     "messages",
+    "own_update",
     "scaler",
     "static_graph",
     "two_models",
     "two_optimizers",
     "unused",
+    "unusual",
     "zero",
 ]
 
@@ -66,6 +68,8 @@ def test_with_ssgd_a_case_is_bitwise_that_of_gloo(with_gloo, runtime, case, capf
     assert of_worker_0(capfd.readouterr().out) == with_gloo[case]
     assert result.summary["status"] == "complete"
     assert result.summary["warnings"] == []
+    if case == "own_update":
+        assert result.summary["iterations"] == [6, 6]
 
 
 WRONG = {
@@ -129,6 +133,10 @@ def test_with_other_strategies_join_and_unused_parameters_need_nothing(runtime, 
         ),
         ("two_models", r"trains two models with DistributedDataParallel, but sync.kind=bsp exch"),
         ("two_optimizers", r"has 2 optimizers \(SGD, SGD\), but sync.kind=bsp needs one that has"),
+        (
+            "own_update",
+            r"ddp_cases.py:\d+: the model in DistributedDataParallel is trained wi",
+        ),
         ("comm_hook", r"a communication hook at ddp_cases.py:\d+: with sync.kind=bsp Distribute"),
     ],
 )

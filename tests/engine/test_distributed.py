@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Sequence
+import multiprocessing
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from inspect import Parameter
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from outpace.config.reading import experiment_from
+from outpace.engine.distributed import patches
 from outpace.engine.distributed.alone import Alone
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.by_hand import ByHand
@@ -20,6 +26,7 @@ from outpace.engine.distributed.environment import calls_attach
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.requirements import require_followable, require_own_place
+from outpace.engine.scripts import takeover
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
@@ -237,3 +244,45 @@ def test_a_script_that_attaches_is_known_by_its_text(text, calls, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(text)
     assert calls_attach(script) is calls
+
+
+def replaced() -> dict[str, Callable[..., Any]]:
+    """Return functions of torch that Outpace replaces in a script's process, as they are now."""
+    kind = torch.nn.parallel.DistributedDataParallel
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    if HERE.attach is not None:
+        takeover.take_over(optimizer, lambda _: None, nullcontext, nullcontext)
+    of_model = "__init__", "forward", "join", "register_comm_hook", "_register_builtin_comm_hook"
+    of_optimizer = "step", "add_param_group", "load_state_dict", "state_dict"
+    return {
+        "init_process_group": torch.distributed.init_process_group,
+        "spawn": torch.multiprocessing.spawn,
+        "Optimizer.__init__": torch.optim.Optimizer.__init__,
+        **{name: getattr(kind, name) for name in of_model},
+        **{name: getattr(type(optimizer), name) for name in of_optimizer},
+    }
+
+
+def not_bound(names: dict[str, list[str]]) -> list[str]:
+    """Patch torch, and return the functions that do not take torch's arguments any more."""
+    HERE.attach = lambda *_: None
+    patches.install("bsp", "script.py")
+    found = []
+    for name, function in replaced().items():
+        signature = inspect.signature(function, follow_wrapped=False)
+        try:
+            signature.bind(*names[name])
+            signature.bind(**dict.fromkeys(names[name]))
+        except TypeError as error:
+            found.append(f"{name}: {error}")
+    return found
+
+
+def test_functions_that_are_replaced_take_torchs_arguments_by_place_and_by_name():
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    names = {
+        name: [p.name for p in inspect.signature(function).parameters.values() if p.kind in named]
+        for name, function in replaced().items()
+    }
+    with multiprocessing.get_context("fork").Pool(1) as process:  # torch is patched there alone
+        assert process.apply(not_bound, [names]) == []

@@ -4,8 +4,10 @@ A script as its user writes it: but for the case `attaches`, it knows nothing of
 """
 
 import contextlib
+import copy
 import datetime
 import hashlib
+import io
 import os
 import sys
 
@@ -452,6 +454,72 @@ def comm_hook():
     model = DDP(Net())
     model.register_comm_hook(None, fp16_compress_hook)
     train(model, sgd(model.parameters()))
+
+
+@case
+def own_update():
+    """The script changes the parameters itself; there is no optimizer."""
+    model = DDP(Net())
+    for step in range(STEPS):
+        model.zero_grad()
+        loss_of(model, step).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(p.grad, alpha=0.1)
+    end(model)
+
+
+class Unusual(nn.Module):
+    """A model with complex parameters, and with parameters of two precisions."""
+
+    def __init__(self):
+        super().__init__()
+        self.turns = nn.Parameter(torch.randn(6, 4, dtype=torch.cfloat))
+        self.wide = nn.Linear(4, 3).double()
+
+    def forward(self, x):
+        return self.wide((x.to(torch.cfloat) @ self.turns).abs().double())
+
+
+class Scaled(nn.Module):
+    """A loss with a parameter of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, outputs, y):
+        return nn.functional.cross_entropy(outputs * self.scale, y)
+
+
+def mean(state, bucket):
+    dist.all_reduce(bucket.buffer().div_(state))
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+@case
+def unusual():
+    """What only a run that exchanges the values itself could not do."""
+    model, loss_fn = DDP(Unusual()), DDP(Scaled())
+    model.register_comm_hook(state=dist.get_world_size(), hook=mean)
+    optimizer = torch.optim.AdamW([*model.parameters(), *loss_fn.parameters()], lr=0.05)
+
+    @torch.compile(backend="eager")
+    def take_step():
+        optimizer.step()
+
+    for step in range(STEPS):
+        x, y = batch(step)
+        optimizer.zero_grad()
+        loss_fn(model(x), y).backward()
+        take_step()
+    end(model)
+    end(loss_fn)
+    saved = io.BytesIO()
+    torch.save(model.module, saved)
+    end(copy.deepcopy(model))
 
 
 @case

@@ -14,15 +14,15 @@ from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
 
-def register_builtin_comm_hook(model: Any, kind: Any) -> None:
+def register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
     """Take the place of `DistributedDataParallel._register_builtin_comm_hook`.
 
     torch's C++ hooks accept no results of a group in Python. Its Python hooks do the same.
     """
     shared: Any = dist
-    is_half = kind == shared.BuiltinCommHookType.FP16_COMPRESS
+    is_half = comm_hook_type == shared.BuiltinCommHookType.FP16_COMPRESS
     hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
-    model.register_comm_hook(None, hook)
+    self.register_comm_hook(None, hook)
 
 
 def begin_alike(model: Any, group: Any) -> None:

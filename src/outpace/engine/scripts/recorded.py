@@ -86,5 +86,6 @@ class RecordedModel(ScriptModel):
                 values: dict[str, Any] = dict(state[number])
                 with torch.no_grad():
                     parameter.copy_(values.pop(_VALUE))
+                self.optimizer.state.pop(parameter, None)
                 if values:
                     self.optimizer.state[parameter] = values

@@ -1,0 +1,125 @@
+"""What a run requires of a script's parameters while it trains, and what it records of them."""
+
+from __future__ import annotations
+
+import signal
+from multiprocessing import Pipe
+
+import pytest
+import torch
+
+from outpace.blocks.naming import state_dict_of
+from outpace.engine.scripts import running
+from outpace.engine.scripts.gradient import gradient_in_pieces
+from outpace.engine.scripts.model import ScriptModel
+from outpace.engine.scripts.recorded import RecordedModel
+from outpace.errors import ConfigError
+from outpace.optim.torch_optimizers import require_known
+from outpace.simulation.scripts.child.pipe import ScriptPipe
+from outpace.simulation.scripts.messages import Over, send
+
+
+def of_two_layers():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    groups = [{"params": layer.parameters()} for layer in model]
+    return model, torch.optim.SGD(groups, lr=0.1)
+
+
+def delete_group(model, optimizer):
+    del optimizer.param_groups[0]
+
+
+def replace_parameter(model, optimizer):
+    optimizer.param_groups[1]["params"][0] = torch.nn.Parameter(torch.ones(1, 2))
+
+
+def convert(model, optimizer):
+    model[1].double()
+
+
+def resize(model, optimizer):
+    model[1].weight.data = torch.ones(1, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (delete_group, "groups have other parameters than in outpace.attach"),
+        (replace_parameter, "groups have other parameters than in outpace.attach"),
+        (convert, r"the parameter 1\.weight has 2 elements of float64, .* the 2 of float32"),
+        (resize, r"the parameter 1\.weight has 5 elements of float32, .* the 2 of float32"),
+    ],
+)
+def test_parameters_and_groups_stay_those_with_which_the_run_began(change, words):
+    model, optimizer = of_two_layers()
+    script = ScriptModel(model, optimizer)
+    gradient_in_pieces(script)
+    change(model, optimizer)
+    with pytest.raises(ConfigError, match=words):
+        gradient_in_pieces(script)
+
+
+class AdamW(torch.optim.AdamW):
+    """A class that has the name of one of torch's."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (AdamW, f"the optimizer AdamW of {__name__} is not torch's AdamW.*sync.kind=ssgd or local"),
+        (
+            torch.optim.Muon,
+            "the optimizer Muon is not one that servers know.*sync.kind=ssgd",
+        ),
+        (torch.optim.LBFGS, "LBFGS computes several gradients for a step"),
+    ],
+)
+def test_an_optimizer_that_servers_do_not_know_is_refused_with_what_works(kind, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        require_known(kind)
+    assert kind is not torch.optim.LBFGS or "optimizer.target" not in str(caught.value)
+
+
+def test_a_model_of_several_dtypes_is_recorded_and_restored_with_its_optimizer():
+    model = torch.nn.ParameterDict(
+        {
+            "turns": torch.tensor([1 + 2j, 3 - 4j], dtype=torch.cfloat),
+            "narrow": torch.tensor([0.5, float("inf")], dtype=torch.bfloat16),
+            "wide": torch.tensor([1 / 3], dtype=torch.float64),
+        }
+    )
+    outside = torch.nn.Parameter(torch.ones(1))  # of a loss
+    optimizer = torch.optim.AdamW([*model.parameters(), outside], lr=0.1)
+    script = RecordedModel(model, optimizer)
+    before = {name: p.detach().clone() for name, p in model.items()}
+    recorded = state_dict_of(script.layout, [script.flat()])
+    assert all(torch.equal(recorded[name], before[name]) for name in before)
+    assert sum(script.layers) == script.flat().numel() == 4 + 2 + 1
+
+    flat, state = script.flat(), script.whole_state()
+    state = {number: {k: v.clone() for k, v in each.items()} for number, each in state.items()}
+    for p in (*model.parameters(), outside):
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert not torch.equal(model["wide"], before["wide"])
+    script.load([flat])
+    script.replace_state(state)
+    assert all(torch.equal(model[name], before[name]) for name in before)
+    assert outside.item() == 1
+    optimizer.step()  # the first step of AdamW with weight_decay 0.01: -0.1, and -0.1%
+    assert outside.item() == pytest.approx(0.999 - 0.1)
+
+
+def test_a_scripts_own_handler_of_sigterm_is_called_when_the_run_is_ended_early(monkeypatch):
+    monkeypatch.setattr(running, "_started_by_us", True)
+    called: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
+    try:
+        ours, theirs = Pipe()
+        with ours, theirs:
+            send(ours, Over(""))
+            with pytest.raises(running.RunOver):
+                ScriptPipe(theirs).receive()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert called == [signal.SIGTERM]
