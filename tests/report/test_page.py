@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
+import pyarrow as pa
 import pytest
 from tests.support.reports.run_folders import Page, make_run, write_waiting_trace
 
 from outpace.errors import ConfigError
 from outpace.record import folder as files
+from outpace.record.metrics import METRICS
 from outpace.report import write_report
 
 SECTIONS = {"summary", "progress", "time-split", "timeline", "staleness", "configuration"}
@@ -213,3 +215,13 @@ def test_a_report_replaces_the_one_before(tmp_path):
     write_report([make_run(tmp_path / "a")], path)
     assert "Run: a" in Page(path).text
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "report.html"]
+
+
+def test_values_of_several_workers_are_not_joined_by_a_line(tmp_path):
+    folder = make_run(tmp_path / "run")
+    logged = ((1.0, 1, 0.5), (1.0, 0, 0.6), (2.0, 1, 0.7), (2.0, 0, 0.8))
+    rows = [{"time_s": at, "worker": worker, "accuracy": value} for at, worker, value in logged]
+    files.write_table(folder / files.METRICS, pa.Table.from_pylist(rows, schema=METRICS))
+    drawn = report(tmp_path, folder).figures["figure-progress"]["views"]["0,0"]["data"][0]
+    assert drawn["y"] == [0.5, None, 0.6, 0.8]  # worker 1 counts until worker 0 has logged
+    assert drawn["x"] == [1.0, 1.0, 1.0, 2.0]

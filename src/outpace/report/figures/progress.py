@@ -119,9 +119,17 @@ def progress(
 
 
 def _line(run: Run, place: int, x: str, y: str) -> Plot:
-    points = _points(run, x, y)
+    """Return the line of a run, with a gap where the values of another worker begin."""
+    known = zip(run.metrics[x], run.metrics[y], run.metrics["worker"], strict=True)
+    points = [(a, b, worker) for a, b, worker in known if a is not None and b is not None]
     points = [points[index] for index in thinned(len(points), _POINTS)]
-    return _drawn(run, place, [a for a, _ in points], [b for _, b in points])
+    drawn = _drawn(run, place, [a for a, _, _ in points], [b for _, b, _ in points])
+    workers = [worker for _, _, worker in points]
+    for index in range(len(points) - 1, 0, -1):
+        if workers[index] != workers[index - 1]:
+            drawn["x"].insert(index, drawn["x"][index])
+            drawn["y"].insert(index, None)
+    return drawn
 
 
 def _points(run: Run, x: str, y: str) -> list[tuple[float, float]]:

@@ -25,7 +25,15 @@ from outpace.support.estimates import Estimate
 from outpace.support.regular_files import read_text
 
 Series = list[float | None]
-_COLUMNS: Final = ("time_s", "updates", "gradients", "accuracy", "train_loss", "test_loss")
+_COLUMNS: Final = (
+    "time_s",
+    "updates",
+    "gradients",
+    "accuracy",
+    "train_loss",
+    "test_loss",
+    "worker",
+)
 
 
 def scheduler_of(summary: Mapping[str, Any]) -> int | None:
@@ -266,7 +274,7 @@ def read_run(folder: Path, name: str) -> Run:
 
 def _metrics(path: Path) -> dict[str, Series]:
     with reading(path), pq.ParquetFile(table_file(path)) as file:
-        names = {*_COLUMNS, "worker"}.intersection(file.schema_arrow.names)
+        names = set(_COLUMNS).intersection(file.schema_arrow.names)
         table = curve_of(file.read(sorted(names), use_threads=False))
         if "worker" in names:  # without the points of a script that are on no curve
             on_curve = [table[name].is_valid() for name in QUANTITIES if name in names]
