@@ -30,11 +30,13 @@ pytestmark = [
 # What is drawn, asked after clicking every control; written where --dump-dom shows it.
 PROBE = """<script>
 const wanted = __WANTED__;
-for (const button of document.querySelectorAll("button[data-choice]")) button.click();
-for (const menu of document.querySelectorAll("select[data-choice]")) {
-  menu.value = menu.options[menu.options.length - 1].value;
-  menu.dispatchEvent(new Event("change", { bubbles: true }));
-}
+setTimeout(() => {  // plotly.js is unpacked by then
+  for (const button of document.querySelectorAll("button[data-choice]")) button.click();
+  for (const menu of document.querySelectorAll("select[data-choice]")) {
+    menu.value = menu.options[menu.options.length - 1].value;
+    menu.dispatchEvent(new Event("change", { bubbles: true }));
+  }
+}, 1500);
 setTimeout(() => {
   const lines = wanted.map((id) => {
     const plot = document.getElementById(id).querySelector(".plot");
@@ -49,7 +51,7 @@ setTimeout(() => {
   probe.id = "probe";
   probe.textContent = ["PROBE", wide ? "wide" : "fits", remote, ...lines].join("\\n");
   document.body.append(probe);
-}, 1500);
+}, 3000);
 </script></body>"""
 
 

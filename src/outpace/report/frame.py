@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import gzip
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -69,7 +72,7 @@ def write_page(
     notices: str = "",
     footer: str = "",
 ) -> None:
-    """Write the page, with plotly.js inside it. `notices` and `footer` are HTML.
+    """Write the page, with plotly.js, compressed, inside it. `notices` and `footer` are HTML.
 
     Args:
         what: a line that describes the runs.
@@ -89,7 +92,7 @@ def write_page(
         body="\n".join(section.html() for section in sections),
         footer=f"{footer}<p>Outpace {__version__}, {datetime.date.today()}</p>",
         style=_asset("report.css"),
-        plotly=get_plotlyjs(),
+        plotly=_packed(get_plotlyjs()),
         figures=embedded({figure.id: figure.data() for figure in figures}),
         script=_asset("report.js"),
     )
@@ -110,6 +113,12 @@ def is_report(path: Path) -> bool:
             return _MARK in file.read(1000)
     except OSError:
         return False
+
+
+@cache
+def _packed(text: str) -> str:
+    """Return a text, compressed, in base 64."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
 def _asset(name: str) -> str:
