@@ -403,6 +403,10 @@ def test_in_a_comparison_a_run_that_diverges_is_a_row_and_the_others_go_on(here,
     assert outpace("compare", "config.yaml", "--out", "all") == 1
     printed = capsys.readouterr()
     assert "bad failed: " in printed.err
+    # Where there is no terminal for progress bars, a line about each run that has ended.
+    lines = [line.split(": ") for line in printed.err.splitlines() if " of 2)" in line]
+    assert sorted(name for name, _ in lines) == ["bad", "good"]
+    assert sorted(line.rpartition(" (")[2] for _, line in lines) == ["1 of 2)", "2 of 2)"]
     assert "report: all/report.html" in printed.out
     assert files.read_summary(here / "all" / "bad")["status"] == "failed"
     assert files.read_summary(here / "all" / "good")["status"] == "complete"
