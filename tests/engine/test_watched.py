@@ -162,17 +162,15 @@ def test_parameters_that_are_not_trained_are_absent_until_they_are(script):
 
 def test_a_parameter_that_is_trained_only_later_is_watched_from_the_next_iteration_on():
     model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
+    script = ScriptModel(model, torch.optim.SGD(model.parameters(), lr=0.1))
     model[0].weight.requires_grad_(False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     made: list[int] = []
-    watch = WatchedGradients(
-        ScriptModel(model, optimizer), lambda: False, lambda _: None, made.append
-    )
+    watch = WatchedGradients(script, lambda: False, lambda _: None, made.append)
     for trained, expected in ((False, [1, 2, 3]), (True, [1, 2, 3]), (True, [0, 1, 2, 3])):
         model[0].weight.requires_grad_(trained)  # after the iteration has begun
         model(torch.ones(2, 3)).sum().backward()
         watch.check()
         assert sorted(made) == expected
         made.clear()
-        optimizer.zero_grad()
+        script.optimizer.zero_grad()
         watch.begin()
