@@ -51,6 +51,7 @@ class FollowingWorker(WorkerProcess):
         head = head_of(parameters)
         digest = parameters_digest([parameters])
         plan = await self.join_run(digest=digest, dtype=head.dtype, follows=True)
+        await self.agree_on_buffers()
         if self.saver is not None:
             trainer.iteration = plan.first[self.worker] if plan.first else 0
             before = await self.restored(plan, self.saver, trainer.iteration)
@@ -59,6 +60,12 @@ class FollowingWorker(WorkerProcess):
         self._is_in_run = True
         self.kernel.stop()
         await self.kernel.wait()
+
+    async def agree_on_buffers(self) -> None:
+        """Send those of worker 0 for the records. The script's own collectives share them."""
+        own = self.trainer.read_buffers()
+        await super().agree_on_buffers()
+        self.trainer.load_buffers(own)
 
     @property
     def view(self) -> WorkerView:
