@@ -216,9 +216,10 @@ class Asked:
     """Snapshots, what they ask of whom, and what is evaluated."""
 
     def __init__(self, own: bool, **schedule) -> None:
-        self.asked, self.evaluated, self.warned = [], [], []
-        ask = lambda name, read, _: self.asked.append((name, read))  # noqa: E731
-        self.snapshots = PeerSnapshots(NAMES, own, ask, self._evaluate, self.warned.append)
+        self.asked, self.evaluated = [], []
+        self.snapshots = PeerSnapshots(
+            NAMES, own, lambda name, read, _: self.asked.append((name, read)), self._evaluate
+        )
         self.kernel = Kernel()
         self.snapshots.schedule(self.kernel, schedule.get("every_s"), schedule.get("every_updates"))
 
@@ -329,15 +330,3 @@ def test_nobody_left_anything():
     run = Asked(own=True)
     run.snapshots.ask_for_last()
     assert run.snapshots.final is None
-
-
-def test_common_parameters_that_are_not_the_same_at_the_end_are_warned_of():
-    for values, warnings in (((2.0, 2.0), 0), ((2.0, 2.000001), 0), ((2.0, 2.1), 1)):
-        asked = Asked(own=False)
-        for worker, value in enumerate(values):
-            asked.leave(worker, 5, value)
-        asked.leave(2, 4, 7.0)  # it has made fewer steps
-        asked.final()
-        assert len(asked.warned) == warnings
-    assert "worker-0 and worker-1 end with different parameters" in asked.warned[0]
-    assert "the result has those of worker-0" in asked.warned[0]

@@ -63,9 +63,8 @@ def test_workers_that_set_different_parameters_go_on_apart_and_are_warned_of(tmp
         assert same(worker["after"], results[0].parameters)  # finish() loads the result
     shift = saved[0][1]["before"]["0.weight"] - saved[0][0]["before"]["0.weight"]
     assert torch.allclose(shift, torch.full_like(shift, 0.1), rtol=0, atol=1e-6)
-    (virtual,), (real,) = (result.summary["warnings"] for result in results)
+    (virtual,) = results[0].summary["warnings"]
     assert "worker-0 and worker-1 have set parameters to different values before" in virtual
-    assert "worker-0 and worker-1 end with different parameters" in real
 
 
 @pytest.mark.slow

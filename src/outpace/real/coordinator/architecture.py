@@ -39,8 +39,7 @@ class Making:
     none is. saving: where checkpoints go; None: none are taken. resume: where the run goes on;
     None: it begins. totals_of: the sums that each process has reported. store: endpoint of the
     store, if the run has one. sent: see `CheckpointsOfScripts`. beside: writes files that are sent.
-    copies: servers and workers do not see the folder of the run. warn: takes a warning about the
-    training.
+    copies: servers and workers do not see the folder of the run.
     """
 
     experiment: Experiment
@@ -57,7 +56,6 @@ class Making:
     sent: Callable[[int, torch.Tensor, int], None]
     beside: Beside
     copies: bool
-    warn: Callable[[str], None]
 
     def architecture(self) -> tuple[Architecture, Checkpoints | None]:
         """Return the coordinator's part in the training, and the checkpoints of the run.
@@ -92,7 +90,7 @@ class Making:
     def _without_servers(self) -> tuple[WithoutServers, Checkpoints | None]:
         experiment, kernel, listener = self.experiment, self.kernel, self.listener
         architecture = WithoutServers(
-            experiment, kernel, listener, self.evaluate, self.store, self.resume, self.warn
+            experiment, kernel, listener, self.evaluate, self.store, self.resume
         )
         if self.saving is None:
             return architecture, None

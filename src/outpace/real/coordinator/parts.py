@@ -118,7 +118,6 @@ class Parts:
                 sent=self.kept.sent,
                 beside=beside,
                 copies=self._copies,
-                warn=setting.log_warning,
             ).architecture()
         except BaseException:
             self.transport.close()

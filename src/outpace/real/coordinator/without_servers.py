@@ -22,7 +22,6 @@ class WithoutServers:
     Args:
         store: endpoint of the store through which workers form groups.
         resume: where the run goes on; None: it begins.
-        warn: takes a warning about the training.
     """
 
     def __init__(
@@ -33,7 +32,6 @@ class WithoutServers:
         evaluate: Evaluate,
         store: str,
         resume: ResumePoint | None = None,
-        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         strategy = experiment.peers
         assert strategy is not None
@@ -42,7 +40,7 @@ class WithoutServers:
         self._with_model = set(self._workers)  # those that train
         self._left: set[str] = set()  # workers whose part in the training is over
         averages, send = not strategy.has_common, listener.send
-        self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate, warn)
+        self.snapshots = PeerSnapshots(self._workers, averages, send, evaluate)
         # Called with each worker that leaves in order, or is lost (True).
         self.when_left: Callable[[str, bool], None] = lambda name, lost: None
         # Called when a worker trains no more.

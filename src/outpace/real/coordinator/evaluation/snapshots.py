@@ -157,20 +157,12 @@ class PeerSnapshots(Snapshots):
     Common parameters are requested from the first worker that is still there. A worker that leaves
     sends what it has; the newest common parameters are the result of the run.
 
-    own: True for the average of the workers' own; a lost worker is left out of it. warn: called at
-    the end if common parameters are not the same on all workers.
+    own: True for the average of the workers' own; a lost worker is left out of it.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        own: bool,
-        send: Send,
-        evaluate: Evaluate,
-        warn: Callable[[str], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, names: Sequence[str], own: bool, send: Send, evaluate: Evaluate) -> None:
         super().__init__(names, send, evaluate)
-        self._own, self._warn = own, warn
+        self._own = own
         self._here = list(range(len(names)))
         self._left: dict[int, Part] = {}  # what workers sent when they left
         self._awaiting: list[str] = []  # workers that want the final parameters
@@ -208,8 +200,6 @@ class PeerSnapshots(Snapshots):
         """Use what the workers sent when they left."""
         if self._left:
             self.final = self._put_together({})
-            if not self._own:
-                self._compare()
             for name in self._awaiting:
                 self.fetch(name)
 
@@ -220,20 +210,6 @@ class PeerSnapshots(Snapshots):
         else:
             (block,), at = self.final
             self._send(name, at, block)
-
-    def _compare(self) -> None:
-        """Warn if workers that have made the same steps end with different common parameters."""
-        assert self.final is not None
-        (best,), at = self.final
-        chosen = self._names[at.shard]
-        for worker, (head, block) in sorted(self._left.items()):
-            if head.version == at.version and _differ(best, block):
-                self._warn(
-                    f"{chosen} and {self._names[worker]} end with different parameters, which are "
-                    f"to be the same; the result has those of {chosen}. Let the scripts of all "
-                    "workers make the same changes of parameters and decisions of schedulers"
-                )
-                return
 
     def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
         if not self._own:
@@ -255,12 +231,3 @@ class PeerSnapshots(Snapshots):
             applied=sum(head.applied for head in heads),
         )
         return [mean], at
-
-
-def _differ(one: Block, other: Block) -> bool:
-    """True if parameters differ by more than the rounding of other processors."""
-    a, b = whole(one), whole(other)
-    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)) or torch.equal(a, b):
-        return False
-    rounding = max(1e-4, torch.finfo(a.dtype).eps)
-    return float(torch.dist(a.float(), b.float())) > rounding * float(a.float().norm())
