@@ -75,7 +75,7 @@ def _unknown(kind: type[torch.optim.Optimizer] | str) -> str:
     what = f"the optimizer {name}"
     if not isinstance(kind, str) and name in KNOWN:
         origin = "the script" if kind.__module__ == "__main__" else kind.__module__
-        what += f" of {origin} is not torch's {name}, and so"
+        what += f" of {origin} is not torch's {name}, so it"
     return (
         f"{what} is not one that servers know (torch's {', '.join(sorted(KNOWN))}). If it works "
         "element by element, name a function that makes it in the launch configuration: "

@@ -34,7 +34,7 @@ def require_workers_can_step(
     kind = type(script.optimizer)
     if strategy.uses_replica and not is_known(kind):
         raise ConfigError(
-            f"sync.kind={strategy.kind} cannot train with {kind.__name__} of {kind.__module__}, "
-            "because each worker needs a second optimizer of that kind: use one of torch's "
+            f"sync.kind={strategy.kind} cannot train with {kind.__name__}, because "
+            "each worker needs a second optimizer of that kind: use one of torch's "
             f"{', '.join(sorted(KNOWN))}, or another strategy, such as sync.kind=ssgd"
         )
