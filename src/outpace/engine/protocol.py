@@ -55,7 +55,7 @@ class Engine(Protocol):
         """Return what worker 0's script trained with, see `ScriptModel.used`; None if unknown."""
 
     def files_written(self) -> Mapping[int, Collection[str]]:
-        """Return the files that the script of each worker has written, as far as it is known."""
+        """Return the files that each worker has overwritten with its script, where known."""
 
     def run_time_model(self) -> Model | None:
         """Return the run-time model that was fitted in this run, if any."""

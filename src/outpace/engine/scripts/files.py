@@ -38,7 +38,10 @@ _MAKES_FILES: Final = ("os.rename", "os.link", "os.symlink", "sqlite3.connect")
 
 
 class Written:
-    """Collects the paths of files that this process opens to write to them, not to append.
+    """Collects the paths of files that this process opens to write to them.
+
+    Attributes:
+        overwritten: those that it has not only appended to.
 
     Args:
         on_change: called before a file is written, and before a file or a folder is made, removed
@@ -47,6 +50,7 @@ class Written:
 
     def __init__(self, on_change: Callable[[str, bool], None] = lambda *_: None) -> None:
         self._found: set[str] = set()
+        self.overwritten: set[str] = set()
         self._on_change = on_change
         self._not_of_script = _caches()  # paths, or how they begin
 
@@ -110,8 +114,10 @@ class Written:
         ):
             return
         self._on_change(whole, is_file)
-        if is_file and overwrites and len(self._found) < _MOST:
+        if is_file and len(self._found) < _MOST:
             self._found.add(whole)
+            if overwrites:
+                self.overwritten.add(whole)
 
 
 def _caches() -> tuple[str, ...]:

@@ -190,10 +190,12 @@ class Ended:
     Attributes:
         error: how it failed; its type and its text.
         written: files that it has opened to write to them.
+        overwritten: those that it has not only appended to.
     """
 
     error: tuple[type[OutpaceError], str] | None
     written: frozenset[str] = frozenset()
+    overwritten: frozenset[str] = frozenset()
 
 
 FromScript: TypeAlias = (

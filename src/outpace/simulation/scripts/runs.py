@@ -93,7 +93,8 @@ class ScriptRun(VirtualRun):
         return with_batch_size(self._workload.first.used, None if step is None else step.batch_size)
 
     def times(self, host_s: float) -> dict[str, Any]:
-        written = {path for paths in self.files_written().values() for path in paths}
+        ended = (process.ended for process in self._script_processes)
+        written = {path for each in ended if each is not None for path in each.written}
         own = self._workload.workers.files
         if own is not None:
             written = {path for path in written if not Path(path).is_relative_to(own)}
@@ -101,7 +102,7 @@ class ScriptRun(VirtualRun):
 
     def files_written(self) -> Mapping[int, Collection[str]]:
         ended = {process.worker: process.ended for process in self._script_processes}
-        return {worker: each.written for worker, each in ended.items() if each is not None}
+        return {worker: each.overwritten for worker, each in ended.items() if each is not None}
 
     def _evaluate(self) -> None:
         """Do nothing: a script evaluates its model itself."""

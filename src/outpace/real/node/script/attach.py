@@ -339,7 +339,7 @@ class Attached:
             return
         try:
             if error is None:
-                if self.written is not None and (paths := sorted(self.written.paths)):
+                if self.written is not None and (paths := sorted(self.written.overwritten)):
                     process.coordinator.send(FilesWritten(paths[:MOST_FILES]))
                 self.leave()
                 process.finish()  # not before: the launcher ends a process that has finished

@@ -64,4 +64,4 @@ def run_script(
     if problem is not None:
         error = type(problem) if isinstance(problem, OutpaceError) else RunError, str(problem)
     with contextlib.suppress(ConnectionError):
-        send(line, Ended(error, written.paths))
+        send(line, Ended(error, written.paths, frozenset(written.overwritten)))
