@@ -10,7 +10,6 @@ import torch
 
 from outpace.blocks.naming import state_dict_of
 from outpace.engine.scripts import running
-from outpace.engine.scripts.gradient import gradient_in_pieces
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.recorded import RecordedModel
 from outpace.errors import ConfigError
@@ -53,10 +52,10 @@ def resize(model, optimizer):
 def test_parameters_and_groups_stay_those_with_which_the_run_began(change, words):
     model, optimizer = of_two_layers()
     script = ScriptModel(model, optimizer)
-    gradient_in_pieces(script)
+    script.require_as_begun(0)
     change(model, optimizer)
     with pytest.raises(ConfigError, match=words):
-        gradient_in_pieces(script)
+        script.require_as_begun(1)
 
 
 class AdamW(torch.optim.AdamW):

@@ -227,14 +227,6 @@ def test_that_a_checkpoint_lacks_the_last_change_is_said_once(workers, told):
     assert "a run that goes on from it lacks the last change" in told[0]
 
 
-@pytest.mark.parametrize("strategy", [BSP, Hpsgd(), Ssgd()], ids=["servers", "hpsgd", "ssgd"])
-def test_another_dtype_is_refused_in_its_own_words(workers, strategy):
-    worker = workers(strategy, carries=False)
-    worker.model.double()
-    with pytest.raises(ConfigError, match=r"0\.weight was torch.float32 .*float64.*before outpace"):
-        worker.optimizer.step()
-
-
 @pytest.mark.parametrize(
     ("strategy", "words"),
     [(BSP, "the servers have the result"), (Hpsgd(), "parameters beside the model are the result")],

@@ -71,7 +71,7 @@ def test_a_folder_that_became_read_only_is_a_line_and_the_summary_says_so(
     assert outpace("simulate", "config.yaml", "--out", "out") == 1
     said = capsys.readouterr()
     reason = "cannot complete the folder out: cannot write the trace of the run, out/trace.parquet"
-    assert f"error: {reason}: [Errno 30] Read-only file system" in said.err
+    assert f"error: {reason}: Read-only file system" in said.err
     assert "Traceback" not in said.err
     assert "report: " not in said.out
     assert "folder: out" in said.out

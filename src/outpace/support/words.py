@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_NAMED: Final = 3
-
 
 def plural(count: int, noun: str, several: str = "") -> str:
     """Return a count with its noun: `1 worker`, `1,200 workers`. several: if not noun + s."""
@@ -14,15 +12,9 @@ def plural(count: int, noun: str, several: str = "") -> str:
 
 
 def shortened(names: Sequence[str], most: int = 3) -> str:
-    """Return names as a list in words; of many, the first `most` and how many others there are."""
-    rest = [f"{len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*names[:most], *rest])
-
-
-def some_of(names: Sequence[str]) -> str:
     """Return the first names and the number of the others: `a, b, c and 2 more`."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 # Control characters but for ends of lines, and those that change the direction of writing.

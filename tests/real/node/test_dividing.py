@@ -39,7 +39,11 @@ class Script:
 
     def __init__(self, worker: int, begins: int, kept: int | None = None, *, joins: bool = False):
         trainer: Any = SimpleNamespace(
-            script=SimpleNamespace(optimizer=SimpleNamespace(state={})),
+            script=SimpleNamespace(
+                optimizer=SimpleNamespace(state={}),
+                await_gpus=lambda: None,
+                require_as_begun=lambda iteration: None,
+            ),
             iteration=begins,
             take_gradient=lambda: None,
         )

@@ -90,6 +90,7 @@ def test_an_error_in_what_is_logged_ends_the_run(case, why):
 
 def test_a_target_that_could_not_be_checked_is_a_warning():
     result, said = launch("none", stop={"iterations": 1}, target={"loss": 0.1})
-    (warning,) = result.summary["warnings"]
+    warning, no_step = result.summary["warnings"]
     assert warning.startswith("target.loss: the script logged no loss, so it was never checked")
-    assert said == [f"warning: {warning}"]
+    assert no_step.startswith("no worker took a step")
+    assert said == [f"warning: {warning}", f"warning: {no_step}"]

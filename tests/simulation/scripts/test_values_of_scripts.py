@@ -42,6 +42,7 @@ def averaged_by_hand(every: int) -> torch.Tensor:
     return means[0]
 
 
+@pytest.mark.filterwarnings("ignore:the optimizer has momentum")
 @pytest.mark.parametrize("sync", [SSGD, LOCAL, {"kind": "hpsgd"}], ids=lambda sync: sync["kind"])
 def test_buffers_are_averaged_in_their_dtype_and_constant_ones_keep_their_bits(tmp_path, sync):
     result = trained(simulate, "plain", tmp_path, sync, compute=LAW)

@@ -194,4 +194,5 @@ if __name__ == "__main__":
     case, folder = sys.argv[1:]
     state = CASES[case](outpace.attach)
     outpace.finish()
-    torch.save(state, Path(folder) / "state.pt")
+    if outpace.rank() == 0:
+        torch.save(state, Path(folder) / "state.pt")

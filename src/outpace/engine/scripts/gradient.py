@@ -33,7 +33,6 @@ def gradient_in_blocks(
     script: ScriptModel, gathering: Gathering, memory: BlockMemory
 ) -> list[torch.Tensor]:
     """Return a copy of the gradient in blocks. See `Gathering.blocks`."""
-    script.require_as_begun()
     tensors = [gradient_of(p) for p in script.parameters]
     if script.device is None:
         tensors = [tensor.cpu() for tensor in tensors]
@@ -46,7 +45,6 @@ def gradient_in_blocks(
 
 def gradient_in_pieces(script: ScriptModel) -> Pieces:
     """Return the gradient in pieces, one for each parameter, without a copy where possible."""
-    script.require_as_begun()
     tensors = [gradient_of(p).reshape(-1) for p in script.parameters]
     if script.device is None:
         tensors = [tensor.cpu() for tensor in tensors]

@@ -68,8 +68,12 @@ class ScriptModel:
         """Return the names and parameters that workers share."""
         return shared_parameters(self.model, self.groups)
 
-    def require_as_begun(self) -> None:
-        """Raise ConfigError if parameters or groups are not those with which the run began."""
+    def require_as_begun(self, iteration: int) -> None:
+        """Raise ConfigError if the script no longer trains the parameters it had at the beginning.
+
+        Args:
+            iteration: in which the script takes a step.
+        """
         for name, parameter, size in zip(self.names, self.parameters, self._sizes, strict=True):
             if parameter.dtype is not self.dtype or parameter.numel() != size:
                 raise ConfigError(
@@ -88,6 +92,15 @@ class ScriptModel:
                 f"{when_shared()}, and the run takes steps for those: to leave parameters out, "
                 "set their group's lr to 0 or their requires_grad to False"
             )
+        for parameter in self._frozen:
+            if parameter.requires_grad:
+                name = next((n for n, p in self.model.named_parameters() if p is parameter), "?")
+                raise ConfigError(
+                    f"the parameter {name} requires a gradient in iteration {iteration} and "
+                    f"required none {when_shared()}, so it is not shared between workers and would "
+                    "not be trained: leave its requires_grad True until then, and set it to False "
+                    "afterwards for as long as the parameter is to be frozen"
+                )
 
     @property
     def layers(self) -> list[int]:
@@ -261,19 +274,6 @@ class ScriptModel:
         """Remove the optimizer's state of the exchanged parameters."""
         for parameter in self.parameters:
             self.optimizer.state.pop(parameter, None)
-
-    def require_frozen(self, iteration: int) -> None:
-        """Raise ConfigError if a parameter that is not exchanged requires a gradient now."""
-        for parameter in self._frozen:
-            if parameter.requires_grad:
-                name = next((n for n, p in self.model.named_parameters() if p is parameter), "?")
-                begun = "in outpace.attach" if HERE.has_attached else "when the training began"
-                raise ConfigError(
-                    f"the parameter {name} requires a gradient in iteration {iteration} and "
-                    f"required none {begun}, so it is not shared between workers and would not be "
-                    "trained: leave its requires_grad True until then, and set it to False "
-                    "afterwards for as long as the parameter is to be frozen"
-                )
 
     def state_within(self, part: slice) -> dict[int, State]:
         """Return a copy of the optimizer's state of the pieces of parameters in `part`.

@@ -25,7 +25,7 @@ from outpace.engine.distributed.where import innermost, line_of
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
-from outpace.support.words import some_of
+from outpace.support.words import shortened
 
 
 @not_compiled
@@ -75,7 +75,7 @@ class OtherOptimizers:
         if names:
             raise ConfigError(
                 f"worker-{HERE.number}: the optimizer {other} took a step of parameters of the "
-                f"model ({some_of(names)}), but the run has the steps of another one, the "
+                f"model ({shortened(names)}), but the run has the steps of another one, the "
                 f"{type(self._script.optimizer).__name__} that it began with: use one optimizer "
                 "with parameter groups (for phases: lr=0 in the groups that rest, or two runs), or "
                 "DistributedDataParallel with sync.kind=ssgd, where a script may have several"

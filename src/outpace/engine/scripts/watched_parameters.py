@@ -22,7 +22,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.other_optimizers import OtherOptimizers
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
-from outpace.support.words import plural, some_of
+from outpace.support.words import plural, shortened
 
 
 class WatchedParameters:
@@ -46,7 +46,6 @@ class WatchedParameters:
         self._is_outer = strategy is not None and strategy.has_own and strategy.has_common
         self._is_saved = experiment.checkpoint is not None
         self._looks = self._loses or self._is_outer or self._is_saved or carries
-        self._forms = _forms(script.parameters)
         self._given: Fingerprints | None = None
         self._has_told = False
         held = {id(p) for group in script.groups for p in group}
@@ -62,7 +61,7 @@ class WatchedParameters:
             count = plural(len(self._not_held), "trainable parameter")
             print(  # noqa: T201
                 f"outpace: {count} of the model not in the optimizer, so not trained by the run: "
-                f"{some_of(list(self._not_held))}",
+                f"{shortened(list(self._not_held))}",
                 file=sys.stderr,
             )
 
@@ -77,7 +76,6 @@ class WatchedParameters:
         Raises:
             ConfigError: if the change would be lost, or parameters have another dtype or shape.
         """
-        self._require_forms()
         self._look_at_not_held()
         changed = self._changed()
         if not changed:
@@ -138,7 +136,7 @@ class WatchedParameters:
 
     def _named(self, numbers: Iterable[int]) -> str:
         names = [self._script.names[number] for number in numbers]
-        return f"the parameter{'s' * (len(names) > 1)} {some_of(names)}"
+        return f"the parameter{'s' * (len(names) > 1)} {shortened(names)}"
 
     @property
     def _holder(self) -> str:
@@ -157,18 +155,6 @@ class WatchedParameters:
             f"local-sgd, where each worker keeps it{alone}"
         )
 
-    def _require_forms(self) -> None:
-        """Raise ConfigError unless dtypes and shapes are those at the beginning of the run."""
-        found = _forms(self._script.parameters)
-        for name, now, then in zip(self._script.names, found, self._forms, strict=True):
-            if now != then:
-                begin = "outpace.attach" if HERE.has_attached else "the first forward pass"
-                raise ConfigError(
-                    f"{self._worker}: the parameter {name} was {then[0]} of shape {then[1]} when "
-                    f"the run began and is {now[0]} of shape {now[1]} now: convert the model, as "
-                    f"with model.double() or model.half(), before {begin}"
-                )
-
     def _look_at_not_held(self) -> None:
         """Warn of parameters that are not in the optimizer if they are trained all the same."""
         found = {name: p for name, p in self._not_held.items() if p.grad is not None}
@@ -183,7 +169,3 @@ class WatchedParameters:
                 "optimizer of the run: each worker changes it alone; add it to the optimizer"
             )
             self._not_held.clear()
-
-
-def _forms(parameters: Iterable[torch.Tensor]) -> list[tuple[torch.dtype, tuple[int, ...]]]:
-    return [(p.dtype, tuple(p.shape)) for p in parameters]

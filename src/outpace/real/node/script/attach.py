@@ -142,7 +142,7 @@ class Attached:
             with torch.enable_grad():
                 loss = closure()
         self._trainer.script.await_gpus()
-        self._trainer.script.require_frozen(self._iteration)
+        self._trainer.script.require_as_begun(self._iteration)
         if self.watched is not None:
             self.watched.at_step(self._trainer.iteration)
         self.state.before_step()

@@ -190,7 +190,7 @@ class SimulatedScript:
         computed_s = self._clock.read()
         self._unhook()
         script = self._script
-        script.require_frozen(self._iteration)
+        script.require_as_begun(self._iteration)
         sets = self._sets(self._parameters.at_step(self._iteration))
         self._state.before_step()
         if self._watched is not None:
