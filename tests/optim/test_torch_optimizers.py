@@ -124,7 +124,7 @@ def test_an_unknown_optimizer_is_refused_by_name_and_by_class():
         TorchOptimizer("Lion", GROUPS, [{}, {}])
     require_known(torch.optim.Adam)
     namesake = type("Adam", (torch.optim.Adam,), {})
-    with pytest.raises(ConfigError, match="the optimizer Adam of .* is not torch's Adam"):
+    with pytest.raises(ConfigError, match=r"the optimizer Adam of .* is not torch's Adam"):
         require_known(namesake)
 
 
