@@ -55,8 +55,8 @@ class Scale(StrEnum):
 
     MEAN = "mean"  # on arrival: N, the number of workers; on advance: the number of gradients
     SUM = "sum"  # 1
-    # On advance only: the mean of the gradients, at the learning rate times their number (Xie,
-    # Koyejo and Gupta's PSP-SGD, algorithm 1, line 13). With plain SGD it equals SUM; other
+    # On advance only: the mean of the gradients, at the learning rate times their number
+    # (PSP-SGD, algorithm 1, line 13). With plain SGD it equals SUM; other
     # optimizers and weight decay do not take steps in proportion to the gradient.
     LINEAR = "linear"
     # On arrival only: the gradient's staleness, at least 1 (Zhang, Gupta, Lian and Liu,
@@ -342,8 +342,7 @@ def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> floa
     """Return the patience for a quorum of pushes of iteration V and then `timeout_s` seconds.
 
     Workers that have skipped V have no gradient in V, so they are not in the quorum. An update has
-    fewer than `quorum` gradients only if all workers have responded (Xie, Koyejo and Gupta's
-    PSP-SGD, algorithm 1, line 12).
+    fewer than `quorum` gradients only if all workers have responded (PSP-SGD, algorithm 1, line 12).
     """
     if view.reached >= view.live:
         return 0.0
