@@ -342,7 +342,8 @@ def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> floa
     """Return the patience for a quorum of pushes of iteration V and then `timeout_s` seconds.
 
     Workers that have skipped V have no gradient in V, so they are not in the quorum. An update has
-    fewer than `quorum` gradients only if all workers have responded (PSP-SGD, algorithm 1, line 12).
+    fewer than `quorum` gradients only if all workers have responded (PSP-SGD, algorithm 1,
+    line 12).
     """
     if view.reached >= view.live:
         return 0.0
