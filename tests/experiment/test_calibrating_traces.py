@@ -259,7 +259,7 @@ def packed_badly(paths):
     ("change", "words"),
     [
         (truncated, "its JSON is damaged"),
-        (in_another_encoding, "its JSON is damaged: 'utf-8' codec"),
+        (in_another_encoding, "its JSON is damaged: it is not UTF-8 text (byte 0xfc at 7)"),
         (packed_badly, "it is damaged: Compressed file ended"),
         (edited(lambda document: document.pop("traceEvents")), "not a trace of torch.profiler"),
         (edited(lambda document: document.pop("distributedInfo")), "after torch.distributed.init"),

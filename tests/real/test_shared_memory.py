@@ -179,7 +179,7 @@ def test_a_run_with_all_reduces_through_memory_is_bitwise_the_run_in_virtual_tim
     expected = library.simulate(made).summary["parameters_digest"]
     assert result.summary["parameters_digest"] == expected
     assert seen == {"worker-0": 4, "worker-1": 4}  # two of each worker
-    assert said == []
+    assert [line for line in said if "momentum" not in line] == []
 
 
 def test_after_the_death_of_a_worker_all_reduces_through_memory_go_on_from_the_checkpoint(tmp_path):
@@ -220,5 +220,6 @@ def test_the_others_go_on_through_memory_without_a_worker_that_was_killed(tmp_pa
     assert summary["iterations"][2] < 80
     # New ones of those that are left: two of each, and a third while one is still being read.
     assert any(len(each) == 2 and 4 <= min(each) <= max(each) <= 5 for each in seen)
+    said = [line for line in said if "momentum" not in line]
     assert len(said) == 1  # that it was killed
     assert not processes()

@@ -97,6 +97,7 @@ for _name in (
     "transpose.int",
     "unbind.int",
     "unsqueeze",
+    "view.dtype",
 ):
     _packet, _, _overload = _name.partition(".")
     _view = getattr(getattr(torch.ops.aten, _packet), _overload or "default")

@@ -306,7 +306,7 @@ REFUSED = {
     "a coin of infinity": (pack("pull", 0, 0, float("inf")), "cannot be decoded"),
     "a coin of words": (pack("pull", 0, 0, "0.5"), "cannot be decoded"),
     "a long text": (pack("notice", "x" * 100_001), "cannot be decoded"),
-    "text that is none": (header(b"\x92\xa6notice\xa2\xff\xfe"), "utf-8"),
+    "text that is none": (header(b"\x92\xa6notice\xa2\xff\xfe"), "is not UTF-8 text"),
     "bytes behind it": (header(b"\x91\xa5ready") + b"\x00", "trailing"),
     "deep nesting": (header(PUSH + b"\x91\x81\xa1a" + b"\x91" * 10**6 + b"\xc0"), "recursion"),
     "a list of 4 billion": (header(PUSH + b"\xdd\xff\xff\xff\xff"), "truncated"),

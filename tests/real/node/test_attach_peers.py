@@ -279,5 +279,5 @@ def test_an_optimizer_of_which_no_second_can_be_made_is_refused_by_attach(tmp_pa
     assert outpace_command(*arguments, "sync.kind=hpsgd") == 2
     error = capfd.readouterr().err
     assert "error: worker-" in error
-    assert "worker-0: sync.kind=hpsgd cannot train with Mine" in error
+    assert "sync.kind=hpsgd cannot train with Mine" in error
     assert "Traceback" not in error
