@@ -37,7 +37,7 @@ sync: {kind: bsp}
 stop: {iterations: 24}
 """
 # Programs that are not ours, and that a page may call as it likes.
-OTHERS = {"cd", "export", "pip", "python", "python3", "ray", "srun", "torchrun"}
+OTHERS = {"cd", "export", "pip", "python", "python3", "ray", "srun", "torchrun", "uv"}
 # Folders of runs that a page takes as given.
 GIVEN = ["runs/demo/BSP/seed-0", "runs/experiment"]
 
