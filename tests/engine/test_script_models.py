@@ -58,6 +58,21 @@ def test_parameters_and_groups_stay_those_with_which_the_run_began(change, words
         script.require_as_begun(1)
 
 
+def test_a_parameter_that_was_frozen_at_the_beginning_stays_so_and_an_empty_one_is_none_of_them():
+    model, _ = of_two_layers()
+    model[0].weight.requires_grad_(False)
+    model.register_parameter("none", torch.nn.Parameter(torch.empty(0)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    script = ScriptModel(model, optimizer)
+    assert script.names == ["0.bias", "1.weight", "1.bias"]
+    script.require_as_begun(0)
+    model[0].weight.requires_grad_(True)
+    with pytest.raises(
+        ConfigError, match=r"parameter 0\.weight requires a gradient in iteration 1"
+    ):
+        script.require_as_begun(1)
+
+
 class AdamW(torch.optim.AdamW):
     """A class that has the name of one of torch's."""
 

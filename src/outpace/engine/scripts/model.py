@@ -42,7 +42,12 @@ class ScriptModel:
         self.names, self.parameters = self._found()
         shared = {id(p) for p in self.parameters}
         self._shapes = _shapes(model)
-        self._frozen = [p for group in self.groups for p in group if id(p) not in shared]
+        self._frozen = [
+            p
+            for group in self.groups
+            for p in group
+            if id(p) not in shared and not p.requires_grad  # one without elements may require it
+        ]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             if self.is_exchanged and not bool(parameter.detach().isfinite().all()):
                 raise ConfigError(
