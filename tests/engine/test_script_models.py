@@ -68,7 +68,7 @@ def test_a_parameter_that_was_frozen_at_the_beginning_stays_so_and_an_empty_one_
     script.require_as_begun(0)
     model[0].weight.requires_grad_(True)
     with pytest.raises(
-        ConfigError, match=r"parameter 0\.weight requires a gradient in iteration 1"
+        ConfigError, match=r"0\.weight requires a gradient in iteration 1"
     ):
         script.require_as_begun(1)
 
