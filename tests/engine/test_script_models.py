@@ -67,9 +67,7 @@ def test_a_parameter_that_was_frozen_at_the_beginning_stays_so_and_an_empty_one_
     assert script.names == ["0.bias", "1.weight", "1.bias"]
     script.require_as_begun(0)
     model[0].weight.requires_grad_(True)
-    with pytest.raises(
-        ConfigError, match=r"0\.weight requires a gradient in iteration 1"
-    ):
+    with pytest.raises(ConfigError, match=r"0\.weight requires a gradient in iteration 1"):
         script.require_as_begun(1)
 
 
