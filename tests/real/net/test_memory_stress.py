@@ -103,7 +103,7 @@ def test_no_block_changes_while_it_is_read():
         listener.send("worker-0", *message(number))
     while not mine.poll(0):
         end.clock(end.clock.now + 10_000_000)
-        assert process.is_alive()
+        assert process.is_alive() or mine.poll(0)  # it may end after it has said so
     assert mine.recv() == ROUNDS
     process.join()
     end.transport.close()
