@@ -224,7 +224,7 @@ def test_that_a_checkpoint_lacks_the_last_change_is_said_once(workers, told):
         worker.train()
         in_place(worker.model)
     assert len(told) == 1
-    assert "a run that goes on from it lacks the last change" in told[0]
+    assert "a run that is resumed from it lacks the last change" in told[0]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Pieces:
 
     Args:
         parts: Blocks that are added to each other must have been cut alike. The last ones may have
-            another dtype than the first, of which `dtype` is.
+            another dtype than the first; `dtype` is that of the first.
         finite: True if all entries are finite; None if that is unknown.
         is_shared: another process can write to it, too.
     """

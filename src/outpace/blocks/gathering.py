@@ -91,5 +91,5 @@ class Gathering:
 
 
 def _is_elsewhere(tensor: torch.Tensor) -> bool:
-    """True for a tensor on a GPU, of which one large copy is made."""
+    """Return True for a tensor on a GPU: such tensors are joined there and copied at once."""
     return tensor.device.type != "cpu"

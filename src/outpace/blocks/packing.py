@@ -59,7 +59,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 class _Contents(msgspec.Struct):
-    """What follows in the bytes of `packed_by_name`; see there."""
+    """The list at the front of the bytes that `packed_by_name` returns."""
 
     tensors: list[tuple[str, list[int], str]]  # names, shapes and dtypes
     names: list[str] = []

@@ -303,6 +303,7 @@ class RealRun:
         if coordinator.begins_anew(loss.names):
             self._begin_anew(loss)
             return
+        self._early_losses = 0
         self._count_server_loss(loss)
         assert keeper is not None
         done = self.totals.iterations
@@ -328,7 +329,10 @@ class RealRun:
         """End all processes and start others; raise the loss if that was done too often."""
         self._early_losses += 1
         if self._early_losses == _MOST_EARLY:
-            raise RunError(f"{loss}: the {_MOST_EARLY}rd time before the training began")
+            raise RunError(
+                f"{loss}: the {_MOST_EARLY}rd time before the training began; look at the output "
+                "of the process, and in the log of the system for what kills it (lack of memory)"
+            )
         if self._status is not None:
             self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
         self._end_attempt()

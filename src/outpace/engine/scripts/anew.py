@@ -28,7 +28,7 @@ _STEPS_OF: Final = "last_epoch"  # attribute of a scheduler that counts steps or
 
 
 def unkept() -> str:
-    """Return in words what this script does not keep of its place; "" if it is resumed there.
+    """Return what a checkpoint lacks of the script's position in its data; "" if it lacks nothing.
 
     Known is what the script keeps, whether it has asked a sampler for its epoch, and whether a
     function that is being called names `last_epoch` of a scheduler. Objects of classes outside

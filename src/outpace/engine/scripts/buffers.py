@@ -1,8 +1,8 @@
 """The model buffers of a user's script that workers average.
 
-They travel behind the gradient or the parameters as one vector, whose sums and means are those of
-the buffers: for each buffer the number of workers that have changed it since it was last averaged,
-for each the number of workers that have no buffer of its name and shape any more, and the values.
+They travel as one vector behind the gradient or the parameters, and are added up with these. The
+vector has for each buffer the number of workers that have changed it since the last average, for
+each the number of workers that no longer have a buffer of its name and shape, and the values.
 A buffer that no worker has changed is left alone, so that it keeps its bits: a mask may have
 infinite entries, and the mean of equal numbers is not always that number. One that a worker does
 not have in its shape is each worker's own.
@@ -102,11 +102,11 @@ class AveragedBuffers:
         )
         self.are_saved = found.keys() <= model.state_dict(keep_vars=True).keys()
         self._own: set[str] = set()  # this worker has no buffer of that name and shape any more
-        self._known = torch.empty(0)  # the values when they were last those of all workers
+        self._known = torch.empty(0)  # the values after the last average
         self.begin()
 
     def begin(self) -> None:
-        """Take the present values as those of all workers."""
+        """Note the present values, which all workers have, as those of the last average."""
         self._known = self._values(self._found(), torch.device("cpu"))
 
     def _found(self) -> dict[str, torch.Tensor]:

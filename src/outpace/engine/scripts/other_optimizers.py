@@ -1,4 +1,4 @@
-"""Finds optimizers beside the one of the run that take steps in a script.
+"""Finds steps of other optimizers than the one that the run has taken over.
 
 The steps of an optimizer that has parameters of the model would be lost, or each worker's own, so
 they are refused. An optimizer of other parameters trains on each worker alone, which is said.

@@ -43,7 +43,7 @@ def _digest(data: bytes) -> int:
 
 
 def without_numbers(settings: Settings) -> Settings:
-    """Return settings without the numbers, of which workers use the mean."""
+    """Return settings without their numbers, which workers average."""
     return [{key: _without(value) for key, value in group.items()} for group in settings]
 
 

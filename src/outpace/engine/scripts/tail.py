@@ -85,7 +85,7 @@ class Tail:
 
         Args:
             value: a sum or a mean of gradients with their tails.
-            latest: settings of which those that do not travel are used.
+            latest: settings of this worker, for what does not travel.
         """
         *gradient, last = parts(value)
         if not gradient:

@@ -1,9 +1,10 @@
-"""Finds what a script does to its model's parameters beside the steps of its optimizer.
+"""Finds changes of parameters that a script makes itself, between the steps of its optimizer.
 
-Weights that are clamped or masked, Lookahead, a checkpoint that is loaded in mid-run: where the
-parameters of all workers are beside the script's model (servers, hpsgd), the next parameters would
-replace the change, so it is refused. Where the model has the worker's own parameters, the change
-stays; in virtual time the simulation, which holds them, is told.
+Examples are weights that are clamped or masked, Lookahead, and a checkpoint that is loaded in
+mid-run. With servers and with hpsgd, the parameters that all workers share are not in the script's
+model, and would replace the change with the next step, so it is refused. With other strategies the
+model has the worker's own parameters, and the change stays; in virtual time the simulation, which
+holds these parameters, is told.
 
 What counts are the values: a script may put others into its model, such as averaged ones for an
 evaluation, and put the first ones back.
@@ -96,9 +97,9 @@ class WatchedParameters:
             )
         if self._is_saved:
             HERE.tell(
-                f"{change}: a checkpoint has the parameters after the step, so a run that goes on "
-                "from it lacks the last change, unless the script makes it at the beginning of the "
-                "iteration"
+                f"{change}: a checkpoint has the parameters after the step, so a run that is "
+                "resumed from it lacks the last change, unless the script makes it at the "
+                "beginning of the iteration"
             )
 
     def leave(self, *, fetch: bool) -> tuple[bool, torch.Tensor | None]:
@@ -125,7 +126,7 @@ class WatchedParameters:
         return not self._loses, self._script.flat()
 
     def close(self) -> None:
-        """Look at no more steps of optimizers: the process may go on without the run."""
+        """Stop looking at steps of optimizers: the process may continue after the run."""
         self._others.close()
 
     def _changed(self) -> list[int]:

@@ -21,7 +21,7 @@ DIGITS: Final = 1 + 2 * _COUNT + _TIME + 2 * _DIGEST + _LOSS
 
 
 class Digests(NamedTuple):
-    """What should be equal in all workers, each as a number below 2^32; 0: it is not compared."""
+    """Digests that should be equal in all workers, each below 2^32; 0: it is not compared."""
 
     model: int = 0
     settings: int = 0
