@@ -115,6 +115,7 @@ class Written:
             return
         self._on_change(whole, is_file)
         if is_file and len(self._found) < _MOST:
+            whole = whole.encode(errors="backslashreplace").decode()  # a name may be no UTF-8
             self._found.add(whole)
             if overwrites:
                 self.overwritten.add(whole)
