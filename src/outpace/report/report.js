@@ -113,5 +113,10 @@
 
   load().then(() => {
     for (const [id, figure] of Object.entries(figures)) mount(id, figure);
+  }).catch((error) => {
+    for (const id of Object.keys(figures)) {
+      document.getElementById(id).textContent =
+        `This figure cannot be drawn (${error}): open the page in a browser of 2023 or later.`;
+    }
   });
 })();
