@@ -227,7 +227,10 @@ def finish() -> None:
     The call has no effect when the script runs alone.
     """
     if HERE.worker is not None:
-        HERE.worker.leave(fetch=True)
+        from outpace.engine.scripts.running import letting_it_end
+
+        with letting_it_end():
+            HERE.worker.leave(fetch=True)
 
 
 @contextmanager

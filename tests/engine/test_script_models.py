@@ -14,6 +14,7 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.recorded import RecordedModel
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import require_known
+from outpace.simulation.scripts.child import pipe
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.messages import Over, send
 
@@ -122,16 +123,22 @@ def test_a_model_of_several_dtypes_is_recorded_and_restored_with_its_optimizer()
     assert outside.item() == pytest.approx(0.999 - 0.1)
 
 
-def test_a_scripts_own_handler_of_sigterm_is_called_when_the_run_is_ended_early(monkeypatch):
-    monkeypatch.setattr(running, "_started_by_us", True)
+@pytest.mark.parametrize("has_come", [False, True])
+def test_a_scripts_own_handler_is_called_once_when_the_run_is_ended_early(monkeypatch, has_come):
+    own = running.OwnHandler()
+    monkeypatch.setattr(pipe, "own_handler", own)
     called: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
     try:
+        own.watch()
+        if has_come:  # a cluster sends it to all processes of a job
+            signal.raise_signal(signal.SIGTERM)
         ours, theirs = Pipe()
         with ours, theirs:
             send(ours, Over(""))
             with pytest.raises(running.RunOver):
                 ScriptPipe(theirs).receive()
     finally:
+        signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, before)
     assert called == [signal.SIGTERM]

@@ -25,6 +25,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from outpace.engine.distributed.backward import BackwardPass
 from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.optimizers import Optimizers
+from outpace.engine.scripts.running import letting_it_end
 from outpace.errors import ConfigError, OutpaceError
 from outpace.support.place import HERE
 
@@ -163,7 +164,8 @@ class CountedPasses:
         """End an iteration if there was a backward pass since the last one."""
         if self._update is not None and self._backward.passes > self._counted:
             self._counted = self._backward.passes
-            HERE.worker.stepped()
+            with letting_it_end():
+                HERE.worker.stepped()
 
     def _leave(self) -> None:
         with contextlib.suppress(OutpaceError, SystemExit):  # the run is over

@@ -47,6 +47,7 @@ from outpace.engine.distributed.replacements import (
 )
 from outpace.engine.distributed.requirements import both, require_own_place
 from outpace.engine.distributed.where import innermost, where
+from outpace.engine.scripts.running import letting_it_end
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
@@ -315,4 +316,5 @@ class _Script:
             self._followed = optimizer
         if optimizer is self._followed and HERE.worker is not None:
             self.by_hand.stepped()
-            HERE.worker.stepped()
+            with letting_it_end():
+                HERE.worker.stepped()

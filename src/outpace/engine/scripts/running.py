@@ -12,7 +12,9 @@ import runpy
 import signal
 import sys
 import threading
+import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -30,6 +32,13 @@ class RunOver(SystemExit):
     """Exits a script that still trains when the run has ended."""
 
 
+class EndedEarly(RunOver):
+    """Exits a script because the run was ended early, by Ctrl-C or a signal."""
+
+    def __init__(self) -> None:
+        super().__init__("outpace: the run was ended early")
+
+
 def require_script(path: Path) -> Path:
     """Return the path of a script. Raises ConfigError if there is none, or it is no Python."""
     if not path.is_file():
@@ -44,17 +53,72 @@ def require_script(path: Path) -> Path:
 
 
 _DEFAULT: Final = signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None
-_started_by_us = False
+_GRACE_S: Final = 5.0  # for a script to end by itself; the coordinator waits as long
 
 
-def call_own_handler() -> None:
-    """Call the handler of SIGTERM that the script has set, because the run is ended early.
+class OwnHandler:
+    """The handler of SIGTERM or Ctrl-C that the script of this process may have set.
 
-    torchrun passes SIGTERM on to the scripts, which save what they need in their handlers.
+    Call `call` when the run is ended early. The script may have got the same signal, as when a
+    cluster sends it to all processes of a job: the handler is called once in all.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if _started_by_us and is_main and signal.getsignal(signal.SIGTERM) not in _DEFAULT:
-        signal.raise_signal(signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self._come = -1  # a pipe with the numbers of the signals that have come
+        self._until: float | None = None  # the script may go on until then, once it was called
+
+    def watch(self) -> None:
+        """Note which signals come, while a script runs in this process."""
+        self._come, come = os.pipe()
+        for end in (self._come, come):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(come, warn_on_full_buffer=False)
+        # Signals to processes that the script forks are not this one's.
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+    def close(self) -> None:
+        """Call it no more: the script has ended."""
+        self._come = -1
+
+    def call(self) -> bool:
+        """Call it, unless it was; return True if the script may still go on, to end by itself.
+
+        torchrun passes the signal on, too: scripts set a flag, leave their loop and save.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
+        if self._until is None and self._come != -1:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                handler = signal.getsignal(number)
+                if callable(handler) and handler not in _DEFAULT:
+                    self._until = time.monotonic() + _GRACE_S
+                    # Not SIG_IGN, which programs that the script starts would inherit.
+                    signal.signal(number, lambda *_: None)
+                    if number not in self._signals():
+                        handler(number, None)
+                    break
+        return self._until is not None and time.monotonic() < self._until
+
+    def _signals(self) -> bytes:
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self._come, 4096)
+        return b""
+
+
+own_handler: Final = OwnHandler()  # there is one script in a process
+
+
+@contextlib.contextmanager
+def letting_it_end() -> Iterator[None]:
+    """Go on after this block if the run is ended early and the script has a handler of its own.
+
+    So the script comes to where it looks at the flag that its handler has set. Steps train no more.
+    """
+    try:
+        yield
+    except EndedEarly:
+        if not own_handler.call():
+            raise
 
 
 def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
@@ -64,8 +128,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     the run and the number of the worker, so that workers draw different numbers, and a run can be
     repeated.
     """
-    global _started_by_us  # there is one script in a process
-    _started_by_us = True
+    own_handler.watch()
     # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
     multiprocessing.set_start_method(None, force=True)
     multiprocessing.current_process().daemon = False  # a DataLoader may start workers
@@ -89,6 +152,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
             )
     if os.getpid() != this:
         _end_forked(None)
+    own_handler.close()
     _run_exit_handlers()
     _flush()  # a process that has finished may be killed
     if problem is None and HERE.worker is None:

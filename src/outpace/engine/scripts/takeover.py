@@ -10,6 +10,7 @@ import torch
 from torch._compile import _disable_dynamo
 
 from outpace.engine.scripts.misuse import when_shared
+from outpace.engine.scripts.running import letting_it_end
 from outpace.errors import ConfigError
 
 Closure: TypeAlias = Callable[[], Any] | None
@@ -39,7 +40,8 @@ def take_over(
     @_disable_dynamo
     def step(self: Any, closure: Closure = None) -> Any:
         self._opt_called = True  # schedulers check it
-        return take_step(closure)
+        with letting_it_end():
+            return take_step(closure)
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         raise ConfigError(

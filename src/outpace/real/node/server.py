@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 from outpace.blocks.block import Block
 from outpace.blocks.division import Division
@@ -60,6 +61,8 @@ from outpace.sync.messages import (
     worker_name,
 )
 from outpace.tasks import Script
+
+_ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
 
 
 class Server(Member):
@@ -306,5 +309,7 @@ class Server(Member):
 
 def serve(*arguments: Any) -> None:
     """Run a server in its process; arguments of `Server`."""
+    # A cluster sends SIGTERM to all processes of a job: workers need the servers to end in order.
+    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(_ENDS_IN_S))
     server = Server(*arguments)
     server.run(server.serve())

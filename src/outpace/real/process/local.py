@@ -95,8 +95,8 @@ class LocalLauncher:
     def stop(self, *, at_once: bool = True) -> None:
         if not at_once:
             self._wait(_LEFT_ALONE_S)
-        for process in self._running.values():
-            process.terminate()
+        for name, process in self._running.items():
+            (process.kill if name.startswith("server-") else process.terminate)()
         self._wait(_GRACE_S)
         for process in self._running.values():
             if process.is_alive():

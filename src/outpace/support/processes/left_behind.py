@@ -21,9 +21,10 @@ from outpace.support.processes.stale_sockets import mark, remove_socket
 def end_with_starter() -> None:
     """End this process, the fork server, when its starter dies, and remove the socket file.
 
-    By SIGTERM, which the kernel sends then. Linux only.
+    By SIGTERM, which the kernel sends then. If it comes from elsewhere, as when a cluster sends it
+    to all processes of a job, it has no effect: the starter ends the run in order. Linux only.
     """
-    server, path = os.getpid(), _listening_at()
+    server, starter, path = os.getpid(), os.getppid(), _listening_at()
     if path is not None:
         mark(path, os.getppid())
 
@@ -31,6 +32,8 @@ def end_with_starter() -> None:
         if os.getpid() != server:  # a new process, which has not set up its own handler yet
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
+            return
+        if os.getppid() == starter:
             return
         if path is not None:
             with contextlib.suppress(OSError):  # the starter has removed it

@@ -24,7 +24,7 @@ from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.held_state import HeldState
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.misuse import require_log, require_step
-from outpace.engine.scripts.running import RunOver, call_own_handler
+from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
@@ -134,13 +134,12 @@ class Attached:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Pass on the model's gradients; return when the model has the next parameters."""
-        require_step(
-            self.process.name, left=self._left, copy=self._is_copy, untimed=self._is_untimed
-        )
+        self._require_step()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._exit_if_ended_early()
         self._trainer.script.await_gpus()
         self._trainer.script.require_as_begun(self._iteration)
         if self.watched is not None:
@@ -161,6 +160,21 @@ class Attached:
         if self.watched is not None:
             self.watched.begin()
         return loss
+
+    @property
+    def _is_ended_early(self) -> bool:
+        """True if the worker has left because the run was ended early."""
+        stopped = self.process.stopped
+        return self._left and stopped is not None and stopped.early
+
+    def _require_step(self) -> None:
+        """See `require_step`; a script that has a while to end by itself may call it."""
+        left = self._left and not self._is_ended_early
+        require_step(self.process.name, left=left, copy=self._is_copy, untimed=self._is_untimed)
+
+    def _exit_if_ended_early(self) -> None:
+        if self._is_ended_early:
+            self._exit()
 
     def log(self, values: Mapping[str, float]) -> None:
         """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
@@ -303,8 +317,8 @@ class Attached:
         """Exit the script because the run is over."""
         stopped = self.process.stopped
         if stopped is not None and stopped.early:
-            call_own_handler()
-            raise RunOver("outpace: the run was ended early")
+            own_handler.call()
+            raise EndedEarly
         why = stopped.reason if stopped else self.process.why_done
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)

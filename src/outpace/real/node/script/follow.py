@@ -23,7 +23,6 @@ from outpace.engine.distributed.call import Call
 from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
-from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.recorded import RecordedModel
 from outpace.real.collective.script_collectives import GlooCollectives
 from outpace.real.net.messages import FirstDigest
@@ -115,7 +114,8 @@ class Followed(Attached):
 
     def stepped(self) -> None:
         process, trainer = self.process, self._trainer
-        require_step(process.name, left=self._left, copy=self._is_copy, untimed=self._is_untimed)
+        self._require_step()
+        self._exit_if_ended_early()
         iteration, known = trainer.iteration, self._pass
         self.computed()
         now = process.now

@@ -35,7 +35,7 @@ from outpace.engine.scripts.misuse import require_step
 from outpace.engine.scripts.model import ScriptModel
 from outpace.engine.scripts.optimizer_state import require_loadable
 from outpace.engine.scripts.optimizers import require_workers_can_step
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.running import EndedEarly, RunOver
 from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.watched_parameters import WatchedParameters
@@ -46,7 +46,7 @@ from outpace.optim.torch_optimizers import is_known, require_known
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.notes import ScriptNotes
-from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
+from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.state import SimulatedState
 from outpace.simulation.scripts.child.stopping import AwaitedComputation, StepOutcome
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
@@ -181,11 +181,15 @@ class SimulatedScript:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Hand over the gradient in the model; return when the model has the next parameters."""
         notes = self._notes
-        require_step(self._name, left=self._left, copy=notes.is_copy, untimed=notes.is_untimed)
+        is_ended = self._pipe.is_ended_early  # then the script has a while to end by itself
+        left = self._left and not is_ended
+        require_step(self._name, left=left, copy=notes.is_copy, untimed=notes.is_untimed)
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if is_ended:
+            raise EndedEarly
         self._script.await_gpus()
         computed_s = self._clock.read()
         self._unhook()
@@ -344,7 +348,7 @@ class SimulatedScript:
         """Exit the script because the run is over."""
         if not over.reason:
             self._left = True
-            raise RunOver(ENDED_EARLY)
+            raise EndedEarly
         if not self._left:
             if over.discard and self._may_stop:
                 self._script.load_buffers(self._before)

@@ -6,14 +6,12 @@ import os
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import torch
 
-from outpace.engine.scripts.running import RunOver, call_own_handler
+from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
 from outpace.simulation.scripts.messages import FromScript, Over, Stepped, ToScript, receive, send
-
-ENDED_EARLY: Final = "outpace: the run was ended early"
 
 
 class ScriptPipe:
@@ -46,7 +44,7 @@ class ScriptPipe:
     def send(self, message: FromScript) -> None:
         """Send a message. Raises RunOver if the run was ended early."""
         if self.is_ended_early:
-            raise RunOver(ENDED_EARLY)
+            raise EndedEarly
         self.steps += isinstance(message, Stepped)
         try:
             with torch.device("cpu"):  # the script may have set another default device
@@ -69,9 +67,9 @@ class ScriptPipe:
         """Exit the script because the run is over."""
         self.is_over, self.is_ended_early = True, not over.reason
         if self.is_ended_early:
-            call_own_handler()
+            own_handler.call()
         self.on_over(over)
 
 
 def _exit(over: Over) -> NoReturn:
-    raise RunOver(over.reason or ENDED_EARLY)
+    raise RunOver(over.reason) if over.reason else EndedEarly

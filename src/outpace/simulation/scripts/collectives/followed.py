@@ -27,11 +27,11 @@ from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.recorded import RecordedModel
-from outpace.engine.scripts.running import RunOver
+from outpace.engine.scripts.running import EndedEarly, RunOver
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.notes import ScriptNotes
-from outpace.simulation.scripts.child.pipe import ENDED_EARLY, ScriptPipe
+from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
 from outpace.simulation.scripts.collectives.messages import Reaches
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
@@ -231,7 +231,7 @@ class FollowedScript:
         """Exit the script because the run is over."""
         if not over.reason:
             self._left = True
-            raise RunOver(ENDED_EARLY)
+            raise EndedEarly
         if not self._left:
             self.leave()
             print(f"outpace: {over.reason}; the script of {self._name} ends here", flush=True)  # noqa: T201
