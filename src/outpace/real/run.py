@@ -16,7 +16,7 @@ from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.control import ControlFunction
 from outpace.engine.outcome import require_trained
-from outpace.engine.output import print_line
+from outpace.engine.output import OneTraceback, print_line
 from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
@@ -146,6 +146,7 @@ class RealRun:
         # Only processes that this one has started can be told from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
         self._processor: dict[str, Any] | None = None  # known when the processes have ended
+        self._output = OneTraceback(self._show)
         self._setting = Setting(
             experiment=experiment,
             training=training,
@@ -159,7 +160,7 @@ class RealRun:
             outside=outside,
             files=files,
             launcher=launcher,
-            on_output=self._show,
+            on_output=self._output,
             saving=None if keeper is None else self._saving(keeper),
             count_server_loss=self._count_server_loss,
             copies=copies,
@@ -344,6 +345,7 @@ class RealRun:
         attempt = self._attempt
         attempt.kill()
         attempt.stop()
+        self._output.close()
         attempt.close()
         return attempt
 
@@ -369,6 +371,7 @@ class RealRun:
                 self.coordinator.wind_down()
         finally:
             self._attempt.stop()
+            self._output.close()
             self._quality.close(EARLY_END_S)
             self._processor = None if self._cores is None else self._cores.data()
             self._attempt.close()
