@@ -262,6 +262,11 @@ def joined(connection: str) -> Iterator[None]:
             "outpace.joined: this process is or was a worker of a run: join once in a process, and "
             "leave outpace.joined out of a script that Outpace starts"
         )
+    if not isinstance(connection, str):
+        raise ConfigError(
+            "outpace.joined(connection): connection must be the content of the file of `outpace "
+            f"serve --connect`, as text, not {type(connection).__name__}"
+        )
     from outpace.real.process.rendezvous import joined_for_block
 
     with joined_for_block(connection, place_of_process()):

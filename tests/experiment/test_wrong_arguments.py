@@ -24,12 +24,32 @@ CONFIG = {
         (lambda: outpace.compare(5), "give an Experiment, a mapping or the path of a YAML file"),
         (lambda: outpace.experiment_from(5, "data"), "data must be a mapping of keys, not 5"),
         (lambda: outpace.sampler(3), "dataset has no length, it is of type int"),
+        (lambda: outpace.load_checkpoint(5), "path must be the path of a folder, not 5"),
+        (lambda: outpace.explain(None), "folder must be the path of a folder, not None"),
+        (lambda: outpace.run(resume=5), "resume must be the path of a folder, not 5"),
+        (lambda: outpace.simulate(CONFIG, control=5), "control must be a function of a Control"),
+        (lambda: outpace.run(CONFIG, control=5), "control must be a function of a Control, not 5"),
+        (lambda: outpace.compare([5]), "a list is one of outpace.Variant, not 5"),
+        (lambda: outpace.joined(5).__enter__(), "connection must be the content of the file"),
     ],
-    ids=["simulate-out", "run-out", "simulate", "compare", "experiment_from", "sampler"],
 )
 def test_an_argument_of_another_type_is_named(call, words):
     with pytest.raises(ConfigError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: outpace.Stop(iterations=5.5), "iterations must be a whole number, not 5.5"),
+        (lambda: outpace.Stop(virtual_time_s="1"), "virtual_time_s must be a number, not '1'"),
+        (lambda: outpace.Target(accuracy="high"), "accuracy must be a number, not 'high'"),
+        (lambda: outpace.Evaluate(every_s="1"), "every_s must be a number, not '1'"),
+    ],
+)
+def test_a_value_of_another_type_is_named(make, words):
+    with pytest.raises(TypeError, match=f"^{words}$"):
+        make()
 
 
 def test_no_codes_of_python_are_in_messages(tmp_path):

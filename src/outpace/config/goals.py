@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outpace.support.checks import positive, require
+from outpace.support.checks import positive, require, require_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,9 @@ class Stop:
     target_accuracy: float | None = None
 
     def __post_init__(self) -> None:
+        require_number("iterations", self.iterations, whole=True)
+        require_number("virtual_time_s", self.virtual_time_s)
+        require_number("target_accuracy", self.target_accuracy)
         if self.iterations is not None:
             require(self.iterations > 0, "iterations", "at least 1", self.iterations)
         if self.virtual_time_s is not None:
@@ -60,6 +63,8 @@ class Target:
     def __post_init__(self) -> None:
         if (self.accuracy is None) == (self.loss is None):
             raise ValueError("needs exactly one of accuracy and loss")
+        require_number("accuracy", self.accuracy)
+        require_number("loss", self.loss)
         if self.accuracy is not None:
             require(0 < self.accuracy <= 1, "accuracy", "in (0, 1]", self.accuracy)
         if self.loss is not None:
@@ -82,6 +87,9 @@ class Evaluate:
     samples: int | None = None
 
     def __post_init__(self) -> None:
+        require_number("every_updates", self.every_updates, whole=True)
+        require_number("every_s", self.every_s)
+        require_number("samples", self.samples, whole=True)
         if self.samples is not None:
             require(self.samples > 0, "samples", "at least 1", self.samples)
         if self.every_updates is not None:

@@ -99,6 +99,9 @@ def compare(
         read = variants_from(source.data, source.name, source.folder or Path.cwd())
         variants = [Variant(v.name, source.with_given(v.experiment)) for v in read]
     else:
+        for given in experiment:
+            if not isinstance(given, Variant):
+                raise ConfigError(f"experiment: a list is one of outpace.Variant, not {given!r}")
         variants = [Variant(v.name, as_experiment(v.experiment, task, changes)) for v in experiment]
     seeds = 1 if seeds is None else seeds
     check_seeds(variants, seeds)

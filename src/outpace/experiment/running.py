@@ -24,7 +24,14 @@ from outpace.experiment.resuming.keeping import keeper_of
 from outpace.experiment.resuming.point import Resumption, resumption
 from outpace.experiment.simulating import recorded_run, warnings_of
 from outpace.experiment.sinks import sink_for, timing_sink_for
-from outpace.experiment.sources import ExperimentLike, TaskLike, as_experiment, folder_of
+from outpace.experiment.sources import (
+    ExperimentLike,
+    TaskLike,
+    as_experiment,
+    folder_of,
+    path_of,
+    require_function,
+)
 from outpace.experiment.tracking import Tracking, require_usable, trackers_of
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.outside import Outside
@@ -85,13 +92,15 @@ def simulate(
         RunError: if the run fails.
         KeyboardInterrupt: after the folder was completed.
     """
+    require_function(control, "control", "a Control")
+    require_function(progress, "progress", "the share of the run that is done")
     options = {"progress": progress, "tie_seed": tie_seed, "control": control, "tracker": tracker}
     if resume is None:
         found = as_experiment(_given(experiment), task, changes)
         with one_thread_own_randomness():
             return recorded_run(found, folder_of(out), **options).drive()
     _require_alone(experiment, out)
-    resumed = resumption(Path(resume), "simulate", task, changes)
+    resumed = resumption(path_of(resume, "resume"), "simulate", task, changes)
     with resumed.lock, one_thread_own_randomness():
         return recorded_run(resumed.experiment, resumed.folder, resumed=resumed, **options).drive()
 
@@ -138,6 +147,7 @@ def run(
 
     Raises: as `simulate`.
     """
+    require_function(control, "control", "a Control")
     if isinstance(launcher, str | Mapping):
         changes["launcher"] = {"kind": launcher} if isinstance(launcher, str) else launcher
         launcher = None
@@ -158,7 +168,7 @@ def run(
         found = as_experiment(_given(experiment), task, changes, for_real=log)
         return start(found, folder_of(out))
     _require_alone(experiment, out)
-    resumed = resumption(Path(resume), "run", task, changes, log)
+    resumed = resumption(path_of(resume, "resume"), "run", task, changes, log)
     with resumed.lock:
         trained = resumed.experiment.task
         if outside is None and isinstance(trained, Script) and trained.is_elsewhere:

@@ -47,9 +47,24 @@ class Source(NamedTuple):
 
 def folder_of(out: object) -> Path | None:
     """Return the folder that a caller gave; None: none. Raises ConfigError if it is no path."""
-    if out is not None and not isinstance(out, str | os.PathLike):
-        raise ConfigError(f"out must be the path of a folder, not {out!r}")
-    return None if out is None else Path(out)
+    return None if out is None else path_of(out, "out")
+
+
+def path_of(given: object, name: str) -> Path:
+    """Return the path of a folder that a caller gave as this argument.
+
+    Raises:
+        ConfigError: if it is no path.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigError(f"{name} must be the path of a folder, not {given!r}")
+    return Path(given)
+
+
+def require_function(given: object, name: str, of: str) -> None:
+    """Raise ConfigError if what a caller gave as this argument is there and no function."""
+    if given is not None and not callable(given):
+        raise ConfigError(f"{name} must be a function of {of}, not {given!r}")
 
 
 def as_experiment(

@@ -5,6 +5,7 @@ it comes from YAML, the command line or Python. Within `noted` the checks collec
 so that all problems of a configuration are reported at once.
 """
 
+import numbers
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,6 +40,14 @@ def reject(problem: str) -> None:
     if problems is None:
         raise ValueError(problem)
     problems.append(problem)
+
+
+def require_number(key: str, value: object, *, whole: bool = False) -> None:
+    """Raise TypeError with the key unless this is a number, or a whole one, or None."""
+    kinds = (numbers.Integral if whole else numbers.Real), type(None)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        must = "a whole number" if whole else "a number"
+        raise TypeError(f"{key} must be {must}, not {value!r}")
 
 
 def positive(value: float) -> bool:

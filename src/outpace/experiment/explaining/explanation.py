@@ -9,6 +9,7 @@ from typing import Any
 
 from outpace.experiment.explaining.gains import gains_of
 from outpace.experiment.explaining.servers import with_servers
+from outpace.experiment.sources import path_of
 from outpace.report.explaining import Explanation
 from outpace.report.explaining.explained import examined
 
@@ -30,7 +31,7 @@ def explain(
         ConfigError: With one line, if the folder is not that of a run, has no times, or has fewer
             than 8 iterations; or if the run cannot be simulated with the changes.
     """
-    found = with_servers(examined(Path(folder)))
+    found = with_servers(examined(path_of(folder, "folder")))
     if not gains and not changes:
         return found.explanation
     more, notes = gains_of(found, dict(changes or {}), of_causes=gains)

@@ -12,6 +12,7 @@ from outpace.blocks.block import Block
 from outpace.blocks.naming import state_dict_of
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
+from outpace.experiment.sources import path_of
 from outpace.record.checkpoints import Checkpoint, Checkpoints
 from outpace.record.checkpoints.committed import INDEX, Damaged
 from outpace.record.folder import CHECKPOINTS, CONFIG, read_config
@@ -34,7 +35,7 @@ def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
         ConfigError: if there is no such checkpoint, or the task cannot be made.
     """
     try:
-        checkpoint = _found(Path(path))
+        checkpoint = _found(path_of(path, "path"))
         blocks: Sequence[Block] = checkpoint.blocks()
     except (OSError, Damaged) as error:
         raise ConfigError(str(error)) from error
