@@ -123,6 +123,24 @@ def test_a_model_of_several_dtypes_is_recorded_and_restored_with_its_optimizer()
     assert outside.item() == pytest.approx(0.999 - 0.1)
 
 
+def test_a_script_that_takes_steps_without_attach_is_told_early_and_once(tmp_path, capsys):
+    path = tmp_path / "train.py"
+    path.write_text("import outpace")
+    watches = [running.watch_for_attach(str(path), worker) for worker in (0, 1)]
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+    try:
+        for _ in range(99):
+            optimizer.step()
+        assert capsys.readouterr().err == ""
+        for _ in range(300):
+            optimizer.step()
+    finally:
+        for watch in watches:
+            watch.remove()
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"{path} has taken 100 optimizer steps and has not called outpace.attach" in told
+
+
 @pytest.mark.parametrize("has_come", [False, True])
 def test_a_scripts_own_handler_is_called_once_when_the_run_is_ended_early(monkeypatch, has_come):
     own = running.OwnHandler()

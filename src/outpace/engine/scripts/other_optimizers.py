@@ -77,8 +77,10 @@ class OtherOptimizers:
                 f"worker-{HERE.number}: the optimizer {other} took a step of parameters of the "
                 f"model ({shortened(names)}), but the run has the steps of another one, the "
                 f"{type(self._script.optimizer).__name__} that it began with: use one optimizer "
-                "with parameter groups (for phases: lr=0 in the groups that rest, or two runs), or "
-                "DistributedDataParallel with sync.kind=ssgd, where a script may have several"
+                "with parameter groups. For a new phase set their settings (lr=0 in groups that "
+                "rest), and load_state_dict({**optimizer.state_dict(), 'state': {}}) if its state "
+                "is to begin anew. Or use DistributedDataParallel with sync.kind=ssgd, where a "
+                "script may have several"
             )
         if trained and HERE.workers > 1 and not self._has_told:
             self._has_told = True

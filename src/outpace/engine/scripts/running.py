@@ -20,6 +20,9 @@ from typing import Final, NoReturn
 
 import numpy as np
 import torch
+from torch._compile import _disable_dynamo
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
 
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.support.place import HERE
@@ -53,6 +56,7 @@ def require_script(path: Path) -> Path:
 
 
 _DEFAULT: Final = signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None
+_ALONE: Final = 100  # steps of a script that is no part of the run
 _GRACE_S: Final = 5.0  # for a script to end by itself; the coordinator waits as long
 
 
@@ -129,6 +133,7 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     repeated.
     """
     own_handler.watch()
+    watch_for_attach(task.path, worker)
     # As in plain Python: a DataLoader forks its workers unless the script says otherwise.
     multiprocessing.set_start_method(None, force=True)
     multiprocessing.current_process().daemon = False  # a DataLoader may start workers
@@ -164,6 +169,29 @@ def _call(path: str) -> str:
     """Return the call that the training of this script begins with."""
     is_ours = "outpace" in Path(path).read_text(encoding="utf-8", errors="replace")
     return "outpace.attach(model, optimizer)" if is_ours else "init_process_group"
+
+
+def watch_for_attach(path: str, worker: int) -> RemovableHandle:
+    """Say early that the script takes steps and is no part of the run, which fails at its end.
+
+    It is not ended: it may train another model before it attaches. Return what ends the watch.
+    """
+    steps = 0
+
+    @_disable_dynamo
+    def stepped(*_: object) -> None:
+        nonlocal steps
+        steps += HERE.worker is None  # the hook cannot be removed from within
+        if steps == _ALONE and HERE.worker is None and worker == 0:
+            print(  # noqa: T201
+                f"outpace: {path} has taken {_ALONE} optimizer steps and has not called "
+                f"{_call(path)} yet: until then each worker trains alone, and a script that never "
+                "calls it ends with an error",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return register_optimizer_step_post_hook(stepped)
 
 
 def _nothing_trained(path: str) -> ConfigError:
