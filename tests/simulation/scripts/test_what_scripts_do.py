@@ -11,6 +11,7 @@ import torch
 from tests.support.paths import SCRIPTS
 from tests.support.same import same
 
+from outpace.errors import ConfigError
 from outpace.experiment.results import Result
 from outpace.experiment.running import run, simulate
 
@@ -161,3 +162,15 @@ def test_a_run_warns_of_workers_that_write_one_file_and_of_a_script_without_a_st
         assert "worker-0, worker-1 wrote the same files" in files
         assert "those of the others: last.pt; write them in worker 0 alone" in files
         assert "no worker took a step" in steps
+
+
+def test_a_phase_with_other_settings_and_an_empty_state_equals_a_new_optimizer(
+    tmp_path, monkeypatch
+):
+    script = str(SCRIPTS / "phases.py")
+    monkeypatch.setattr("sys.argv", [script, "new", str(tmp_path / "plain.pt")])
+    runpy.run_path(script, run_name="__main__")
+    simulated("phases.py", "again", tmp_path / "run.pt")
+    assert same(torch.load(tmp_path / "run.pt"), torch.load(tmp_path / "plain.pt"))
+    with pytest.raises(ConfigError, match=r"SGD at .*phases\.py:\d+ took a step .* new phase set"):
+        simulated("phases.py", "new", tmp_path / "run.pt")
