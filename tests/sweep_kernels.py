@@ -1,8 +1,9 @@
 """Run tests with every number of torch threads and every set of kernels of this processor.
 
-    python -m tests.sweep_kernels [PATH ...]
+    python -m tests.sweep_kernels [--square] [PATH ...]
 
-Not a part of `make test`: it repeats the tests nine times. Sums round differently with
+Not a part of `make test`: it repeats the tests nine times. With `--square` it repeats them three
+times: each number of threads and each set of kernels comes once. Sums round differently with
 another number of threads and with other kernels, so tests of equal bits are its business. Without
 paths it runs the tests whose text speaks of digests or bits.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,10 @@ def candidates() -> list[str]:
 
 def main() -> int:
     """Return 1 if a test fails with any setting."""
-    paths, failed = sys.argv[1:] or candidates(), False
-    for threads, capability in product(THREADS, kernels()):
+    arguments = sys.argv[1:]
+    paths, failed = [each for each in arguments if each != "--square"] or candidates(), False
+    square = zip(THREADS, cycle(kernels()), strict=False)
+    for threads, capability in square if "--square" in arguments else product(THREADS, kernels()):
         environment = {**os.environ, "ATEN_CPU_CAPABILITY": capability}
         environment.pop("OMP_NUM_THREADS", None)
         if threads:
