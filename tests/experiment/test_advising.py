@@ -166,7 +166,9 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
 
     monkeypatch.setattr(Study, "_fresh", interrupt)
     file, out = tmp_path / "x.yaml", tmp_path / "out"
-    file.write_text(json.dumps({**CONFIG, "target": {"loss": 0.05}, "evaluate": {"every_s": 0.5}}))
+    optimizer = {"lr": 0.1, "momentum": 0.01}
+    own = {"optimizer": optimizer, "target": {"loss": 0.05}, "evaluate": {"every_s": 0.5}}
+    file.write_text(json.dumps({**CONFIG, **own}))
     with pytest.raises(SystemExit) as ended:
         main(["advise", str(file), "--out", str(out), "--only", "asp"])
     assert ended.value.code == 130
@@ -186,6 +188,10 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert "search: 4 candidates; one run of BSP takes" in said.err
     assert f"this is the answer so far; it is in {out}" in said.err
     assert "not known" in (out / "report.html").read_text()
+    (warning,) = data["warnings"]
+    assert warning.startswith("ASP and ASP, over staleness: the optimizer has momentum 0.01, and")
+    assert warning.partition(": ")[2] in said.err
+    assert f"Warning: {warning}" in (out / "report.html").read_text()
     (out / "report.html").unlink()
     with pytest.raises(SystemExit) as ended:
         main(["report", str(out)])

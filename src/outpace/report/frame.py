@@ -61,6 +61,12 @@ def tiles(numbers: Mapping[str, str], hints: Mapping[str, str]) -> str:
     return f'<dl class="tiles">{shown}</dl>'
 
 
+def warned(text: str, name: str = "") -> str:
+    """Return a warning about what is named, if anything, as HTML."""
+    named = f"<b>{escaped(name)}</b> " if name else ""
+    return f'<p class="notice">{named}Warning: {escaped(text)}</p>'
+
+
 def write_page(
     path: Path,
     *,

@@ -16,7 +16,7 @@ from outpace.report.figures.staleness import staleness
 from outpace.report.figures.switches import switches
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
-from outpace.report.frame import Section, table, write_page
+from outpace.report.frame import Section, table, warned, write_page
 from outpace.report.interrupted import interrupted
 from outpace.report.read.runs import Run, read_runs
 from outpace.report.read.totals import TraceTotals, totals_of
@@ -54,7 +54,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     kind = "variants" if runs[0].seeds else "runs"
     name = f"{len(runs)} {kind}" if len(runs) > 5 else listed([run.name for run in runs])
     notices = [_notice(run) for run in runs if not run.complete] if several else []
-    notices += [_warning(run, named=several) for run in runs]
+    notices += [warned(text, run.name if several else "") for run in runs for text in run.warnings]
     write_page(
         Path(path),
         title=f"Outpace: {listed([run.name for run in runs])}",
@@ -185,11 +185,6 @@ def _notice(run: Run) -> str:
     words = run.status if run.seeds else f"is not complete ({run.status})"
     words = "failed" if run.status == "failed" else words
     return f'<p class="notice"><b>{escaped(run.name)}</b> {escaped(words + error)}</p>'
-
-
-def _warning(run: Run, *, named: bool) -> str:
-    name = f"<b>{escaped(run.name)}</b> " if named else ""
-    return "".join(f'<p class="notice">{name}Warning: {escaped(text)}</p>' for text in run.warnings)
 
 
 def _digests(run: Run) -> list[str]:

@@ -20,7 +20,7 @@ from outpace.experiment.advising.judging.known import (
     reason_without,
 )
 from outpace.experiment.advising.progress import State
-from outpace.experiment.advising.question.curves import Goal
+from outpace.experiment.advising.question.curves import Goal, Trial
 from outpace.experiment.advising.question.problem import Problem, problem_of
 from outpace.experiment.advising.question.targets import goal_of
 from outpace.experiment.advising.recording import recorded_cluster, recorded_only
@@ -35,6 +35,7 @@ from outpace.record.folder import ADVICE
 from outpace.report.advice.page import write_advice_page
 from outpace.report.advice.words import sentences
 from outpace.report.explaining.explained import explained
+from outpace.report.words import listed
 from outpace.support.checks import positive
 from outpace.support.estimates import Estimate
 from outpace.support.notices import warn
@@ -191,12 +192,14 @@ def advised(
         if away is not None:
             first = problem.source.experiment()
             elsewhere = away.carrier([first], processes=processes, have_folders=False)
-        warned: set[str] = set()  # what many runs say alike
+        warned: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
 
-        def warning(_: Hashable, text: str) -> None:
+        def warning(key: Hashable, text: str) -> None:
             if text not in warned:
-                warned.add(text)
                 warn(text)
+            own = warned.setdefault(text, set())
+            if isinstance(key, Trial):
+                own.add(key.candidate)
 
         with Pool(processes, warning=warning, elsewhere=elsewhere) as pool:
             study = Study(
@@ -218,7 +221,7 @@ def advised(
                 reason = reason_without(study.problem, found) or "the study was interrupted"
                 error = PredictionError(reason=reason)
     problem = study.problem
-    data = _data(problem, found, error, folder, asked)
+    data = {**_data(problem, found, error, folder, asked), "warnings": _named(warned, problem)}
     if interrupted:
         _written(data, folder)
         raise KeyboardInterrupt
@@ -227,6 +230,15 @@ def advised(
         say(f"on real processes, {VERIFY_S:g} s for each strategy at most")
         data = {**data, "verified": verified(problem, found, data, say, show)}
     return _written(data, folder)
+
+
+def _named(warned: Mapping[str, set[str]], problem: Problem) -> list[str]:
+    """Return the warnings of the runs, each behind the candidates that had it, in their order."""
+    found = []
+    for text, names in sorted(warned.items()):
+        own = listed([each.name for each in problem.candidates if each.name in names])
+        found.append(f"{own}: {text}" if own else text)
+    return found
 
 
 def _asked(source: Source, goal: Goal, seeds: int, options: list[Any]) -> dict[str, Any]:

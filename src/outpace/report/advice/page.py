@@ -19,7 +19,7 @@ from outpace.report.figures.figure import (
     colour,
     rounded,
 )
-from outpace.report.frame import Section, table, tiles, write_page
+from outpace.report.frame import Section, table, tiles, warned, write_page
 from outpace.report.words import escaped, factor, percent, plural, seconds
 from outpace.support.yaml_files import write_yaml
 
@@ -55,6 +55,7 @@ def write_advice_page(advice: Mapping[str, Any], path: Path) -> None:
         f"{plural(len(advice['candidates']), 'candidate')}, in virtual time",
         findings=sentences(advice),
         sections=sections,
+        notices="".join(map(warned, advice.get("warnings", ()))),
     )
 
 
