@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -335,6 +336,57 @@ def test_a_trace_of_too_many_rows_is_not_read_and_the_report_says_so(run, capsys
     assert words in capsys.readouterr().err
     assert command("explain", "run", "--no-gains") == 2
     assert words in capsys.readouterr().err
+
+
+def text_in_place(column):
+    return pa.array([ODD[-6]] * len(column))
+
+
+def nan_among(column):
+    return pa.array([float("nan"), *([1.0] * (len(column) - 1))])
+
+
+def null(column):
+    return pa.nulls(len(column), column.type)
+
+
+def all_are(number):
+    return lambda column: pa.array([number] * len(column), pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "odd", "words"),
+    [
+        (files.TRACE, "released_by", text_in_place, "released_by has string in place of integers"),
+        (files.TRACE, "shard", nan_among, "its column shard has double in place of integers"),
+        (files.TRACE, "shard", null, ""),
+        (files.TRACE, "shard", all_are(2**63 - 1), "names a server that the run does not have"),
+        (files.TRACE, "start_ns", null, "an iteration in it has no start"),
+        (files.TRACE, "start_ns", all_are(2**62), "an iteration in it ends before it begins"),
+        (files.TRACE, "worker", all_are(-1), "names a worker or an iteration"),
+        (files.TRACE, "computed_ns", None, "computed_ns"),
+        (files.MESSAGES, "requested_ns", null, "a message in it lacks a time"),
+        (files.MESSAGES, "sender", None, "sender"),
+        (files.METRICS, "accuracy", text_in_place, None),
+    ],
+)
+def test_odd_values_in_tables_are_shown_or_named_in_a_line(
+    run, capsys, monkeypatch, name, column, odd, words
+):
+    monkeypatch.setattr(frame, "get_plotlyjs", lambda: "")
+    table = pq.read_table(run / name, partitioning=None)
+    place = table.schema.get_field_index(column)
+    changed = table.remove_column(place)
+    if odd is not None:
+        changed = changed.add_column(place, column, odd(table[column]))
+    files.write_table(run / name, changed)
+    codes = require_harmless(run, capsys, commands=[STATUS_OF, REPORT_OF])
+    assert codes == [0, 0]
+    if words is not None:
+        assert command("explain", "run", "--no-gains") == (2 if words else 0)
+        said = capsys.readouterr().err
+        assert words in said
+        assert f"run/{name}: " in said or not words
 
 
 @pytest.mark.parametrize("name", [files.SUMMARY, files.CONFIG, "status.json", "index.json"])

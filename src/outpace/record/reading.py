@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.record.folder import table_file
-from outpace.record.trace import NONE
+from outpace.record.trace import NONE, SCHEMA
 
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
@@ -54,19 +54,24 @@ def columns_of(rows: pa.RecordBatch, names: Sequence[str], event: str = "") -> C
 
     Args:
         event: leave out the rows of other events.
+
+    Raises:
+        ValueError: if a column does not have the type that a trace has.
     """
     chosen = rows.select(names)
     if event:
         chosen = chosen.filter(pc.equal(rows["event"], event))
-    return {name: _values(chosen[name]) for name in names}
+    return {name: _values(name, chosen[name]) for name in names}
 
 
-def _values(column: pa.Array) -> NDArray[Any]:
+def _values(name: str, column: pa.Array) -> NDArray[Any]:
     found: NDArray[Any]
-    if pa.types.is_integer(column.type):
+    if not pa.types.is_integer(SCHEMA.field(name).type):
+        found = column.cast(pa.string()).to_numpy(zero_copy_only=False)
+    elif pa.types.is_integer(column.type) or pa.types.is_null(column.type):
         found = column.cast(pa.int64()).fill_null(NONE).to_numpy()
     else:
-        found = column.cast(pa.string()).to_numpy(zero_copy_only=False)
+        raise ValueError(f"its column {name} has {column.type} in place of integers")
     return found
 
 

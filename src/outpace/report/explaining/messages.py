@@ -78,11 +78,15 @@ def _logged(tables: Tables) -> Requests:
     with reading(path):
         table = read_table(path)
         kind, sender, receiver = (
-            np.array(table[name].to_pylist()) for name in ("kind", "sender", "receiver")
+            np.array(table[name].cast(pa.string()).fill_null("").to_pylist(), str)
+            for name in ("kind", "sender", "receiver")
         )
         asked, started, arrived = (
-            table[f"{name}_ns"].to_numpy() * 1e-9 for name in ("requested", "started", "delivered")
+            table[f"{name}_ns"].cast(pa.int64()).fill_null(-1).to_numpy() * 1e-9
+            for name in ("requested", "started", "delivered")
         )
+        if min(times.min(initial=0) for times in (asked, started, arrived)) < 0:
+            raise ValueError("a message in it lacks a time")
         is_reply = kind == "reply"
         worker = _number(np.where(is_reply, receiver, sender), "worker-")
         server = _number(np.where(is_reply, sender, receiver), "server-")

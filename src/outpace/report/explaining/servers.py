@@ -41,6 +41,7 @@ from outpace.report.explaining.tables import Tables
 LEAST_FACTOR: Final = 1.5  # of a server or link below which it is not named
 LEAST_SHARE: Final = 0.02  # of the run, that a server or link must cost
 _MOST_STOPS: Final = 8
+_MOST_ROWS: Final = 10_000_000
 _ADDED: Final = (1.0, 0.1, 0.02)  # parts of an iteration
 _STOP: Final = 3  # rows: a time under way that is longer for at most so many is a stop
 
@@ -175,6 +176,8 @@ def _rows(tables: Tables) -> _Rows:
     width_s = _iteration_s(tables)
     known = ~np.isnan(tables.computed)
     of = np.where(known, np.nan_to_num(tables.computed) // max(width_s, 1e-9), -1).astype(np.int64)
+    if of.max(initial=0) > _MOST_ROWS:
+        raise ValueError("an iteration in it ends too late: there are too many to compare")
     iteration = np.zeros(int(of.max(initial=0)) + 1, np.int64)
     at = np.broadcast_to(np.arange(shape[0])[:, None], shape)
     np.maximum.at(iteration, of[known], at[known])

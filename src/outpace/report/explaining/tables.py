@@ -102,8 +102,9 @@ class Tables:
         rows = read_event(self.folder / TRACE, event, names)
         shape = (self.servers, *self.started.shape)
         found, by = np.full(shape, np.nan), np.full(shape, -1, np.int64)
-        inside = rows["shard"] < self.servers  # a scheduler comes after the servers
-        for name, most in (("iteration", shape[1]), ("worker", shape[2])):
+        inside = np.ones(len(rows["shard"]), bool)
+        # A scheduler comes after the servers.
+        for name, most in zip(("shard", "iteration", "worker"), shape, strict=True):
             inside &= (rows[name] >= 0) & (rows[name] < most)
         at = rows["shard"][inside], rows["iteration"][inside], rows["worker"][inside]
         times = rows[column][inside]
@@ -178,14 +179,21 @@ def _by_iteration(rows: Columns, workers: int) -> dict[str, Floats]:
     worker, iteration = rows["worker"], rows["iteration"]
     if len(worker) and (worker.min() < 0 or worker.max() >= workers or iteration.min() < 0):
         raise ValueError("it names a worker or an iteration that the run does not have")
+    if rows["shard"].max(initial=0) >= 2**31:
+        raise ValueError("it names a server that the run does not have")
     shape = int(iteration.max(initial=-1)) + 1, workers
     if shape[0] > 16 * (len(worker) + 1024):
         raise ValueError("an iteration in it has a number that is too large")
+    if rows["start_ns"].min(initial=0) < 0:
+        raise ValueError("an iteration in it has no start")
     found = {}
     for name in _ITERATION[2:]:
         table = np.full(shape, np.nan)
         table[iteration, worker] = np.where(rows[name] == NONE, np.nan, rows[name] * 1e-9)
         found[name] = table
+    start, computed, end = (found[name] for name in _TIMES[:3])
+    if (computed < start).any() or (end < computed).any():
+        raise ValueError("an iteration in it ends before it begins")
     return found
 
 
