@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_ERRNO: Final = re.compile(r"\[Errno \d+\] ")
+_ERRNO: Final = re.compile(r"\[[Ee]rrno \d+\] ")  # of Python, and of pyarrow
 _CODEC: Final = re.compile(r"'utf-8' codec can't decode bytes? (\S+) in position (\S+): [a-z ]+")
 
 

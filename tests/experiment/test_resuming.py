@@ -184,6 +184,15 @@ def test_a_checkpoint_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch)
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_why_a_checkpoint_cannot_be_written_has_no_codes(tmp_path, monkeypatch):
+    def gone(*_):  # as pyarrow says it, of a folder that is removed meanwhile
+        raise OSError("[Errno 2] Failed to open 'x'. Detail: [errno 2] No such file or directory")
+
+    monkeypatch.setattr(folder, "write_index", gone)
+    with pytest.warns(OutpaceWarning, match=r"1 \(Failed to open 'x'. Detail: No such file or d"):
+        outpace.simulate(CONFIG, tmp_path / "run", checkpoint={"every_updates": 5})
+
+
 def test_what_a_process_still_wrote_of_a_checkpoint_that_was_given_up_is_gone_after_the_run(
     tmp_path,
 ):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, in_words
 from outpace.experiment.resuming.point import Resumption
 from outpace.record.checkpoints import Checkpoints, Index, Taken
 from outpace.record.event_log import EventLog
@@ -94,11 +94,12 @@ class Keeper:
 
     def abandon(self, number: int, why: str = "") -> None:
         self._checkpoints.abandon(number)
+        why = in_words(why)
         if why:
             self._events.add_failure(number, why)
         if why and not self._has_warned:
             self._has_warned = True
-            last = f"the last one is {self.last}" if self.last else "there is none yet"
+            last = f"checkpoint {self.last} is kept" if self.last else "there is none yet"
             self._warn(f"cannot write checkpoint {number} ({why}); the run goes on, {last}")
 
     def go_back(self) -> ResumePoint:
