@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
 from benchmarks.strategies.outcome import Measured
@@ -53,7 +52,6 @@ def measure(
     pool: Runs,
     beside: int,
     done: Callable[[str, int], None] = lambda _, __: None,
-    tuned: Mapping[str, Tuned] = MappingProxyType({}),
 ) -> Iterator[Measured]:
     """Measure these strategies, and yield each when it is measured.
 
@@ -62,7 +60,6 @@ def measure(
         limit_s: the longest run, in virtual time.
         beside: strategies that are measured at a time.
         done: called with the name of a strategy and the number of its runs that have ended.
-        tuned: by the name of a strategy, the rate that it has; the others search for theirs.
 
     Raises:
         ConfigError: if a strategy cannot be run on this cell.
@@ -73,7 +70,7 @@ def measure(
     while waiting or under_way:
         while waiting and len(under_way) < beside:
             candidate = waiting.popleft()
-            each = _Strategy(candidate, _work(cell, candidate, limit_s, tuned.get(candidate.name)))
+            each = _Strategy(candidate, _work(cell, candidate, limit_s))
             under_way[candidate.name] = each
             _order(pool, cell, each, next(each.work))
         for event in pool.wait():
@@ -132,10 +129,9 @@ def _order(pool: Runs, cell: Cell, each: _Strategy, trials: list[Trial]) -> None
         pool.start(Order(key=(each.candidate.name, place), experiment=experiment))
 
 
-def _work(cell: Cell, candidate: Candidate, limit_s: float, tuned: Tuned | None) -> _Work:
-    """Yield the runs of one strategy, and return what they found. tuned: None: search first."""
-    if tuned is None:
-        tuned = yield from _search(cell, limit_s)
+def _work(cell: Cell, candidate: Candidate, limit_s: float) -> _Work:
+    """Yield the runs of one strategy, and return what they found."""
+    tuned = yield from _search(cell, limit_s)
     times = yield [Trial(tuned.rate, seed, limit_s) for seed in cell.seeds]
     return Measured(candidate, tuned, tuple(zip(cell.seeds, times, strict=True)))
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from benchmarks.strategies.measuring import longest_s, measure, runs_of
 from benchmarks.strategies.outcome import Outcome, read, save
-from benchmarks.strategies.rates import Tuned
 from benchmarks.strategies.suite import Cell, Tuning, with_data
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,7 +25,6 @@ def record(
     processes: int,
     *,
     missing: bool = False,
-    tuned: Mapping[str, Mapping[str, Tuned]] = MappingProxyType({}),
 ) -> None:
     """Measure the cells and write a file for each into `folder`, anew after each strategy.
 
@@ -36,7 +33,6 @@ def record(
         processes: runs at a time.
         missing: keep the strategies that have a result with the present settings, whatever code it
             was made with.
-        tuned: the rates of strategies that shall not search for theirs, by cell and strategy.
 
     Raises:
         ConfigError: if a cell's data are not there, before anything is run; or if a strategy cannot
@@ -65,8 +61,7 @@ def record(
             for some in (outcome.missing[:1], outcome.missing[1:]):
                 bsp = outcome.bsp
                 limit_s = cell.limit_s if bsp is None else longest_s(cell, bsp)
-                known_rates = tuned.get(cell.name, {})
-                for measured in measure(cell, some, limit_s, pool, processes, done, known_rates):
+                for measured in measure(cell, some, limit_s, pool, processes, done):
                     outcome = outcome.having(measured)
                     save(outcome, folder)
 

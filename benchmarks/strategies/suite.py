@@ -27,8 +27,6 @@ CLUSTERS: Final = (
     "slow-network",
     "recorded",
 )
-# Only if a pattern names them: not in the tables of the suite, but in those of the rivals.
-FURTHER: Final = ("moving",)
 RUNS: Final = Path("runs/strategies")
 CONVERTED: Final = RUNS / "recorded.parquet"  # the recorded job, for replay
 
@@ -63,7 +61,6 @@ class Cell:
         most: the longest run of another strategy, in mean times of BSP.
         patience_s: how long a partial push waits after its quorum, in virtual time.
         only: names of the strategies; empty: all.
-        rivals: measured in place of the strategies that `outpace advise` chooses from.
     """
 
     task: str
@@ -75,7 +72,6 @@ class Cell:
     most: float
     patience_s: float
     only: tuple[str, ...] = ()
-    rivals: tuple[Candidate, ...] = ()
 
     @property
     def name(self) -> str:
@@ -97,8 +93,8 @@ class Cell:
         return float(self.data["optimizer"]["lr"])
 
     def strategies(self) -> list[Candidate]:
-        """Return all strategies, BSP first, or the rivals."""
-        every = self.rivals or candidates(self.data["workers"])
+        """Return all strategies, BSP first."""
+        every = candidates(self.data["workers"])
         found = [each.with_patience(self.patience_s) for each in every]
         return [each for each in found if not self.only or each.name in self.only]
 
@@ -126,16 +122,14 @@ def cells(patterns: Sequence[str] = ("*",), source: Path = HERE / "suite.yaml") 
         ConfigError: if a pattern matches no cell, or the file cannot be read.
     """
     suite = read_yaml(source)
-    further = [cluster for cluster in FURTHER if any(cluster in each for each in patterns)]
-    known = (*CLUSTERS, *further)
-    names = [f"{task}/{cluster}" for task in suite["tasks"] for cluster in known]
+    names = [f"{task}/{cluster}" for task in suite["tasks"] for cluster in CLUSTERS]
     chosen = []
     for pattern in patterns:
         found = [name for name in names if _matches(name, pattern)]
         if not found:
             raise ConfigError(
                 f"--cells: no cell {pattern}; tasks: {', '.join(suite['tasks'])}; clusters: "
-                f"{', '.join((*CLUSTERS, *FURTHER))}; or TASK/CLUSTER"
+                f"{', '.join(CLUSTERS)}; or TASK/CLUSTER"
             )
         chosen += found
     return [_cell(suite, *name.split("/")) for name in names if name in chosen]

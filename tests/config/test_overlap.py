@@ -22,7 +22,6 @@ ALLOWED = {
     "asp": {"sync": {"kind": "asp"}},
     "a strategy that drops": {"sync": {"kind": "drop-stragglers", "quorum": 3}},
     "partial push": {"sync": {"kind": "partial-push", "quorum": 3}},
-    "adaptive, whose late workers finish": {"sync": {"kind": "adaptive"}},
     "partial pull": {"pull": {"quorum_percent": 50}},
     "a strategy for each server": {"sync": [{"kind": "bsp"}, {"kind": "asp"}]},
     "whole tensors": {"slicing": "layers", "task": {"kind": "digits-mlp"}},

@@ -16,7 +16,6 @@ from tests.support.peers import Run
 
 from outpace.experiment.running import run, simulate
 from outpace.sync import (
-    AdaptivePeriod,
     DiLoCo,
     Gossip,
     Hpsgd,
@@ -58,7 +57,6 @@ STRATEGIES: list[PeerStrategy] = [
     Hpsgd(start_together=True),
     DiLoCo(every=5),
     Gossip(),
-    AdaptivePeriod(every=5, interval_s=0.04),
     EveryOther(),
 ]
 CASES = {  # strategy, workers, optimizer
@@ -67,7 +65,6 @@ CASES = {  # strategy, workers, optimizer
     "ssgd, bf16": ({"kind": "ssgd", "wire": "bf16"}, 2, SGD),
     "local-sgd, after": ({**EVERY_3, "every": 5, "after": 4}, 3, SGD),  # 12 is no multiple of 5
     # A decision after each average, so that times do not matter.
-    "adacomm": ({"kind": "adaptive", "rule": "adacomm", "every": 4, "interval_s": 1e-6}, 3, SGD),
     "psgd": ({"kind": "psgd"}, 2, ADAM),
     "diloco, bf16": ({"kind": "diloco", "every": 5, "wire": "bf16"}, 2, ADAM),
     "hpsgd, one at a time": ({"kind": "hpsgd", "window": 1, "start_together": True}, 2, SGD),

@@ -73,7 +73,7 @@ def check_all_rows(result, sync):
             assert in_a_row <= IN_A_ROW
 
 
-@pytest.mark.parametrize("sync", [sync for sync in SYNCS if sync != "adaptive"])  # it refuses
+@pytest.mark.parametrize("sync", SYNCS)
 def test_no_strategy_waits_for_what_is_skipped(sync):
     check_all_rows(outcome(simulate, sync), sync)
 

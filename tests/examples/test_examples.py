@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import runpy
 
 import pytest
 from tests.support.paths import EXAMPLES
@@ -117,3 +118,17 @@ def test_cut_offs_lie_between_waiting_for_all_and_the_oracle():
     assert "cut_offs" not in bsp
     assert deadline["pushes_abstained"] > 0
     assert all(summary["staleness"]["max"] == 0 for summary in (bsp, deadline, oracle))
+
+
+def test_sync_switch_goes_from_bsp_to_asp_once_all_workers_have_done_the_synchronous_part():
+    module = runpy.run_path(str(EXAMPLES / "sync_switch.py"))
+    config = {
+        "task": {"kind": "timing", "parameters": 1000},
+        "workers": 3,
+        "sync": {"kind": "bsp"},
+        "compute": {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 1.0, 2.0]},
+        "stop": {"virtual_time_s": 8.1},
+    }
+    result = outpace.simulate(config, control=module["switch"])
+    # 20 iterations at the pace of the slowest end at 4 s; then each worker has its own pace.
+    assert result.summary["iterations"] == [61, 61, 40]

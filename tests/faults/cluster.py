@@ -54,7 +54,6 @@ class Cluster:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.strategy = scenario, KNOWN[scenario.strategy]
         self.policy = self.strategy.policy(scenario.workers)
-        self.followed = self.policy  # by the servers, as the rule has ordered last
         self.kernel = Kernel(tie_seed=scenario.seed)
         self.draw = random.Random(scenario.seed)
         self.oracle = Oracle(scenario)
@@ -134,7 +133,7 @@ class Cluster:
         scenario, name = self.scenario, server_name(server)
         zeros = torch.zeros(scenario.workers * scenario.iterations, dtype=torch.float64)
         block = parameter_block(zeros, Sgd(lr=1.0, momentum=self.strategy.momentum))
-        shard = Shard(server, block, scenario.workers, self.followed, Silent())
+        shard = Shard(server, block, scenario.workers, self.policy, Silent())
         if state is not None:
             shard.restore(state, self.kernel.now, everyone=everyone)
         process = ServerProcess(self, name, self.generation, shard)

@@ -26,8 +26,7 @@ from outpace.sync.membership import (
     Rules,
     Start,
 )
-from outpace.sync.messages import SCHEDULER, Lost, SetPolicy, server_name, worker_name
-from outpace.sync.policy import Policy
+from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 
 if TYPE_CHECKING:
     from tests.faults.cluster import Cluster
@@ -41,15 +40,11 @@ RULES = Rules(fence_s=20.0, start_s=20.0)  # no failure of a scenario lasts long
 
 @dataclass(frozen=True)
 class Stored:
-    """A checkpoint that is whole, what was missing when it was taken, and how much was counted.
-
-    followed: the policy in force.
-    """
+    """A checkpoint that is whole, what was missing when it was taken, and how much was counted."""
 
     states: list[ShardState]
     missing: frozenset[Pair]
     updates_lost: int
-    followed: Policy
 
 
 class Coordinator:
@@ -70,8 +65,6 @@ class Coordinator:
         self._parts: dict[int, ShardState] = {}
         self._is_starting = False
         self._after(self._scenario.checkpoint_s, self._checkpoint_is_due)
-        if (orders := cluster.strategy.orders) is not None:
-            self._switch_later(orders(self._scenario.workers))
 
     # -- attempts ------------------------------------------------------------------
 
@@ -101,7 +94,6 @@ class Coordinator:
             cluster.oracle.went_back(states, stored.missing, stored.updates_lost)
         else:
             cluster.oracle.begin()
-        cluster.followed = policy if stored is None else stored.followed
         cluster.start_servers(states)
         self._planner = CutPlanner(scenario.servers, cluster.strategy.exact, self._planner.number)
         self._parts = {}
@@ -376,8 +368,7 @@ class Coordinator:
             states = [*({**self._parts, shard: state}[m] for m in range(self._scenario.servers))]
             self._cluster.oracle.checkpoint(states)
             oracle = self._cluster.oracle
-            missing, followed = frozenset(oracle.may_miss), self._cluster.followed
-            self._stored = Stored(states, missing, oracle.updates_lost, followed)
+            self._stored = Stored(states, frozenset(oracle.may_miss), oracle.updates_lost)
             self._parts = {}
         elif number == self._planner.number and self._planner.is_open:
             self._parts[shard] = state
@@ -385,25 +376,6 @@ class Coordinator:
     def missed(self, server: ServerProcess, number: int, clock: int) -> None:
         """A server was past the clock of a checkpoint."""
         self._send(self._planner.missed(number, server.shard.index, clock))
-
-    # -- the rule of an adaptive strategy ---------------------------------------------
-
-    def _switch_later(self, policies: Sequence[Policy]) -> None:
-        """Have all servers follow one of these policies after a while, and so on."""
-        cluster, kernel = self._cluster, self._kernel
-
-        def switch(_: Any) -> None:
-            if cluster.over.done:
-                return
-            if not self._is_starting:
-                policy = cluster.followed = cluster.draw.choice(policies)
-                self._planner.exact = policy.lockstep
-                for process in cluster.processes.values():
-                    if isinstance(process, ServerProcess):
-                        self._order(process, partial(_follow, policy))
-            self._switch_later(policies)
-
-        kernel.call_at(kernel.now + nanoseconds(cluster.draw.uniform(0.02, 0.3)), switch)
 
     # -- messages ------------------------------------------------------------------
 
@@ -442,10 +414,6 @@ class Coordinator:
                 function()
 
         self._kernel.call_at(self._kernel.now + nanoseconds(delay_s), call)
-
-
-async def _follow(policy: Policy, server: ServerProcess) -> None:
-    server.mailbox.put(SetPolicy(policy))
 
 
 async def _cut(order: Order | GiveUp, server: ServerProcess) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from outpace.sync import (
-    Adaptive,
     Apply,
     Asp,
     Bsp,
@@ -45,8 +44,7 @@ class Strategy:
     policy: made from the number of workers. loses: True if it leaves out gradients of its own
     accord. bound: lead over the slowest worker that none may exceed; None: there is none. exact:
     True if all shards are saved between the same two iterations. alone: True if one server may
-    come back while the workers go on. orders: policies of which a rule orders one now and then for
-    all servers, made from the number of workers; None: there is no rule.
+    come back while the workers go on.
     """
 
     policy: Callable[[int], Policy]
@@ -58,7 +56,6 @@ class Strategy:
     pull: PartialPull = _ALL_SERVERS
     skip: SkippedPull | None = None
     overlaps: bool = False  # workers push the part of each server when it is complete
-    orders: Callable[[int], list[Policy]] | None = None
 
 
 STRATEGIES: Final = {
@@ -110,23 +107,7 @@ SPECULATING: Final = {
         lambda n: SpecSync(base="ssp", staleness=2, epoch_pushes=2, scale=SUM), bound=2, alone=False
     ),
 }
-SWITCHING: Final = {
-    "adaptive, bound": Strategy(
-        lambda n: Adaptive(rule="sync-switch", after=1, scale=SUM),
-        alone=False,
-        orders=lambda n: [Bsp(scale=SUM), Asp(scale=SUM), Ssp(1, scale=SUM)],
-    ),
-    "adaptive, quorum": Strategy(
-        lambda n: Adaptive(late="stop", scale=SUM),
-        loses=True,
-        alone=False,
-        orders=lambda n: [
-            Asp(scale=SUM),
-            *(DropStragglers(k, late="stop", scale=SUM) for k in range(1, n + 1)),
-        ],
-    ),
-}
-KNOWN: Final = STRATEGIES | OVERLAPPING | SPECULATING | SWITCHING
+KNOWN: Final = STRATEGIES | OVERLAPPING | SPECULATING
 
 
 _MORE: Final = (

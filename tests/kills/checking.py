@@ -56,9 +56,7 @@ def check(out: Path, family: Family, iterations: int, deaths: Mapping[str, int])
             f"{heavy} gradients have more weight than others, and the iterations in which one is "
             f"missing have {others}"
         )
-    # A checkpoint of servers that are saved at once may lack a push of each worker on one of them.
-    resumes = deaths.get("coordinator", 0) + (deaths.get("server", 0) if family.at_once else 0)
-    allowed = family.in_flight * (deaths.get("worker", 0) + WORKERS * resumes)
+    allowed = family.in_flight * (deaths.get("worker", 0) + WORKERS * deaths.get("coordinator", 0))
     comes_back = family.alone and deaths.get("server", 0) > 0
     if not family.drops and not comes_back and missing > allowed:
         raise Broken(f"{missing} gradients are missing, and {allowed} may be")

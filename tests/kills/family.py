@@ -24,7 +24,6 @@ class Family:
         drops: True if the strategy itself leaves gradients out.
         alone: True if a server that dies comes back alone, without what it had applied since the
             last checkpoint.
-        at_once: True if servers may be saved at once, and begin again with all others.
         script: True if a user's script trains, which has the same parameters as the task.
     """
 
@@ -34,7 +33,6 @@ class Family:
     averages: bool = False
     drops: bool = False
     alone: bool = False
-    at_once: bool = False
     script: bool = False
     beside: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,20 +81,8 @@ FAMILIES: Final = {
     "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1, alone=True),
     "asp": Family({"kind": "asp"}, in_flight=1, alone=True),
     "cutoff": Family({"kind": "cutoff", "model": "mean-5"}, in_flight=1, drops=True),
-    "adaptive": Family(
-        {"kind": "adaptive", "stale": False, "gain_percent": 0.0}, in_flight=1, drops=True
-    ),
-    "sync-switch": Family(
-        {"kind": "adaptive", "rule": "sync-switch", "share": 0.5},
-        in_flight=1,
-        averages=True,
-        at_once=True,
-    ),
     "ssgd": Family({"kind": "ssgd"}, servers=0),
     "local-sgd": Family({"kind": "local-sgd", "every": 4}, servers=0),
-    "adacomm": Family(
-        {"kind": "adaptive", "rule": "adacomm", "every": 16, "interval_s": 2.0}, servers=0
-    ),
     "hpsgd": Family({"kind": "hpsgd"}, servers=0),
     "gossip": Family({"kind": "gossip"}, servers=0),
     "script-bsp": Family({"kind": "bsp"}, in_flight=1, averages=True, script=True),

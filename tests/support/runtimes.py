@@ -20,7 +20,6 @@ SYNCS = {
     "drop-stragglers": {"kind": "drop-stragglers", "quorum": 3},
     "partial-push": {"kind": "partial-push", "quorum": 3, "timeout_s": 0.01},
     "psp-sampling": {"kind": "psp-sampling", "sample": 2, "staleness": 1},
-    "adaptive": {"kind": "adaptive", "rule": "sync-switch", "after": 4},
 }
 
 

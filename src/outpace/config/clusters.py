@@ -75,7 +75,7 @@ class ClusterFile:
         if workers < 1 or servers < 1 or seed < 0:
             return keys
         sync = run.get("sync")
-        kind = _kind_of(sync) if isinstance(sync, Mapping) else None
+        kind = sync.get("kind") if isinstance(sync, Mapping) else None
         if self.servers == 0 and "network" not in run and kind not in _ALL_REDUCE:
             raise ConfigError(
                 f"{self.path}: it was calibrated on runs without servers, so it describes no "
@@ -115,13 +115,6 @@ class ClusterFile:
         if servers > len(factors):
             raise ConfigError(_too_many(self, f"work takes different times ({key})", servers))
         return {**law, "factors": factors[:servers]}
-
-
-def _kind_of(sync: Mapping[str, Any]) -> Any:
-    """Return the kind of a strategy; of an adaptive one with servers another than without."""
-    kind = sync.get("kind")
-    has_servers = kind == "adaptive" and sync.get("rule") != "adacomm"
-    return f"{kind} with servers" if has_servers else kind
 
 
 def _machines(known: int | None, workers: int, seed: int) -> list[int]:

@@ -13,7 +13,7 @@ from outpace.config.launchers import Ray
 from outpace.config.overlap import why_not_in_parts
 from outpace.optim import Sgd
 from outpace.optim.python import PythonOptimizer
-from outpace.sync import Adaptive, AdaptivePeriod, PeerStrategy
+from outpace.sync import PeerStrategy
 from outpace.sync.assignment import without_servers
 from outpace.sync.programs.skipping import Skips
 from outpace.sync.python import PythonStrategy
@@ -62,7 +62,6 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
         yield from _without_servers(experiment, experiment.peers)
     else:
         yield from _excluded(experiment, load)
-    yield from _of_rules(experiment)
     if is_known:
         yield from _of_faults(experiment)
     yield from _of_service_times(experiment)
@@ -177,18 +176,6 @@ def _excluded(experiment: Experiment, load: bool) -> Iterator[str]:
         yield from _unskippable(experiment, experiment.skip, load)
     if experiment.overlap != "none":
         yield from why_not_in_parts(experiment, load)
-
-
-def _of_rules(experiment: Experiment) -> Iterator[str]:
-    """Yield what the rule of an adaptive strategy does not know."""
-    sync, task = experiment.sync, experiment.task
-    if isinstance(sync, AdaptivePeriod) and isinstance(task, Script | Timing):
-        yield f"sync.rule: {sync.rule} needs the loss of each mini-batch, which {task.kind} has not"
-    if isinstance(sync, Adaptive) and sync.needs_iterations and experiment.stop.iterations is None:
-        yield (
-            "sync.share: a share of the training needs stop.iterations; without it give "
-            "sync.after, the number of iterations with BSP"
-        )
 
 
 def _unskippable(experiment: Experiment, skip: Skips, load: bool) -> Iterator[str]:

@@ -39,11 +39,10 @@ from outpace.sync.assignment import (
 )
 from outpace.sync.conditions import Conditions
 from outpace.sync.membership import OnLoss
-from outpace.sync.policies.adaptive import Adaptive
 from outpace.sync.programs.freshness import Speculation
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
-from outpace.tasks import Script, TaskKind
+from outpace.tasks import TaskKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +117,10 @@ class Experiment:
     def _settle(self) -> None:
         """Replace what follows from other keys, so that the configuration of a run has its values.
 
-        Shares of the workers become their number. `stale` of an adaptive strategy follows from the
-        optimizer, and `late` from what the workers compute.
+        Shares of the workers become their number.
         """
         changes = tuple(change.for_workers(self.workers) for change in self.sync_changes)
-        sync = for_workers(self.sync, self.workers)
-        if isinstance(sync, Adaptive):
-            optimizer, of_script = self.optimizer, isinstance(self.task, Script)
-            proportional = isinstance(optimizer, Sgd) and optimizer.momentum == 0
-            sync = sync.settled(
-                is_proportional=proportional and not of_script,
-                can_stop=self.overlap == "none" and not of_script,
-            )
-        object.__setattr__(self, "sync", sync)
+        object.__setattr__(self, "sync", for_workers(self.sync, self.workers))
         object.__setattr__(self, "sync_changes", changes)
 
     @property

@@ -24,6 +24,7 @@ import pydantic
 
 from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
+from outpace.config.removed import instead_of
 from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
@@ -203,35 +204,18 @@ def _options(expected: Any) -> list[type]:
 
 
 def _chosen(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """Return the dataclass selected by the key `kind`; None if there is none.
-
-    Of several with this kind, `rule` selects one: an adaptive strategy has servers or none.
-    """
+    """Return the dataclass selected by the key `kind`; None if there is none."""
     if len(options) == 1:
         return options[0]
-    kinds = {_kind(option): option for option in reversed(options)}  # the first one of a kind
+    kinds = {_kind(option): option for option in options}
     if "kind" not in data:
         problems.append(f"{path}.kind is missing. Known: {', '.join(sorted(kinds))}.")
         return None
     kind = data["kind"]
     if isinstance(kind, str) and kind in kinds:
-        alike = [option for option in options if _kind(option) == kind]
-        return kinds[kind] if len(alike) == 1 else _with_rule(alike, data, path, problems)
-    problems.append(f"{path}.kind: unknown kind {short(kind)}.{did_you_mean(kind, kinds)}")
-    return None
-
-
-def _with_rule(options: list[type], data: Any, path: str, problems: list[str]) -> type | None:
-    """Return the dataclass that has this `rule`, by default the first; None if there is none."""
-    rules = {
-        rule: option
-        for option in options
-        for rule in typing.get_args(typing.get_type_hints(option)["rule"])
-    }
-    rule = data.get("rule", next(iter(rules)))
-    if isinstance(rule, str) and rule in rules:
-        return rules[rule]
-    problems.append(f"{path}.rule: unknown rule {short(rule)}.{did_you_mean(rule, rules)}")
+        return kinds[kind]
+    unknown = f"{path}.kind: unknown kind {short(kind)}.{did_you_mean(kind, kinds)}"
+    problems.append(instead_of(f"{path}.kind", kind) or unknown)
     return None
 
 
@@ -262,7 +246,7 @@ def _made(
         else:
             advice = _in_a_section(key, hints, data) or _of_another_kind(key, options)
             advice = advice or did_you_mean(key, usual)
-            problems.append(f"{prefix}{key}: unknown key.{advice}")
+            problems.append(instead_of(prefix + key) or f"{prefix}{key}: unknown key.{advice}")
     suggested = {nearest(key, usual) for key in data if key not in usual}
     for entry in dataclasses.fields(option):
         if entry.name not in data and _default(entry) is _UNREADABLE:

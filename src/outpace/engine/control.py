@@ -95,11 +95,6 @@ class Control(ABC):
         for server in matching(keys, self._experiment.servers):
             self._set_policy(server, sync)
 
-    def follow(self, policy: Sync) -> None:
-        """Have all servers follow a policy that the rule of an adaptive strategy has ordered."""
-        for server in range(self._experiment.servers):
-            self._set_policy(server, policy)
-
     def set_pull_condition(self, keys: str, condition: ConditionLike) -> None:
         """Make the servers that match `keys` answer a pull if condition(pull, view) is true.
 

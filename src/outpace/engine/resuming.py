@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -92,11 +92,6 @@ class ResumePoint:
         totals = Totals()
         totals.add(self.checkpoint.index.totals)
         return totals
-
-    @property
-    def adaptive(self) -> Mapping[str, Any]:
-        """The state of the rule of an adaptive strategy; empty if it has none."""
-        return self.checkpoint.index.adaptive
 
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint, for `Metrics.take_up`. Raises OSError."""

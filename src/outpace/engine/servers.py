@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import answers_of, narrowing
-from outpace.sync import Adaptive, Policy
+from outpace.sync import Policy
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
@@ -113,11 +113,8 @@ def is_exact(experiment: Experiment) -> bool:
 
 
 def in_lockstep(policy: Policy) -> bool:
-    """True if every worker waits for all servers to finish an iteration; see `Policy.lockstep`.
-
-    An adaptive strategy begins so. What its rule orders later is a policy of its own.
-    """
-    return isinstance(policy, Adaptive) or (policy.scheduler or policy).lockstep
+    """True if every worker waits for all servers to finish an iteration; see `Policy.lockstep`."""
+    return (policy.scheduler or policy).lockstep
 
 
 def returns_alone(experiment: Experiment) -> bool:
@@ -177,8 +174,6 @@ def why_servers_stay(experiment: Experiment) -> str:
             "a scheduler (barrier: global, cutoff, specsync) counts on the servers that the run "
             "began with"
         )
-    if isinstance(strategy, Adaptive):
-        return "the rule of adaptive tells its orders to the servers that the run began with"
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     if strategy.worker_program(experiment.workers, optimizer) is not None:
         return f"the workers of {strategy.kind} count answers of the servers"
@@ -219,11 +214,9 @@ def stops_computing(experiment: Experiment) -> bool:
 
 
 def _policies(experiment: Experiment) -> list[Policy]:
-    """Return the policies that servers follow at any time, but for what a rule orders."""
-    policies = [policy for _, _, policy in experiment.policies.later()]
-    if isinstance(strategy := experiment.policies.strategy, Adaptive):
-        policies.append(strategy)  # it may begin with a policy that leaves no worker behind
-    return [*policies, *(followed.policy for followed in experiment.policies.initial())]
+    """Return the policies that servers follow at any time."""
+    later = [policy for _, _, policy in experiment.policies.later()]
+    return [*later, *(followed.policy for followed in experiment.policies.initial())]
 
 
 def scheduler_number(experiment: Experiment) -> int | None:

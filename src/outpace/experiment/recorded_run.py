@@ -17,7 +17,6 @@ import pyarrow as pa
 from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
-from outpace.engine.adapting import is_adaptive
 from outpace.engine.protocol import Engine
 from outpace.engine.servers import scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
@@ -270,7 +269,6 @@ class RecordedRun:
             "error": error,
             "warnings": list(self.warnings),
             **times,
-            **({"switches": []} if is_adaptive(self.experiment) else {}),
             **engine.totals.summary(engine.places),
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),

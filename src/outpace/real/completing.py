@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import Adaptation
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.predict.rules.history import History
@@ -32,7 +31,6 @@ class Completion:
     Args:
         recovery: the counts of the run.
         history: returns that of the rule which cuts iterations off, if there is one.
-        adaptation: returns the rule of an adaptive strategy with servers, if there is one.
     """
 
     def __init__(
@@ -45,11 +43,10 @@ class Completion:
         recovery: Recovery,
         quality: Quality,
         history: Callable[[], History | None],
-        adaptation: Callable[[], Adaptation | None],
     ) -> None:
         self._keeper, self._experiment, self._training = keeper, experiment, training
         self._trace, self._timing, self._recovery = trace, timing, recovery
-        self._quality, self._history, self._adaptation = quality, history, adaptation
+        self._quality, self._history = quality, history
 
     def complete(self, taken: Taken, folder: Path, saved: Mapping[int, Time]) -> None:
         """Complete a checkpoint, with all that has been recorded so far.
@@ -61,10 +58,8 @@ class Completion:
         self._timing.hand_on()
         iterations = max(record.clock for record in taken.shards)
         observed = saved_history(self._history(), folder, iterations)
-        adaptation = self._adaptation()
         taken = msgspec.structs.replace(
             taken,
-            adaptive=taken.adaptive if adaptation is None else adaptation.state(),
             parts=(*taken.parts, *observed),
             layout=self._training.layout or self._quality.layout,
             recovery=self._recovery,

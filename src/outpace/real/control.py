@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from outpace.config.experiment import Experiment
 from outpace.config.reading import plain, sync_from
 from outpace.engine.control import ConditionLike, Control
-from outpace.engine.servers import in_lockstep
 from outpace.errors import ConfigError
 from outpace.real.net.messages import ChangePolicy
 from outpace.support.paths import with_paths
 from outpace.support.units import Time
 from outpace.support.user_code import absolute_target
-from outpace.sync import Policy
 from outpace.sync.assignment import Sync, policy_of
 from outpace.sync.conditions import Conditioned
 from outpace.sync.python import PythonStrategy
@@ -50,16 +48,6 @@ class RealControl(Control):
             ConfigError: if that cannot be, or no number is given.
         """
         return self._coordinator.scale(servers, workers)
-
-    def follow(self, policy: Sync) -> None:
-        self.save_as_under(policy_of(policy))
-        for server in range(self._experiment.servers):
-            self._tell(server, "policy", json.dumps(plain(asdict(policy))))
-
-    def save_as_under(self, policy: Policy) -> None:
-        """Take checkpoints as the policy allows that a rule has ordered."""
-        if self._coordinator.checkpoints is not None:
-            self._coordinator.checkpoints.order(exact=in_lockstep(policy))
 
     def _now(self) -> Time:
         return self._coordinator.clock.now

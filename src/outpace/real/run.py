@@ -23,7 +23,6 @@ from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
 from outpace.errors import OutpaceError, RunError
 from outpace.predict.interface import Model
-from outpace.real.adapting import adapt
 from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
 from outpace.real.control import RealControl
@@ -177,7 +176,6 @@ class RealRun:
             self._recovery,
             self._quality,
             lambda: self._attempt.history,
-            lambda: self._adaptation,
         )
         return Saving(keeper, completion.complete)
 
@@ -195,12 +193,6 @@ class RealRun:
         control = RealControl(self._experiment, coordinator)
         if self._control is not None:
             coordinator.observers.add(AtStart(partial(self._control, control)))
-        experiment = self._experiment
-        if workers is not None:
-            experiment = replace(experiment, workers=workers)
-        self._adaptation = adapt(
-            experiment, coordinator, control, self._trace, self.events, self._resume
-        )
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt

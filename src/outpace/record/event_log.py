@@ -56,7 +56,6 @@ _MESSAGES: Final = {
     "scaled": "the run goes on with {workers:worker}, from iteration {first} on",
     "divided": "the run goes on with {servers:server}, after {took_s:.2f} s",
     "elastic": "{why}",
-    "switch": "the strategy goes from {before} to {after}: {reason}",
     "gap": "{role} lacks {updates_lost:update} of worker {worker}, from iteration {first} on",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "begin-anew": "{cause}; nothing was trained yet: all processes are started again",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from outpace.predict.interface import Wait
-from outpace.record.switches import Switch
 from outpace.record.totals import Totals
 from outpace.record.trace import (
     ALL_REDUCE,
@@ -63,18 +62,12 @@ class Recorder:
 
     Args:
         on_update: called with shard and version when the parameters have a new version.
-
-    Attributes:
-        watch: called with each iteration that a worker has finished, see
-            `Adaptation.iteration_finished`; None: nothing watches.
     """
 
     def __init__(self, rows: TraceRows, on_update: Callable[[int, int], None]) -> None:
         self.totals = Totals()
         self._row, self._append = rows.row, rows.append
         self.updated = on_update  # the rest of `ShardObserver` are methods
-        self._recent = 0.0, 0  # sum and number of losses
-        self.watch: Callable[[int, int, Time, Time, Time, Time, Time], object] | None = None
 
     # -- workers ---------------------------------------------------------------
 
@@ -89,12 +82,6 @@ class Recorder:
     def batch_loss(self, loss: float) -> None:
         self.totals.loss_sum += loss
         self.totals.losses += 1
-        self._recent = self._recent[0] + loss, self._recent[1] + 1
-
-    def take_losses(self) -> tuple[float, int]:
-        """Return sum and number of the losses since the last call."""
-        recent, self._recent = self._recent, (0.0, 0)
-        return recent
 
     def iteration_finished(
         self,
@@ -117,20 +104,12 @@ class Recorder:
             self.totals.skipped_pulls += 1
             last_shard = NONE
         row = ITERATION, worker, last_shard, iteration, started, finished, computed, held
-        would_end = computed + (left or 0)
         if left is None:
             self._row(*row)
         else:
             self.totals.stopped += 1
             self.totals.stopped_after += computed - started
-            self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, would_end)
-        if self.watch is not None:
-            self.watch(worker, iteration, started, finished, computed, held, would_end)
-
-    def switched(self, switch: Switch) -> None:
-        """Note that the rule of an adaptive strategy has ordered another setting."""
-        self.totals.switches.append(switch)
-        self._row(*switch.row())
+            self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, computed + left)
 
     def iteration_resynced(
         self,
@@ -249,11 +228,6 @@ class Recorder:
                 NONE,
             )
         )
-
-    def noise_measured(self, noise: float, signal: float) -> None:
-        """Add the estimates of an iteration on a shard, see `Shard.measure_noise`."""
-        self.totals.noise += noise
-        self.totals.signal += signal
 
     def _count(self, outcome: Outcome) -> None:
         """Count a push to shard 0, which stands for its whole gradient."""

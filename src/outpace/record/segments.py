@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from outpace.errors import RunError
 from outpace.record.folder import is_segment, table_file
 from outpace.record.sinks import ParquetSink
-from outpace.record.trace import CHUNK, EVENTS, SCHEMA, SWITCH
+from outpace.record.trace import CHUNK, SCHEMA
 from outpace.support.regular_files import regular, require_no_link
 from outpace.support.replacing import PARTIAL, replace_file, sync
 from outpace.support.units import Time
@@ -181,8 +181,7 @@ class SegmentedSink:
         """Remove rows of the segments that have a time (ns) after `last`. Raises OSError.
 
         Processes of a real run report their rows a little later, so a segment may have some that
-        belong to the time after the checkpoint. Switches of an adaptive strategy at that time are
-        removed, too: the run that goes on notes them again (`engine.adapting.note_again`).
+        belong to the time after the checkpoint.
         """
         for name in self._names:
             path = self._path.parent / name
@@ -192,10 +191,6 @@ class SegmentedSink:
                 if column.endswith(_OF_TIMES):
                     times = pc.fill_null(kept[column], last)
                     kept = kept.filter(pc.less_equal(times, last))
-            if "event" in kept.column_names:
-                is_switch = pc.equal(kept["event"].cast(pa.string()), EVENTS[SWITCH])
-                is_now = pc.equal(kept["start_ns"], last)
-                kept = kept.filter(pc.invert(pc.and_(is_switch, is_now)))
             if kept.num_rows < rows.num_rows:
                 replace_file(path, partial(pq.write_table, kept, compression="zstd"))
                 sync(path)

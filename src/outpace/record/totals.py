@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 
-from outpace.record.switches import Switch
 from outpace.support.units import Time, seconds
 
 
@@ -46,9 +45,6 @@ class Totals(msgspec.Struct, array_like=True):
     refreshing: int = 0  # ns from then until the newer parameters had come
     stopped: int = 0  # computations that were stopped, because no server took the gradient any more
     stopped_after: int = 0  # ns for which they had computed
-    switches: list[Switch] = []  # of an adaptive strategy
-    noise: float = 0.0  # estimates of E|g - G|², of iterations and servers, if they are measured
-    signal: float = 0.0  # likewise of |G|²
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -56,7 +52,6 @@ class Totals(msgspec.Struct, array_like=True):
         _add(self.delayed, other.delayed)
         for shard, histogram in other.staleness.items():
             _add(self.staleness.setdefault(shard, {}), histogram)
-        self.switches += other.switches
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -121,13 +116,7 @@ class Totals(msgspec.Struct, array_like=True):
             **({"resyncs": resyncs} if self.resyncs else {}),
             **({"stopped": stopped} if self.stopped else {}),
             **({"collectives": collectives} if self.collectives else {}),
-            **({"switches": [each.summary() for each in self.switches]} if self.switches else {}),
-            **({"noise_scale": self._noise_scale(workers)} if self.noise > 0 else {}),
         }
-
-    def _noise_scale(self, workers: int) -> float | None:
-        """Return the gradient noise scale in batches of all workers; None: it is too large."""
-        return self.noise / self.signal / workers if self.signal > 0 else None
 
     def summary_of_peers(self) -> dict[str, Any]:
         """Return the part of summary.json about synchronizations without servers."""

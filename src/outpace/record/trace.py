@@ -35,12 +35,6 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `resync`: a worker computed this iteration from start_ns to computed_ns in vain: it was told that
   other workers had pushed `clock` gradients meanwhile. At end_ns it had pulled again, and began the
   computation anew. The `iteration` row begins there.
-- `switch`: at start_ns, which is also end_ns, the rule of an adaptive strategy decided after this
-  iteration, for this `reason`, to go on with `bound` instead of `lead`. Both are iterations of the
-  bound of staleness (0: BSP), workers of the quorum, or steps of a period without servers, as the
-  rule has it; null: ASP. With a quorum, computed_ns and held_ns are the grace before and after: the
-  time after which an iteration ends without the quorum, once a quarter of the workers have pushed
-  it (0: no such time). `version` is the number of the switch.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
@@ -79,10 +73,9 @@ EVENTS: Final = (
     "loss",
     "gap",
     "resync",
-    "switch",
 )
 ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS, GAP = range(10)
-RESYNC, SWITCH = 10, 11
+RESYNC = 10
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())

@@ -13,7 +13,6 @@ from outpace.report.figures.faults import what_failures_cost
 from outpace.report.figures.progress import progress
 from outpace.report.figures.split import split_of_runs, split_of_workers
 from outpace.report.figures.staleness import staleness
-from outpace.report.figures.switches import switches
 from outpace.report.figures.timeline import timeline
 from outpace.report.findings import findings
 from outpace.report.frame import Section, table, warned, write_page
@@ -114,8 +113,6 @@ def _sections(
         *([_runs(runs, target)] if runs[0].seeds else []),
         Section("configuration", "Configuration", [_configuration(traced)]),
     ]
-    if (changed := switches(traced)) is not None:
-        sections.insert(2, changed)
     if (failures := what_failures_cost(runs)) is not None:
         sections.insert(2, failures)
     if (closed := cut_offs(traced, totals)) is not None:

@@ -25,7 +25,6 @@ class AwaitedScripts:
     Args:
         keeper: where checkpoints go; None: the run is not saved, and nothing may be begun.
         may_complete: returns False while a checkpoint with all its files is not complete yet.
-        completed: returns a checkpoint that has all its files with what is known only then.
     """
 
     def __init__(
@@ -33,10 +32,8 @@ class AwaitedScripts:
         run: VirtualRun,
         keeper: CheckpointKeeper | None,
         may_complete: Callable[[], bool] = lambda: True,
-        completed: Callable[[Taken], Taken] = lambda taken: taken,
     ) -> None:
         self._run, self._keeper, self._may_complete = run, keeper, may_complete
-        self._completed = completed
         self._number: int | None = None  # of the checkpoint that is not complete
         self._rest: tuple[Taken, pa.Table] | None = None  # all but the scripts; the metrics
         self._awaited: set[int] = set()  # workers
@@ -109,7 +106,7 @@ class AwaitedScripts:
         anew = tuple(worker for worker in self._run.scripts_anew() if worker in self._parts)
         ended = tuple(sorted(set(self._run.scripts_at_end()) - self._parts.keys()))
         taken = structs.replace(taken, parts=(*taken.parts, *files), anew=anew, ended=ended)
-        commit(self._keeper, self._completed(taken), metrics)
+        commit(self._keeper, taken, metrics)
 
 
 def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:

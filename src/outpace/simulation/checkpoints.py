@@ -7,10 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import structs
-
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.adapting import Cut
 from outpace.engine.cut_offs import saved_history
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.engine.servers import in_lockstep
@@ -20,7 +17,7 @@ from outpace.record.totals import Totals
 from outpace.simulation.awaited_scripts import AwaitedScripts
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
-from outpace.sync.checkpoint.state import ShardState, first_iteration, lacking
+from outpace.sync.checkpoint.state import ShardState, lacking
 from outpace.sync.shard import Shard
 from outpace.tasks import Script, Workload
 
@@ -52,8 +49,7 @@ class Saving:
         self._every, self._is_exact = settings.every_updates, exact
         self._planner = CutPlanner(len(shards), exact, 0 if keeper is None else keeper.last)
         self._states: dict[int, ShardState] = {}
-        self._scripts = AwaitedScripts(run, keeper, lambda: self._may_complete, self._with_rule)
-        self._rule: Cut | None = None  # that of an adaptive strategy, of the open checkpoint
+        self._scripts = AwaitedScripts(run, keeper, lambda: self._may_complete)
         self._records: Sequence[ShardRecord] = ()  # of the checkpoint that lacks scripts
         self.cuts = [
             _Cuts(
@@ -155,7 +151,6 @@ class Saving:
 
         taken = written_now(self._run, self._workload, keeper, number, put)
         if taken is not None:
-            self._await_rule(states)
             self._records = taken.shards
             self._scripts.begin(number, self._run.save_scripts(folder_of[0]))
             self._scripts.add_rest(taken, self._run.metrics.kept())
@@ -178,25 +173,7 @@ class Saving:
     @property
     def _may_complete(self) -> bool:
         """False while a checkpoint whose files are written is not complete yet."""
-        return self._rule is None or self._rule.is_settled
-
-    def _await_rule(self, states: Sequence[ShardState]) -> None:
-        """Have the rule of an adaptive strategy observe all that these shards have finished.
-
-        Where all workers wait for each iteration, the workers have the answers a little later.
-        """
-        adaptation, self._rule = self._run.adaptation, None
-        if adaptation is not None and adaptation.waits_for_all:
-            first = [first_iteration(n, states) for n in range(self._run.experiment.workers)]
-            self._rule = adaptation.cut(first, self._scripts.complete)
-
-    def _with_rule(self, taken: Taken) -> Taken:
-        """Add what the rule of an adaptive strategy has observed and ordered until now."""
-        adaptation, self._rule = self._run.adaptation, None
-        if adaptation is None:
-            return taken
-        totals = structs.replace(taken.totals, switches=list(self._run.totals.switches))
-        return structs.replace(taken, adaptive=adaptation.state(), totals=totals)
+        return True
 
     def close(self) -> None:
         """Remove what is not complete."""

@@ -37,10 +37,6 @@ class SimulationControl(Control):
         """Return the policy that a server follows now."""
         return self._followed[server].policy
 
-    def go_back(self, policy: Policy) -> None:
-        """All servers begin again with this policy; it is no message to them."""
-        self._followed = [replace(each, base=policy) for each in self._followed]
-
     def summary(self) -> dict[str, Any]:
         return self._run.totals.summary(self._experiment.workers)
 

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import structs
-
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.record.checkpoints import Taken, write_shard
 from outpace.simulation.awaited_scripts import commit
 from outpace.simulation.checkpoints import Written, written_now
-from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 from outpace.tasks import Workload
@@ -171,14 +168,7 @@ class PeerSaving:
         taken = written_now(self._run, self._workload, self._keeper, self._number, put, folder)
         if taken is not None:
             count_until(state.watermarks, taken.totals.iterations)
-            if self._rule is not None:
-                taken = structs.replace(taken, adaptive=structs.asdict(self._rule))
         return taken
-
-    @property
-    def _rule(self) -> SavedPeriod | None:
-        """The rule of an adaptive strategy, as it is now."""
-        return self._run.rule
 
     # -- where scripts are saved, too ------------------------------------------------
 

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 
 from outpace.blocks.block import Block
 from outpace.kernel import Future
-from outpace.record.switches import Switch
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange
 from outpace.simulation.collective.meetings import SimulatedMeeting
 from outpace.simulation.nodes import Computing
 from outpace.support.units import Time
-from outpace.sync.adaptive.adacomm import SavedPeriod
-from outpace.sync.adaptive.interface import Order, Setting
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.peers.context import (
@@ -21,7 +18,6 @@ from outpace.sync.peers.context import (
     Parameters,
     Reduction,
     Unsent,
-    finite_loss,
 )
 from outpace.sync.peers.parameters import AccumulatedInPlace, Common, Own, Replica
 from outpace.sync.policy import Scale
@@ -62,12 +58,10 @@ class SimulatedPeer(Computing):
         iteration: int,
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
-        rule: SavedPeriod | None = None,
     ) -> None:
         simulation = self._simulation
         if not simulation.is_saved:
             return
-        simulation.rule = rule
         kept: PendingIteration | None = None
         if unsent is not None:
             kept = unsent_steps(iteration, unsent, self.workers)
@@ -122,27 +116,10 @@ class SimulatedPeer(Computing):
         since = self._computing_since
         return self._computed + (0 if since is None else self._kernel.now - since)
 
-    def begin_all_reduce(
-        self, value: Block | None, weight: int = 1, loss: float | None = None
-    ) -> SimulatedReduction:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> SimulatedReduction:
         self._computed, self.joined_after = 0, self._iteration
         versions, self._versions = self._versions, []
-        return self._simulation.join(self.worker, value, weight, versions, finite_loss(loss))
-
-    def take_losses(self) -> tuple[float, int]:
-        return self._simulation.losses.pop(self.worker, (0.0, 0))
-
-    @property
-    def rule_before(self) -> SavedPeriod | None:
-        return self._simulation.rule_before
-
-    def switched(
-        self, number: int, iteration: int, before: Setting, order: Order, noting: int
-    ) -> None:
-        # The first one to say so notes it: it may be saved before the others have come so far.
-        if number == len(self._recorder.totals.switches):
-            now = self._simulation.kernel.now
-            self._recorder.switched(Switch.of(number, now, iteration, before, order))
+        return self._simulation.join(self.worker, value, weight, versions)
 
     def begin_exchange(self, iteration: int) -> SimulatedExchange:
         self._computed, self.joined_after = 0, iteration

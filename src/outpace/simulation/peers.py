@@ -14,7 +14,6 @@ from outpace.blocks.block import Block, Value, value_of
 from outpace.cluster.paths import Paths
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import note_again, saved_period
 from outpace.optim import Optimizer, OptimizerState
 from outpace.simulation.collective.all_reduces import SimulatedAllReduces, SimulatedReduction
 from outpace.simulation.collective.exchanges import SimulatedExchange, SimulatedExchanges
@@ -28,7 +27,6 @@ from outpace.simulation.virtual import VirtualRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.units import nanoseconds
-from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker, states_of_workers
 from outpace.sync.messages import worker_name
@@ -46,12 +44,6 @@ class PeerSimulation(VirtualRun):
         assert sync is not None
         (initial,) = workload.initial_parameters()
         self.initial, self._strategy = value_of(initial), sync
-        # By worker: sum and number of the losses of its mini-batches.
-        self.losses: dict[int, tuple[float, int]] = {}
-        # The rule of an adaptive strategy: at the checkpoint from which the workers have begun, and
-        # when a worker could be saved last.
-        self.rule_before: SavedPeriod | None = None
-        self.rule: SavedPeriod | None = None
         self.first = [0] * experiment.workers if self.resume is None else self.resume.first
         self.model = self._new_model()
         self._own: dict[int, ParameterBlock] = {}  # by worker
@@ -61,8 +53,6 @@ class PeerSimulation(VirtualRun):
         before = Before()
         if self.resume is not None:
             before = take_up(self.resume, sync, self.model, self.own_block)
-            self.rule = self.rule_before = saved_period(self.resume.adaptive)
-            note_again(self.recorder.totals, self.resume.now, self.rows.row)
         if (settings := experiment.checkpoint) is not None:
             self._saving = self._new_saving(settings, workload)
         if settings is not None and self._saving is not None:
@@ -118,12 +108,6 @@ class PeerSimulation(VirtualRun):
         self.contexts = [self._context(worker) for worker in range(experiment.workers)]
         for context in self.contexts:
             self._spawn_program(worker_name(context.worker), self._train(context))
-
-    def _computed(self, worker: int, iteration: int, loss: float | None) -> None:
-        super()._computed(worker, iteration, loss)
-        if loss is not None:
-            total, count = self.losses.get(worker, (0.0, 0))
-            self.losses[worker] = total + loss, count + 1
 
     # -- checkpoints --------------------------------------------------------------------
 
@@ -264,20 +248,14 @@ class PeerSimulation(VirtualRun):
         return self._own[worker]
 
     def join(
-        self,
-        worker: int,
-        value: Block | None,
-        weight: int,
-        versions: Sequence[int],
-        loss: float | None = None,
+        self, worker: int, value: Block | None, weight: int, versions: Sequence[int]
     ) -> SimulatedReduction:
         """Let this worker join its next all-reduce.
 
         Args:
             versions: the versions of the common model at which its gradients were computed.
-            loss: see `finite_loss`.
         """
-        part = self._all_reduces.join(worker, value, weight, loss)
+        part = self._all_reduces.join(worker, value, weight)
         if versions:
             self._computed_at.setdefault(part.number, []).extend(versions)
         return part

@@ -18,12 +18,6 @@ from outpace.blocks.block import Block
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.config.keys import SERVICE_TIMES
-from outpace.engine.adapting import (
-    Adaptation,
-    adaptive_policy,
-    note_again,
-    policy_in_force,
-)
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.resuming import ResumePoint
 from outpace.engine.servers import (
@@ -63,8 +57,6 @@ from outpace.tasks import Workload
 class Simulation(VirtualRun):
     """A run with servers. Implements `Engine`."""
 
-    adaptation: Adaptation | None = None  # of an adaptive strategy
-
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._followed = self._policies_now(experiment)
         initial = workload.initial_parameters()
@@ -95,11 +87,7 @@ class Simulation(VirtualRun):
 
     def _new_shard(self, server: int, policy: Policy, initial: Block) -> Shard:
         block = self._block(server, initial)
-        shard = Shard(server, block, self.experiment.workers, policy, self.recorder)
-        adaptive = adaptive_policy(self.experiment)
-        if adaptive is not None and adaptive.measures_noise:
-            shard.measure_noise(self.recorder.noise_measured)
-        return shard
+        return Shard(server, block, self.experiment.workers, policy, self.recorder)
 
     def _new_saving(
         self, settings: Checkpoint, workload: Workload, *, exact: bool
@@ -119,8 +107,7 @@ class Simulation(VirtualRun):
         for time, server, policy in experiment.policies.later() if self.resume else ():
             if time <= self.kernel.now:
                 followed[server] = replace(followed[server], base=policy)
-        ordered = policy_in_force(experiment, self.resume.adaptive) if self.resume else None
-        return [replace(each, base=ordered) for each in followed] if ordered else followed
+        return followed
 
     def _restore(self, point: ResumePoint) -> None:
         """Go on with the shards of a checkpoint. Raises ConfigError if it cannot be read."""
@@ -181,9 +168,8 @@ class Simulation(VirtualRun):
     def _spawn(self, experiment: Experiment) -> None:
         servers = [server_name(server) for server in range(experiment.servers)]
         nodes = self._server_nodes(servers)
-        # Before anything starts: a later policy or the rule may turn out to be impossible.
+        # Before anything starts: a later policy may turn out to be impossible.
         self._control = SimulationControl(self, self._followed, [node.mailbox for node in nodes])
-        self._adapt(experiment)
         rule = None if experiment.cut_off is None else self._rule(experiment.cut_off)
         if rule is not None and (self._saving is not None or self.resume is not None):
             rule = self.rule_history = with_history(rule, self.resume)
@@ -192,24 +178,6 @@ class Simulation(VirtualRun):
         train = worker_program(experiment)
         for index in range(experiment.workers):
             self._spawn_program(worker_name(index), self._train(train, index, servers))
-
-    def _adapt(self, experiment: Experiment) -> None:
-        """Let the rule of an adaptive strategy, if it is one, observe the run and change it."""
-        if (policy := adaptive_policy(experiment)) is not None:
-            resume = self.resume
-            if resume is not None:
-                note_again(self.recorder.totals, resume.now, self.rows.row)
-            self.adaptation = Adaptation(
-                experiment,
-                policy,
-                self._control.follow,
-                self.recorder.switched,
-                lambda: self.kernel.now,
-                lambda: (self.recorder.totals.noise, self.recorder.totals.signal),
-                None if resume is None else resume.adaptive,
-            )
-            self.recorder.watch = self.adaptation.iteration_finished
-            self.adaptation.start()
 
     def _server_nodes(self, servers: Sequence[str]) -> list[ServerNode]:
         """Return the contexts of the servers' programs."""

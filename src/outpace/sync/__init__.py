@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from outpace.sync.baselines.ssptable import SspTable
     from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
     from outpace.sync.messages import Pull
-    from outpace.sync.peers.adaptive import AdaptivePeriod
     from outpace.sync.peers.context import PeerContext
     from outpace.sync.peers.diloco import DiLoCo
     from outpace.sync.peers.gossip import Gossip
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from outpace.sync.peers.psgd import Psgd
     from outpace.sync.peers.ssgd import Ssgd
     from outpace.sync.peers.strategy import AllReduce, AllReduceStrategy, PeerStrategy
-    from outpace.sync.policies.adaptive import Adaptive
     from outpace.sync.policies.asp import Asp
     from outpace.sync.policies.bsp import Bsp
     from outpace.sync.policies.cutoff import CutOff
@@ -49,7 +47,6 @@ _NAMES: Final = {  # by module
     "sync.baselines.ssptable": ["SspTable"],
     "sync.decision": ["ANYBODY", "ASK_AGAIN", "Decision", "Reason"],
     "sync.messages": ["Pull"],
-    "sync.peers.adaptive": ["AdaptivePeriod"],
     "sync.peers.context": ["PeerContext"],
     "sync.peers.diloco": ["DiLoCo"],
     "sync.peers.gossip": ["Gossip"],
@@ -59,7 +56,6 @@ _NAMES: Final = {  # by module
     "sync.peers.psgd": ["Psgd"],
     "sync.peers.ssgd": ["Ssgd"],
     "sync.peers.strategy": ["AllReduce", "AllReduceStrategy", "PeerStrategy"],
-    "sync.policies.adaptive": ["Adaptive"],
     "sync.policies.asp": ["Asp"],
     "sync.policies.bsp": ["Bsp"],
     "sync.policies.cutoff": ["CutOff"],
@@ -89,8 +85,6 @@ __all__ = [
     "ANYBODY",
     "ASK_AGAIN",
     "POLICIES",
-    "Adaptive",
-    "AdaptivePeriod",
     "AllReduce",
     "AllReduceStrategy",
     "Apply",

@@ -98,8 +98,8 @@ class Conditioned(Policy):
 
     @property
     def policy(self) -> Policy:
-        """The policy with which servers begin: this one, or that of the base without conditions."""
-        return self.base.at_start if self.pull is None and self.push is None else self
+        """The policy that servers follow: this one, or the base if there are no conditions."""
+        return self.base if self.pull is None and self.push is None else self
 
     @property
     def kind(self) -> str:

@@ -15,10 +15,7 @@ ANYBODY: Final = -1
 
 
 class Reason(enum.IntEnum):
-    """Why a pull was answered or held, or a strategy was switched.
-
-    The numbers are in traces: never reuse one.
-    """
+    """Why a pull was answered or held. The numbers are in traces: never reuse one."""
 
     UNBOUNDED = 0  # no bound applies to this pull
     WITHIN_BOUND = 1  # lead < bound
@@ -26,13 +23,6 @@ class Reason(enum.IntEnum):
     SPARED = 3  # beyond the bound, but let through by the coin
     CONDITION = 4  # a condition of the user was true
     NO_CONDITION = 5  # a condition of the user was false
-    # Of switches (`sync.adaptive`):
-    SHARE_DONE = 6  # the iterations that were to be synchronous are done
-    MORE_PROGRESS = 7  # the setting is predicted to make more progress
-    LOSS_FELL = 8  # the loss fell, so workers average more often
-    LOSS_STAYS = 9  # the loss did not fall enough, so the period is shortened by a factor
-    OTHER_WORKERS = 10  # other workers take part, so another number of them is waited for
-    SLOW_NOT_AWAITED = 11  # as much progress is predicted, and workers that become slow cost less
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):

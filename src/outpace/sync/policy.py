@@ -261,11 +261,6 @@ class Policy(ABC):
         return False
 
     @property
-    def at_start(self) -> Policy:
-        """The policy that servers begin with; this one, unless a rule changes the policy."""
-        return self
-
-    @property
     def pushes_in_a_row(self) -> int:
         """The number of pushes that a worker may send to a server without a pull in between."""
         return 1

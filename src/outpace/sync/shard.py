@@ -42,7 +42,7 @@ from outpace.sync.bookkeeping.refusals import (
     require_may_rejoin,
     require_member,
 )
-from outpace.sync.bookkeeping.updates import Measured, Updates
+from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.decision import ASK_AGAIN, Decision, Reason
@@ -90,14 +90,6 @@ class Shard:
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
         self._told = 0  # the clock when `late` was called last
         self.next_deadline: Time | None = None
-
-    def measure_noise(self, measured: Measured) -> None:
-        """Call `measured` with noise and signal of each iteration that is one update.
-
-        They are estimates of E|g − G|² and |G|², where G is the mean of a gradient g on this shard.
-        Costs a norm for each gradient. Not for iterations with one gradient.
-        """
-        self._updates.measured = measured
 
     @property
     def clock(self) -> int:

@@ -6,14 +6,12 @@ from dataclasses import fields
 from typing import Final, TypeAlias, get_args
 
 from outpace.sync.baselines.ssptable import SspTable
-from outpace.sync.peers.adaptive import AdaptivePeriod
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
 from outpace.sync.peers.hpsgd import Hpsgd
 from outpace.sync.peers.local_sgd import LocalSgd
 from outpace.sync.peers.psgd import Psgd
 from outpace.sync.peers.ssgd import Ssgd
-from outpace.sync.policies.adaptive import Adaptive
 from outpace.sync.policies.asp import Asp
 from outpace.sync.policies.bsp import Bsp
 from outpace.sync.policies.cutoff import CutOff
@@ -38,10 +36,9 @@ ServerPolicy: TypeAlias = (
     | CutOff
     | SpecSync
     | SspTable
-    | Adaptive
 )
 
-Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip | AdaptivePeriod
+Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip
 
 POLICIES: Final[dict[str, type[ServerPolicy]]] = {
     str(entry.default): policy

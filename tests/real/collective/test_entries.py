@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from outpace.real.collective.entries import DIGITS, Digests, Entry, digits_of, entries_in
 
 COUNTS = st.integers(0, 2**32 - 1)
-LOSSES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 ENTRIES = st.builds(
     Entry,
     weight=COUNTS,
     joined=st.integers(0, 2**56 - 1),
     computed=COUNTS,
-    loss=LOSSES,
     digests=st.builds(Digests, COUNTS, COUNTS),
 )
 

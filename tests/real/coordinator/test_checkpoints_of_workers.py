@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 import pytest
 import torch
@@ -25,7 +23,6 @@ from outpace.real.net.messages import Plan
 from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
 from outpace.record.checkpoints import write_shard
 from outpace.record.totals import Totals
-from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
 
@@ -278,23 +275,6 @@ def test_what_a_worker_cannot_have_saved_is_refused(tmp_path):
     encoded = msgspec.msgpack.encode(saved)
     run.hear(1, CheckpointPart(2, 0, Totals(), encoded))
     assert run.refused == [("worker-1", "it saved worker 2")]
-
-
-@pytest.mark.parametrize(
-    ("rule", "why"),
-    [
-        (SavedPeriod(0, 1.0, 1.0, 0), "Expected `int` >= 1"),
-        (SavedPeriod(4, math.nan, 1.0, 0), "numbers that are not finite"),
-        (SavedPeriod(4, None, math.inf, 0), "numbers that are not finite"),
-    ],
-)
-def test_a_rule_that_cannot_be_is_refused(tmp_path, rule, why):
-    run = Run(tmp_path, "psgd")
-    run.checkpoints.save_now()
-    encoded = msgspec.msgpack.encode(SavedWorker(1, 1, 0, 0, [], rule=rule))
-    run.hear(1, CheckpointPart(2, 0, Totals(), encoded))
-    ((name, said),) = run.refused
-    assert (name, why in said) == ("worker-1", True)
 
 
 def test_a_worker_whose_model_belongs_to_the_mean_is_refused_without_it(tmp_path):

@@ -48,15 +48,11 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "partial-push": {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.03}},
     "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count", "warmup": 3}},
     "specsync": {"sync": {"kind": "specsync", "abort_time_s": 0.02, "abort_rate": 0.3}},
-    "adaptive": {"sync": {"kind": "adaptive", "stale": False, "window": 3, "gain_percent": 0}},
-    "adaptive, stale": {"sync": {"kind": "adaptive", "window": 3, "gain_percent": 0}},
-    "sync-switch": {"sync": {"kind": "adaptive", "rule": "sync-switch", "after": 6}},
 }
 # Each adds 1/N of a gradient up, so their counts are multiplied by N.
 PEERS: dict[str, dict[str, Any]] = {
     "ssgd": {"kind": "ssgd"},
     "local-sgd": {"kind": "local-sgd", "every": 4},
-    "adacomm": {"kind": "adaptive", "rule": "adacomm", "every": 4, "interval_s": 0.5},
     "hpsgd": {"kind": "hpsgd"},
     "hpsgd, delayed": {"kind": "hpsgd", "commit": "delayed"},
     "hpsgd, together": {"kind": "hpsgd", "start_together": True},
@@ -65,7 +61,7 @@ PEERS: dict[str, dict[str, Any]] = {
 }
 RELAXED = ("ssp", "asp", "pssp", "dsps", "ssptable", "half of the servers", "skipped pulls")
 # Gradients of its own accord.
-LOSES = ("drop-stragglers", "partial-push", "cutoff", "adaptive", "adaptive, stale")
+LOSES = ("drop-stragglers", "partial-push", "cutoff")
 
 
 class Ledger:

@@ -76,9 +76,6 @@ def _killed_when(is_enough, monkeypatch):
     "sync",
     [
         {"kind": "bsp"},
-        pytest.param(
-            {"kind": "adaptive", "rule": "sync-switch", "after": 9}, marks=pytest.mark.slow
-        ),
         {"kind": "ssgd"},
         pytest.param({"kind": "local-sgd", "every": 2}, marks=pytest.mark.slow),
         pytest.param({"kind": "diloco", "every": 2}, marks=pytest.mark.slow),
@@ -87,7 +84,7 @@ def _killed_when(is_enough, monkeypatch):
 )
 def test_a_script_that_goes_on_is_bitwise_the_one_without_interruption(sync, tmp_path, monkeypatch):
     config = {**CONFIG, "sync": sync}
-    if sync["kind"] not in ("bsp", "adaptive"):
+    if sync["kind"] != "bsp":
         del config["servers"]
     whole = outpace.simulate({**config, "checkpoint": None})
     with monkeypatch.context() as patch:

@@ -6,8 +6,6 @@ all entries. Numbers are split into digits, which every floating-point type repr
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -15,9 +13,9 @@ from typing import Final, NamedTuple
 from outpace.support.units import Time
 
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
-_COUNT, _TIME, _LOSS = 4, 7, 8  # digits: up to 4e9 iterations, two years in ns, a double
+_COUNT, _TIME = 4, 7  # digits: up to 4e9 iterations, two years in ns
 _DIGEST: Final = 4
-DIGITS: Final = 1 + 2 * _COUNT + _TIME + 2 * _DIGEST + _LOSS
+DIGITS: Final = 1 + 2 * _COUNT + _TIME + 2 * _DIGEST
 
 
 class Digests(NamedTuple):
@@ -42,7 +40,6 @@ class Entry(NamedTuple):
     weight: int  # iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
     computed: int  # iterations of the worker until then
-    loss: float | None = None  # finite; None: the worker has none
     digests: Digests = Digests()
 
 
@@ -55,7 +52,6 @@ def digits_of(entry: Entry) -> list[float]:
         *_digits(entry.computed, _COUNT),
         *_digits(entry.digests.model, _DIGEST),
         *_digits(entry.digests.settings, _DIGEST),
-        *struct.pack("<d", math.nan if entry.loss is None else entry.loss),
     ]
 
 
@@ -69,11 +65,9 @@ def _entry_of(row: Sequence[float]) -> Entry:
     for count in (_COUNT, _TIME, _COUNT, _DIGEST, _DIGEST):
         numbers.append(_number(row[start : start + count]))
         start += count
-    (loss,) = struct.unpack("<d", bytes(map(int, row[start:])))
     weight, joined, computed, *digests = numbers
-    known = loss if math.isfinite(loss) else None
     part = Contribution(int(row[0]))
-    return Entry(part, weight, joined, computed, known, Digests(*digests))
+    return Entry(part, weight, joined, computed, Digests(*digests))
 
 
 def _digits(number: int, count: int) -> list[float]:

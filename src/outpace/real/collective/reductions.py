@@ -201,13 +201,12 @@ class Reductions:
         value: Block | None,
         weight: int,
         computed: int = 0,
-        loss: float | None = None,
         digests: Digests = NOT_COMPARED,
     ) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
         computed: iterations of this worker so far, all of which are in this value or earlier ones.
-        loss: see `finite_loss`. digests: of this worker.
+        digests: of this worker.
         """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
@@ -222,7 +221,6 @@ class Reductions:
             self._clock.now,
             arrived,
             computed,
-            loss,
             digests,
         )
         self._tell(EnterAllReduce(number))
@@ -393,19 +391,12 @@ class Reductions:
             part.over = partial(self._joined.set, Joined(self._given, part))
             self._joined = self._given = None
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
-        losses = [entry.loss for _, entry in sorted(table.items())]
         if part.ended > self._clock.now:
-            self._kernel.call_at(part.ended, lambda _: self._end(part, given, total, losses))
+            self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
         else:
-            self._end(part, given, total, losses)
+            self._end(part, given, total)
 
-    def _end(
-        self,
-        part: PendingReduction,
-        given: list[int],
-        total: Value | None,
-        losses: Sequence[float | None],
-    ) -> None:
+    def _end(self, part: PendingReduction, given: list[int], total: Value | None) -> None:
         values: BlockSum
         if self._like is None:
             values = ArrivalSum()
@@ -417,11 +408,11 @@ class Reductions:
             )
         part.over()
         part.value = None
-        part.arrived.set(Reduced(values, sum(given), losses))
+        part.arrived.set(Reduced(values, sum(given)))
 
 
 def _row(kind: Contribution, part: PendingReduction) -> list[float]:
-    return digits_of(Entry(kind, part.weight, part.joined, part.computed, part.loss, part.digests))
+    return digits_of(Entry(kind, part.weight, part.joined, part.computed, part.digests))
 
 
 @dataclass(slots=True)
@@ -459,7 +450,6 @@ class PendingReduction:
     joined: Time
     arrived: Future[Reduced]
     computed: int = 0  # iterations of this worker
-    loss: float | None = None
     digests: Digests = NOT_COMPARED
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result

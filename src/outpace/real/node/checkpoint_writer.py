@@ -15,7 +15,6 @@ import msgspec
 import torch
 
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import adaptive_policy, policy_in_force
 from outpace.engine.resuming import state_of
 from outpace.errors import RunError
 from outpace.real.net.checkpoint_messages import (
@@ -35,7 +34,6 @@ from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shar
 from outpace.record.checkpoints.committed import Damaged
 from outpace.record.totals import Totals
 from outpace.support.units import Time
-from outpace.sync import Policy
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
@@ -124,19 +122,6 @@ def saved_state(path: Path, shard: int, experiment: Experiment) -> ShardState:
     """
     try:
         return state_of(Checkpoint(path), experiment, shard)
-    except (OSError, Damaged) as error:
-        raise RunError(f"{server_name(shard)} cannot read its checkpoint: {error}") from error
-
-
-def saved_policy(path: Path, shard: int, experiment: Experiment) -> Policy | None:
-    """Return what the rule of an adaptive strategy had ordered at a checkpoint, if there is one.
-
-    path: folder of the checkpoint. Raises RunError if it cannot be read.
-    """
-    if adaptive_policy(experiment) is None:
-        return None
-    try:
-        return policy_in_force(experiment, Checkpoint(path).index.adaptive)
     except (OSError, Damaged) as error:
         raise RunError(f"{server_name(shard)} cannot read its checkpoint: {error}") from error
 

@@ -204,15 +204,10 @@ class Server(Member):
     async def _saved_state(self, folder: Path) -> ShardState:
         """Return the state of a checkpoint with which this server begins. Raises RunError."""
         if not self._copies:
-            return self._state_in(folder)
+            return saved_state(folder, self.index, self._experiment)
         with TemporaryDirectory(prefix="outpace-") as copied:
             await self.fetched.into(Path(copied))
-            return self._state_in(Path(copied))
-
-    def _state_in(self, folder: Path) -> ShardState:
-        """Return the state, and begin with the policy that was in force."""
-        self._policy.restore(folder)
-        return saved_state(folder, self.index, self._experiment)
+            return saved_state(Path(copied), self.index, self._experiment)
 
     def _may_move(self, division: Division) -> None:
         """Take part in new divisions after this one, if servers may join and leave."""

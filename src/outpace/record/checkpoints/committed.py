@@ -17,7 +17,7 @@ from outpace.support.regular_files import read_text, require_no_link
 from outpace.support.version import __version__
 
 INDEX: Final = "index.json"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class Damaged(Exception):
@@ -54,7 +54,7 @@ def read_plain_index(folder: Path) -> dict[str, Any]:
 
     Raises:
         Damaged: if it is missing, not as it was written, or of another checkpoint.
-        ConfigError: if a newer version of Outpace wrote it.
+        ConfigError: if a newer or an earlier version of Outpace wrote it.
     """
     path = folder / INDEX
     try:
@@ -66,6 +66,11 @@ def read_plain_index(folder: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"{path} was written by Outpace {plain['outpace']}, and this is {__version__}: use "
                 "that version, or a newer one"
+            )
+        if plain["version"] < VERSION:
+            raise ConfigError(
+                f"{path} was written by an earlier Outpace, {plain['outpace']}, whose checkpoints "
+                f"this one, {__version__}, cannot read: begin the run again"
             )
         number = plain["number"]
         if type(plain["now"]) is not int or not 0 <= plain["now"] < 2**63:

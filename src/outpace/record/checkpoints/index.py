@@ -50,7 +50,6 @@ class Taken(msgspec.Struct, kw_only=True):
         anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
         costs: of simulated failures until now (`simulation.faults.costs`).
         of_script: the optimizers' states are by tensor of the model, as those of scripts are.
-        adaptive: the rule of an adaptive strategy (`engine.adapting`, `sync.peers.adaptive`).
         present: of the workers that there have been, the first ones that take part, if some have
             joined or left; 0: all.
     """
@@ -72,7 +71,6 @@ class Taken(msgspec.Struct, kw_only=True):
     ranges: tuple[tuple[Range, ...], ...] = ()
     of_script: bool = False
     present: int = 0
-    adaptive: dict[str, Any] = {}
 
     @property
     def workers(self) -> int:

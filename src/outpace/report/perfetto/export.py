@@ -65,7 +65,6 @@ def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
             "loss": drawing.restart,
             "gap": drawing.gap,
             "resync": drawing.iteration,
-            "switch": drawing.switch,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -89,7 +88,7 @@ def _require_sense(of: Columns) -> None:
     event = of["event"]
     if not np.isin(event, EVENTS).all():
         raise ValueError("an event in it is of an unknown kind")
-    of_run = np.isin(event, ("checkpoint", "restart", "loss", "switch"))
+    of_run = np.isin(event, ("checkpoint", "restart", "loss"))
     of_all = (
         event == "cut-off"
     ) | of_run  # concerns all workers and servers: its row names none of them
@@ -264,13 +263,6 @@ class _Drawing:
         what = f"{self._name(row['shard'])} lacks {row['clock']} of worker-{row['worker']}"
         args: dict[str, int | str] = {"from iteration": row["iteration"]}
         self._packets.mark(self._run(), row["start_ns"], what, args)
-
-    def switch(self, row: Row) -> None:
-        """Mark when the rule of an adaptive strategy ordered another setting."""
-        before, after = ("asp" if row[key] == NONE else str(row[key]) for key in ("lead", "bound"))
-        args: dict[str, int | str] = {"iteration": row["iteration"], "reason": row["reason"]}
-        args["grace ns"] = row["held_ns"]
-        self._packets.mark(self._run(), row["start_ns"], f"switch from {before} to {after}", args)
 
     def _run(self) -> int:
         return self._packets.track(self._servers, "run", (1 << 16) + 1)  # after the scheduler

@@ -51,12 +51,10 @@ class SimulatedAllReduces:
         self.ended = first  # number of all-reduces whose result a worker has
         self.begun = first  # number of those that have begun
 
-    def join(
-        self, worker: int, value: Block | None, weight: int, loss: float | None = None
-    ) -> SimulatedReduction:
+    def join(self, worker: int, value: Block | None, weight: int) -> SimulatedReduction:
         """Let a worker join its next all-reduce; return its part.
 
-        value: None: it has none. loss: see `finite_loss`.
+        value: None: it has none.
         """
         number = self._joined[worker]
         self._joined[worker] += 1
@@ -66,7 +64,7 @@ class SimulatedAllReduces:
         nbytes = 0 if value is None else bytes_on_the_wire(value, self._wire)
         arrived: Future[None] = Future(self._kernel, f"the result of all-reduce {number}")
         part = whole.parts[worker] = SimulatedReduction(
-            worker, weight, nbytes, self._kernel.now, self._kernel, whole, value, arrived, loss
+            worker, weight, nbytes, self._kernel.now, self._kernel, whole, value, arrived
         )
         self._begin_if_complete(whole)
         return part
@@ -130,13 +128,12 @@ class _AllReduce:
         if self._reduced is None:
             total = self._new_sum()
             weight = 0
-            losses = [part.loss for _, part in sorted(self.parts.items())]
             for worker, part in sorted(self.parts.items()):
                 value = part.give()
                 if value is not None:
                     total.add(worker, value_of(value))
                     weight += part.weight
-            self._reduced = Reduced(total, weight, losses)
+            self._reduced = Reduced(total, weight)
         return self._reduced
 
 
@@ -152,7 +149,6 @@ class SimulatedReduction:
     _whole: _AllReduce
     _value: Block | None
     _arrived: Future[None]
-    loss: float | None = None
     ended: Time = field(init=False)
 
     @property

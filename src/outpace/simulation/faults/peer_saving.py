@@ -39,11 +39,11 @@ class KeepsLast(PeerSaving):
         assert resume is not None
         found = [state for state in resume.own_states() if state is not None]
         shards = [resume.state(0)]
-        return Kept.of(self._failing, self._number, shards, found, period=self._rule)
+        return Kept.of(self._failing, self._number, shards, found)
 
     def _taken(self, number: int, state: ShardState, own: Sequence[ShardState]) -> Kept:
         """Return what is to be kept of the run now, as the checkpoint of this number."""
-        kept = Kept.of(self._failing, number, [state], own, period=self._rule)
+        kept = Kept.of(self._failing, number, [state], own)
         count_until(state.watermarks, kept.totals.iterations)
         return kept
 

@@ -88,9 +88,8 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         value: Block | None,
         weight: int,
         versions: Sequence[int],
-        loss: float | None = None,
     ) -> SimulatedReduction:
-        part = super().join(worker, value, weight, versions, loss)
+        part = super().join(worker, value, weight, versions)
         self._given[worker].add(part.number, self.contexts[worker].next_iteration)
         return part
 
@@ -311,7 +310,6 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     def _begin_again(self, kept: Kept) -> None:
         self.first = list(kept.first)
-        self.rule = self.rule_before = kept.period
         self._start(self._before)
 
 

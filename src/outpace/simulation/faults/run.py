@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import policy_in_force
 from outpace.engine.cut_offs import with_history
 from outpace.engine.servers import (
     AbortableProgram,
@@ -236,8 +235,6 @@ class FailingSimulation(FailingRun, Simulation):
         self._recovery.updates_lost += removed.lost
         self._interruptions.removed(removed.worker, self.kernel.now)
         self._gone.add(removed.worker)
-        if self.adaptation is not None:
-            self.adaptation.go_on_with(set(range(self.experiment.workers)) - self._gone)
         self._end_if_over()
 
     # -- lost servers --------------------------------------------------------------
@@ -271,12 +268,9 @@ class FailingSimulation(FailingRun, Simulation):
         if self._lone is not None:
             self._lone.forget()
         self._recovery.updates_lost += gaps(kept.states)
-        control, saving, experiment = self._control, self._kept_saving, self.experiment
+        control, saving = self._control, self._kept_saving
         assert isinstance(control, SimulationControl)
         assert saving is not None
-        if kept.rule is not None:
-            ordered = policy_in_force(experiment, kept.rule.state)
-            control.go_back(ordered or experiment.policies.strategy)
         policies = [control.policy(server) for server in range(len(self._shards))]
         self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
         for shard, state in zip(self._shards, kept.states, strict=True):
@@ -352,8 +346,6 @@ class FailingSimulation(FailingRun, Simulation):
             if before is not None:
                 rule.go_on(before.tensors(max(state.clock for state in kept.states)))
         nodes = self._server_nodes(self._servers)
-        if self.adaptation is not None:
-            self.adaptation.go_back(kept.rule)
         self._spawn_servers(nodes)
         self._spawn_scheduler(rule)
         train = worker_program(experiment)

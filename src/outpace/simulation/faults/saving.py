@@ -12,7 +12,6 @@ import torch
 from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.adapting import Adaptation, Cut
 from outpace.engine.resuming import CheckpointKeeper
 from outpace.engine.scripts.redividing import Redivided
 from outpace.record.recovery import Recovery
@@ -20,7 +19,6 @@ from outpace.record.totals import Totals
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.support.units import Time
-from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.planner import CutPlanner
 from outpace.sync.checkpoint.state import ShardState, aligned, first_iteration
 from outpace.tasks import Workload
@@ -35,7 +33,6 @@ class Kept:
     """All that a run needs to go on from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
-    rule, period: that of an adaptive strategy, with servers and without.
     scripts: without servers the files with which scripts go on, by worker. redivided: how, if there
     were other workers. anew: workers whose scripts begin anew.
     """
@@ -52,8 +49,6 @@ class Kept:
     scripts: Mapping[int, Path] = field(default_factory=dict)
     redivided: Redivided | None = None
     anew: Sequence[int] = ()
-    rule: Cut | None = None
-    period: SavedPeriod | None = None
 
     @classmethod
     def of(
@@ -62,8 +57,6 @@ class Kept:
         number: int,
         states: Sequence[ShardState],
         own: Sequence[ShardState] = (),
-        adaptation: Adaptation | None = None,
-        period: SavedPeriod | None = None,
     ) -> Kept:
         """Return what is to be kept of a run now."""
         run.settle(wait=True)  # the evaluations until now
@@ -86,8 +79,6 @@ class Kept:
             metrics=run.metrics.kept(),
             recovery=structs.replace(run.recovery()),
             rows=run.rows.held,
-            rule=None if adaptation is None else adaptation.cut(first),
-            period=period,
         )
 
     def hand_on(self, rows: HeldRows) -> None:
@@ -152,7 +143,7 @@ class KeptSaving(Saving):
         self.close()
 
     def _kept(self, number: int, states: Sequence[ShardState]) -> Kept:
-        return Kept.of(self._failing, number, states, adaptation=self._failing.adaptation)
+        return Kept.of(self._failing, number, states)
 
     @property
     def is_taking(self) -> bool:
@@ -188,7 +179,7 @@ class KeptSaving(Saving):
 
     @property
     def _may_complete(self) -> bool:
-        return self._coming is None and super()._may_complete
+        return self._coming is None
 
     def close(self) -> None:
         self._coming = None

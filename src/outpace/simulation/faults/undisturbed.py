@@ -11,7 +11,6 @@ from outpace.record.trace import Trace
 from outpace.simulation.peers import PeerSimulation
 from outpace.simulation.servers import Simulation
 from outpace.support.units import Time, seconds
-from outpace.sync import Adaptive, AdaptivePeriod
 from outpace.tasks import Timing, Workload
 
 
@@ -26,7 +25,7 @@ def undisturbed_rate(
         until: the latest end of this run (ns); None: it has as many iterations as that one.
         iterations: of the worker of that run that has most.
     """
-    if not iterations or _needs_gradients(experiment.sync):
+    if not iterations:
         return 0.0
     task = Timing(layers=tuple(workload.layers))
     plain = replace(
@@ -46,8 +45,3 @@ def undisturbed_rate(
         return run.totals.applied / seconds(run.kernel.now) if run.kernel.now else 0.0
     finally:
         run.close()
-
-
-def _needs_gradients(sync: object) -> bool:
-    """True if a rule changes the strategy by losses or gradient noise: only times are simulated."""
-    return isinstance(sync, AdaptivePeriod) or (isinstance(sync, Adaptive) and sync.measures_noise)

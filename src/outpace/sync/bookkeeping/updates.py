@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from outpace.blocks.block import StepSettings, Value
 from outpace.blocks.sums import PartialSum, norm_of
@@ -15,8 +13,6 @@ from outpace.sync.messages import Push
 from outpace.sync.observer import Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Scale
-
-Measured: TypeAlias = Callable[[float, float], object]  # noise and signal of an iteration
 
 
 class Updates:
@@ -36,7 +32,6 @@ class Updates:
         self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
         self.mixed = -1  # the last iteration some of whose gradients are applied on arrival
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
-        self.measured: Measured | None = None  # is told of noise and signal; None: not measured
 
     def set_workers(self, workers: int, places: int) -> None:
         """Have the run consist of `workers` workers from now on.
@@ -65,8 +60,6 @@ class Updates:
         if total is None:
             total = _IterationSum(self.block.new_sum(self._workers), scale)
             self._sums[push.iteration] = total
-        if self.measured is not None:
-            total.squares += norm_of(gradient) ** 2
         total.gradients.add(push.worker, gradient)
         kept = Push(push.worker, push.iteration, push.version, None, push.settings)
         total.pushes.append((kept, arrived))
@@ -99,10 +92,7 @@ class Updates:
             count = 1
         elif iteration <= self.mixed:
             count, divisor = 1, self.workers
-        summed = gradients.total()
-        if self.measured is not None and gradients.count > 1 and total.squares > 0:
-            self.measured(*_noise_and_signal(total.squares, norm_of(summed), gradients.count))
-        self.block.update(summed, divisor, total.settings(), progress, factor, count)
+        self.block.update(gradients.total(), divisor, total.settings(), progress, factor, count)
         self._count(cause, iteration)
 
     def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
@@ -171,27 +161,12 @@ class Updates:
         self._observer.updated(self._shard, self.version)
 
 
-def _noise_and_signal(squares: float, norm: float, count: int) -> tuple[float, float]:
-    """Return estimates of E|g − G|² and |G|², where G is the mean of a gradient g.
-
-    Without bias, also if one of them is below 0 (McCandlish et al. 2018, appendix A.1).
-
-    Args:
-        squares: sum of |g|² over `count` gradients.
-        norm: of their sum.
-    """
-    mean_square = (norm / count) ** 2
-    noise = (squares / count - mean_square) * count / (count - 1)
-    return noise, mean_square - noise / count
-
-
 @dataclass(slots=True)
 class _IterationSum:
     """The gradients of one iteration, and their pushes, without gradients, with time of arrival."""
 
     gradients: PartialSum
     scale: Scale
-    squares: float = 0.0  # of the gradients' norms, if noise is measured
     pushes: list[tuple[Push, Time]] = field(default_factory=list)
 
     def settings(self) -> StepSettings | None:

@@ -5,7 +5,6 @@ A program knows only these methods, in virtual time and for real.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -13,13 +12,6 @@ from typing import NamedTuple, Protocol
 from outpace.blocks.block import Block, Value
 from outpace.blocks.sums import BlockSum
 from outpace.support.units import Time
-from outpace.sync.adaptive.adacomm import SavedPeriod
-from outpace.sync.adaptive.interface import Order, Setting
-
-
-def finite_loss(loss: float | None) -> float | None:
-    """Return a loss as it travels; None: there is none, or it is not finite."""
-    return None if loss is None or not math.isfinite(loss) else loss
 
 
 class PeerContext(Protocol):
@@ -36,12 +28,6 @@ class PeerContext(Protocol):
     @property
     def workers(self) -> int:
         """N, the number of workers that the run began with."""
-
-    def take_losses(self) -> tuple[float, int]:
-        """Return sum and number of the losses of this worker's mini-batches since the last call.
-
-        With that of a gradient once its value is used. Of scripts (0, 0).
-        """
 
     @property
     def first_iteration(self) -> int:
@@ -64,7 +50,6 @@ class PeerContext(Protocol):
         iteration: int,
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
-        rule: SavedPeriod | None = None,
     ) -> None:
         """Say that this worker begins `iteration` next and has nothing but its models.
 
@@ -77,12 +62,7 @@ class PeerContext(Protocol):
             accumulated: a sum that the worker has beside its models.
             unsent: steps that only its own model has. With one of these two, workers say so at
                 different times and iterations; else at the same iterations.
-            rule: of an adaptive strategy; all workers say the same.
         """
-
-    @property
-    def rule_before(self) -> SavedPeriod | None:
-        """The rule of an adaptive strategy at a checkpoint; None: it begins."""
 
     def common(self) -> CommonParameters:
         """Return the model that all workers start from and change alike."""
@@ -107,9 +87,7 @@ class PeerContext(Protocol):
         to `accumulated()`, which copies it there, and pass on what `take()` returns.
         """
 
-    def begin_all_reduce(
-        self, value: Block | None, weight: int = 1, loss: float | None = None
-    ) -> Reduction:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
         """Begin to add `value` up with the values of all other workers; does not block.
 
         The n-th reduction of a worker is the n-th of all workers: it may begin the next one when
@@ -119,17 +97,6 @@ class PeerContext(Protocol):
             value: belongs to the runtime afterwards, and must stay valid until the result has
                 arrived (see `compute`); None: join the others without a value.
             weight: number of iterations in the value.
-            loss: of this worker, for `Reduced.loss`; None: it has none.
-        """
-
-    def switched(
-        self, number: int, iteration: int, before: Setting, order: Order, noting: int
-    ) -> None:
-        """Note that a rule has ordered another setting after an iteration; all workers say so.
-
-        Args:
-            number: of the switch in the run, from 0.
-            noting: the worker whose process notes it, where each has records of its own.
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
@@ -279,12 +246,9 @@ class Meeting(Protocol):
 class Reduced:
     """The result of an all-reduce. A program may ask for `mean` or for `total`, not for both."""
 
-    def __init__(self, values: BlockSum, weight: int, losses: Sequence[float | None] = ()) -> None:
+    def __init__(self, values: BlockSum, weight: int) -> None:
         self._values = values
         self.weight = weight  # of all workers that took part
-        known = [loss for loss in losses if loss is not None]
-        # The mean of the losses that workers gave, the same for all workers; None: none did.
-        self.loss = math.fsum(loss / len(known) for loss in known) if known else None
         self.members = values.count  # workers that gave a value
 
     @cached_property

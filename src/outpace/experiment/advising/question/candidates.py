@@ -64,7 +64,7 @@ class Candidate:
 
     @property
     def has_servers(self) -> bool:
-        return self.sync["kind"] not in _WITHOUT_SERVERS and self.sync.get("rule") != "adacomm"
+        return self.sync["kind"] not in _WITHOUT_SERVERS
 
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with this strategy in place of its own.

@@ -136,13 +136,6 @@ class Checkpoints(ABC):
         """From now on save each part at once: the policy may be another than the configured."""
         self._planner.exact = False
 
-    def order(self, *, exact: bool) -> None:
-        """The rule of an adaptive strategy has ordered another policy.
-
-        exact: False to save each part at once from now on.
-        """
-        self._planner.exact = exact
-
     def hold(self) -> None:
         """A server is lost, and comes back alone: give the open checkpoint up, and begin none."""
         self._is_held = True

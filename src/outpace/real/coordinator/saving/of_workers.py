@@ -199,8 +199,6 @@ class CheckpointsOfWorkers(Checkpoints):
 
     def _saved_of(self, number: int, message: CheckpointPart) -> tuple[SavedWorker, int]:
         saved = msgspec.msgpack.decode(message.saved, type=SavedWorker)
-        if saved.rule is not None and not saved.rule.is_finite:
-            raise ProtocolError("it saved a rule with numbers that are not finite")
         if saved.own is not None and saved.own.shard != number:
             raise ProtocolError(f"it saved worker {saved.own.shard}")
         assert isinstance(self._open, OpenOfWorkers)
@@ -297,7 +295,6 @@ class CheckpointsOfWorkers(Checkpoints):
             of_part = None if worker is None else parts.get(worker)
             totals.add(reported if of_part is None else of_part[0].totals)
         updates = [each.updates for each in saved.values()]
-        rule = next((each.rule for each in saved.values()), None)
         return Taken(
             number=present.number,
             # No worker has ended a later iteration than its checkpoint's by then.
@@ -310,7 +307,6 @@ class CheckpointsOfWorkers(Checkpoints):
             totals=totals,
             bounds=tuple(self._plan.bounds),
             layers=tuple(self._plan.layers),
-            adaptive={} if rule is None else msgspec.structs.asdict(rule),
         )
 
     def _with_all_workers(

@@ -45,14 +45,11 @@ from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
 from outpace.real.node.worker_process import WorkerProcess
-from outpace.record.switches import Switch
 from outpace.support.units import Time
-from outpace.sync.adaptive.adacomm import SavedPeriod
-from outpace.sync.adaptive.interface import Order, Setting
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.messages import Leave, WireMessage
-from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent, finite_loss
+from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 from outpace.sync.peers.parameters import AccumulatedInPlace
 from outpace.sync.policy import Scale
 from outpace.tasks import Script
@@ -302,11 +299,10 @@ class PeerWorker(WorkerProcess):
         iteration: int,
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
-        rule: SavedPeriod | None = None,
     ) -> None:
         if self.saver is not None:
             pending = partial(self._pending, iteration, accumulated, unsent)
-            self.saver.look(iteration, pending, has_unsent=unsent is not None, rule=rule)
+            self.saver.look(iteration, pending, has_unsent=unsent is not None)
 
     def _pending(
         self, iteration: int, accumulated: AccumulatedGradient | None, unsent: Unsent | None
@@ -326,27 +322,11 @@ class PeerWorker(WorkerProcess):
             pushes=tuple((self.worker, version) for version in self._averages.versions),
         )
 
-    def take_losses(self) -> tuple[float, int]:
-        return self.recorder.take_losses()
-
-    @property
-    def rule_before(self) -> SavedPeriod | None:
-        return self._before.rule
-
-    def begin_all_reduce(
-        self, value: Block | None, weight: int = 1, loss: float | None = None
-    ) -> PendingReduction:
+    def begin_all_reduce(self, value: Block | None, weight: int = 1) -> PendingReduction:
         self._averages.joins_all_reduce()
         reductions = self._groups.reductions
         digests = self.models.digests(reductions.done)
-        return reductions.begin(value, weight, self._computed, finite_loss(loss), digests)
-
-    def switched(
-        self, number: int, iteration: int, before: Setting, order: Order, noting: int
-    ) -> None:
-        if self.worker == noting:
-            switch = Switch.of(number, self.clock.now, iteration, before, order)
-            self.recorder.switched(switch)
+        return reductions.begin(value, weight, self._computed, digests)
 
     @property
     def _computed(self) -> int:

@@ -17,7 +17,6 @@ import torch
 
 from outpace.blocks.block import Phantom, Value
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import saved_period
 from outpace.engine.resuming import own_state_of, state_of
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import RunError
@@ -40,7 +39,6 @@ from outpace.record.checkpoints.committed import Damaged
 from outpace.record.checkpoints.shards import mean_parameters
 from outpace.record.totals import Totals
 from outpace.support.units import Time
-from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.worker_cuts import WorkerCuts
 from outpace.sync.checkpoint.workers import (
@@ -82,7 +80,6 @@ class SavedWorker(msgspec.Struct):
         parts: the files that it wrote.
         common: the model that all workers have, if it was asked for it.
         own: what it has beside it, if anything.
-        rule: of an adaptive strategy.
         is_complete: see `ScriptState`.
         kept_at: the time of the run at which its script was saved, if it is one.
     """
@@ -94,7 +91,6 @@ class SavedWorker(msgspec.Struct):
     parts: list[Part]
     common: ShardRecord | None = None
     own: ShardRecord | None = None
-    rule: SavedPeriod | None = None
     is_complete: bool = True
     kept_at: Time | None = None
 
@@ -115,14 +111,12 @@ class Restored:
         updates: versions of the model that the worker evaluates.
         accumulated: gradients that it had accumulated.
         unsent: see `PeerContext.unsent`.
-        rule: see `PeerContext.rule_before`.
     """
 
     averages: int = 0
     updates: int = 0
     accumulated: PendingIteration | None = None
     unsent: Unsent = NOTHING
-    rule: SavedPeriod | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +152,6 @@ class WorkerSaver:
         self._tell_at: int | None = None  # the version that the coordinator waits for
         self._first = self._begins = 0  # iterations: the first one, the present one
         self._pending: Callable[[], PendingIteration | None] = lambda: None
-        self._rule: SavedPeriod | None = None  # of an adaptive strategy
         self._has_unsent = False  # its own model has steps that no other worker has
         self._thread = WritingThread(view.clock)
         self._held = HeldFiles(view.send)
@@ -188,8 +181,7 @@ class WorkerSaver:
         updates = checkpoint.index.updates
         if not self._strategy.has_common and own is not None and own.shard == worker:
             updates = own.version
-        rule = saved_period(checkpoint.index.adaptive)
-        return Restored(state.version, updates, accumulated_in(state, own), unsent_in(own), rule)
+        return Restored(state.version, updates, accumulated_in(state, own), unsent_in(own))
 
     def _load(
         self, folder: Path, state: ShardState, own: ShardState | None, others: Redivided | None
@@ -223,7 +215,6 @@ class WorkerSaver:
         pending: Callable[[], PendingIteration | None],
         *,
         has_unsent: bool = False,
-        rule: SavedPeriod | None = None,
     ) -> None:
         """The worker begins this iteration next; see `PeerContext.may_save`.
 
@@ -231,10 +222,8 @@ class WorkerSaver:
             pending: returns a copy of the gradients that it has accumulated, or counts those that
                 are only in its own model.
             has_unsent: there may be such gradients.
-            rule: of an adaptive strategy.
         """
         self._begins, self._pending, self._has_unsent = iteration, pending, has_unsent
-        self._rule = rule
         self._cuts.look(self._view.results())
 
     def updated(self, version: int) -> None:
@@ -280,7 +269,7 @@ class WorkerSaver:
     def _saved(self) -> SavedWorker:
         view, begins = self._view, self._begins
         numbers = view.worker, begins, view.results(), view.updates()
-        return SavedWorker(*numbers, [], rule=self._rule)
+        return SavedWorker(*numbers, [])
 
     def _write(
         self,

@@ -48,7 +48,6 @@ from outpace.record.checkpoints.trees import Unfit, read_tree
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
 from outpace.support.units import Time
-from outpace.sync.adaptive.adacomm import SavedPeriod
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
@@ -169,10 +168,9 @@ class ScriptSaver(WorkerSaver):
         pending: Callable[[], PendingIteration | None],
         *,
         has_unsent: bool = False,
-        rule: SavedPeriod | None = None,
     ) -> None:
         self._is_between = True
-        super().look(iteration, pending, has_unsent=has_unsent, rule=rule)
+        super().look(iteration, pending, has_unsent=has_unsent)
         waiting, self._at_end = self._at_end, {}
         for number, changes in waiting.items():
             self._of_script.forget(changes)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.adapting import adaptive_policy
 from outpace.engine.narrowing import is_narrow
 from outpace.real.net.memory.pool import Pool
 from outpace.real.net.messages import ScriptOptimizer
@@ -54,9 +53,6 @@ class NewShards:
         """Return a shard of this block that follows the present policy."""
         shard = TimedShard(self.index, block, workers, self.policy.present, self.recorder)
         shard.times = self.times
-        adaptive = adaptive_policy(self.experiment)
-        if adaptive is not None and adaptive.measures_noise:
-            shard.measure_noise(self.recorder.noise_measured)
         return shard
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from outpace.config.experiment import Experiment
 from outpace.real.control import changed
 from outpace.real.net.messages import ChangePolicy
-from outpace.real.node.checkpoint_writer import saved_policy
 from outpace.sync import Policy
 from outpace.sync.messages import SetPolicy
 
@@ -21,19 +19,13 @@ class FollowedPolicy:
     """
 
     def __init__(self, experiment: Experiment, server: int, *, joins: bool) -> None:
-        self._experiment, self._server = experiment, server
+        self._experiment = experiment
         self._followed = experiment.policies.initial()[0 if joins else server]
 
     @property
     def present(self) -> Policy:
         """The policy that a shard follows which begins now."""
         return self._followed.policy
-
-    def restore(self, checkpoint: Path) -> None:
-        """Begin with the policy that was in force at a checkpoint. Raises RunError."""
-        ordered = saved_policy(checkpoint, self._server, self._experiment)
-        if ordered is not None:
-            self._followed = replace(self._followed, base=ordered)
 
     def replace(self, policy: Policy) -> SetPolicy:
         """Follow another policy, under the same conditions; return the message for the shard."""

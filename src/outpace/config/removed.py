@@ -1,0 +1,31 @@
+"""Keys and values of earlier versions that are refused, each with what to use instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+# By the end of the key's path, without the numbers of list entries; with its value, if only this
+# value is gone.
+_INSTEAD: Final[Mapping[str, str]] = {
+    "sync.kind: adaptive": (
+        "no rule was ahead of the best fixed strategy: `outpace advise` finds that one, and "
+        "sync_changes or Control change the policy of a run (examples/sync_switch.py)"
+    ),
+}
+
+
+def instead_of(path: str, value: Any = None) -> str:
+    """Return the error for a key of an earlier version; empty if there was none.
+
+    Args:
+        path: of the key, such as `sync_changes[0].sync.late`.
+        value: of the key; None: the key is gone with all its values.
+    """
+    path = re.sub(r"\[\d+\]", "", path)
+    wanted = path if value is None else f"{path}: {value}"
+    for gone, instead in _INSTEAD.items():
+        if wanted == gone or wanted.endswith(f".{gone}"):
+            return f"{gone} was removed: {instead}"
+    return ""

@@ -1,0 +1,34 @@
+"""A key of an earlier version is refused by one line, which names what to use instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import outpace
+from outpace.errors import ConfigError
+
+CONFIG: dict[str, Any] = {
+    "task": {"kind": "timing", "parameters": 1000},
+    "workers": 2,
+    "sync": {"kind": "bsp"},
+    "compute": {"kind": "constant", "mean_s": 0.1},
+    "stop": {"iterations": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ({"sync": {"kind": "adaptive"}}, "sync_changes"),
+        ({"sync": {"kind": "adaptive", "rule": "adacomm", "every": 4}}, "sync_changes"),
+        ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "adaptive"}}]}, "sync_changes"),
+    ],
+)
+def test_what_was_removed_is_refused_by_one_line_that_names_what_to_use(given, instead):
+    with pytest.raises(ConfigError) as refused:
+        outpace.simulate({**CONFIG, **given})
+    (line,) = str(refused.value).splitlines()
+    assert "was removed: " in line
+    assert instead in line.partition("was removed: ")[2]
