@@ -55,7 +55,6 @@ def ssp(buffer, staleness=2):
 
 ASP, BSP = {"kind": "asp"}, {"kind": "bsp"}
 # So many gradients never come within the window.
-SPECULATION = {"kind": "specsync", "abort_time_s": 0.05, "abort_rate": 100}
 SAME = [
     *(
         pair
@@ -73,9 +72,6 @@ SAME = [
     ({"kind": "psp-sampling", "sample": WORKERS - 1, "staleness": 2}, ssp("soft")),
     ({"kind": "psp-sampling", "sample": WORKERS - 1}, ssp("soft", 0)),
     ({"kind": "drop-stragglers", "quorum": WORKERS}, BSP),
-    (SPECULATION, ASP),
-    ({**SPECULATION, "base": "ssp", "staleness": 2}, ssp("lazy")),
-    ({**SPECULATION, "base": "ssp", "staleness": 2, "buffer": "soft"}, ssp("soft")),
     (
         {"kind": "partial-push", "quorum": 3, "timeout_s": 0.0},
         {"kind": "drop-stragglers", "quorum": 3},

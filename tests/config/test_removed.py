@@ -23,6 +23,7 @@ CONFIG: dict[str, Any] = {
     [
         ({"sync": {"kind": "adaptive"}}, "sync_changes"),
         ({"sync": {"kind": "adaptive", "rule": "adacomm", "every": 4}}, "sync_changes"),
+        ({"sync": {"kind": "specsync", "base": "ssp", "staleness": 2}}, "asp, or ssp"),
         ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "adaptive"}}]}, "sync_changes"),
     ],
 )

@@ -119,8 +119,6 @@ def test_bsp_on_arrival_is_saved_where_an_iteration_begins(tmp_path, every):
         {"sync": {"kind": "drop-stragglers", "quorum": 2}},
         {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.02}},
         {"sync": {"kind": "cutoff"}},
-        {"sync": {"kind": "specsync", "abort_time_s": 0.05, "abort_rate": 0.3}},
-        {"sync": {"kind": "specsync", "base": "ssp", "staleness": 2, "epoch_pushes": 3}},
         {"sync": {"kind": "ssptable", "staleness": 1}},
         {"sync": {"kind": "ssp", "staleness": 1}, "barrier": "global"},
         {"sync": {"kind": "asp"}, "push_time": {"kind": "constant", "mean_s": 0.002}},

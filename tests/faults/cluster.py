@@ -33,7 +33,6 @@ from outpace.sync.programs.cutoff import CutOffWorker, cut_off
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.sync.programs.restarted import RestartedServers
-from outpace.sync.programs.speculating import speculate, speculating_worker
 from outpace.sync.programs.stopping import StoppingWorker
 from outpace.sync.shard import Shard
 
@@ -124,10 +123,6 @@ class Cluster:
             rule, first = Fixed(Wait(count=max(1, workers - 1))), states[0].clock if states else 0
             scheduler.run(cut_off(scheduler, rule, workers, servers, first))
             self.processes[SCHEDULER] = scheduler
-        elif self.policy.speculation is not None:
-            scheduler = SchedulerProcess(self, SCHEDULER, self.generation)
-            scheduler.run(speculate(scheduler, self.policy.speculation, workers))
-            self.processes[SCHEDULER] = scheduler
 
     def start_server(self, server: int, state: ShardState | None, *, everyone: bool) -> None:
         scenario, name = self.scenario, server_name(server)
@@ -165,8 +160,6 @@ class Cluster:
             skip=self.strategy.skip,
             seed=self.scenario.seed,
         )
-        if self.policy.speculation is not None:
-            program = speculating_worker
         if self.strategy.overlaps:
             program = partial(overlapping_worker, pull=self.strategy.pull)
         context = RestartedServers(process, acknowledges=self.policy.acknowledges)

@@ -73,7 +73,7 @@ class Coordinator:
         cluster, scenario = self._cluster, self._scenario
         servers = [server_name(server) for server in range(scenario.servers)]
         policy = cluster.policy
-        has_scheduler = any((policy.scheduler, policy.cut_off, policy.speculation))
+        has_scheduler = policy.scheduler is not None or policy.cut_off is not None
         rules = replace(RULES, on_loss=scenario.on_loss)
         self._members = Membership(
             scenario.workers, servers, rules, [SCHEDULER] if has_scheduler else []

@@ -324,15 +324,12 @@ class WorkerProcess(Process):
     def prepare(self, iteration: int) -> None:
         pass
 
-    def iteration_resynced(self, *_: Any) -> None:
-        pass
-
     def iteration_finished(self, *_: Any) -> None:
         pass
 
 
 class SchedulerProcess(Judge):
-    """The scheduler of a run with cut-offs, or with steps that are begun again."""
+    """The scheduler of a run with cut-offs."""
 
     async def decide(self, decision: Any) -> Any:
         return decision()

@@ -19,7 +19,6 @@ from outpace.sync import (
     PspSampling,
     Pssp,
     Scale,
-    SpecSync,
     Ssp,
     SspTable,
 )
@@ -99,15 +98,7 @@ OVERLAPPING: Final = {
     f"{name}, overlapping": replace(STRATEGIES[name], overlaps=True)
     for name in ("bsp", "ssp", "asp", "half of the servers", "drop-stragglers")
 }
-SPECULATING: Final = {
-    "specsync": Strategy(
-        lambda n: SpecSync(abort_time_s=0.02, abort_rate=0.3, scale=SUM), alone=False
-    ),
-    "specsync, ssp": Strategy(
-        lambda n: SpecSync(base="ssp", staleness=2, epoch_pushes=2, scale=SUM), bound=2, alone=False
-    ),
-}
-KNOWN: Final = STRATEGIES | OVERLAPPING | SPECULATING
+KNOWN: Final = STRATEGIES | OVERLAPPING
 
 
 _MORE: Final = (

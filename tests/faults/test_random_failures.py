@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from tests.faults.scenario import (
     OVERLAPPING,
-    SPECULATING,
     STRATEGIES,
     Fault,
     Scenario,
@@ -194,14 +193,6 @@ def test_random_failures_break_no_promise(first):
 def test_random_failures_between_the_parts_of_a_gradient_break_no_promise(strategy):
     problems = {
         seed: problem_of(replace(Scenario.of(seed), strategy=strategy)) for seed in range(16)
-    }
-    assert set(problems.values()) == {""}, problems
-
-
-@pytest.mark.parametrize("strategy", SPECULATING)
-def test_random_failures_of_workers_that_begin_steps_again_break_no_promise(strategy):
-    problems = {
-        seed: problem_of(replace(Scenario.of(seed), strategy=strategy)) for seed in range(24)
     }
     assert set(problems.values()) == {""}, problems
 

@@ -138,7 +138,6 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
         {"sync": {"kind": "ssptable", "staleness": 2}},
         {"sync": {"kind": "bsp"}, "barrier": "global"},
         {"sync": {"kind": "cutoff", "model": "mean-5"}},
-        {"sync": {"kind": "specsync", "abort_time_s": 0.004, "abort_rate": 0.3}},
     ],
     ids=lambda changes: "-".join(map(str, [*changes["sync"].values(), *changes])),
 )

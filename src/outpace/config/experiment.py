@@ -39,7 +39,6 @@ from outpace.sync.assignment import (
 )
 from outpace.sync.conditions import Conditions
 from outpace.sync.membership import OnLoss
-from outpace.sync.programs.freshness import Speculation
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import Skips
 from outpace.tasks import TaskKind
@@ -181,11 +180,6 @@ class Experiment:
     def cut_off(self) -> CutOffSettings | None:
         """The settings of the cut-off rule, if the policy has one."""
         return None if self.peers is not None else self.policies.strategy.cut_off
-
-    @property
-    def speculation(self) -> Speculation | None:
-        """When steps are begun again with newer parameters, if the policy has that."""
-        return None if self.peers is not None else self.policies.strategy.speculation
 
     @property
     def servers_in_run(self) -> int:

@@ -13,6 +13,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "no rule was ahead of the best fixed strategy: `outpace advise` finds that one, and "
         "sync_changes or Control change the policy of a run (examples/sync_switch.py)"
     ),
+    "sync.kind: specsync": "use asp, or ssp for a bound of staleness",
 }
 
 

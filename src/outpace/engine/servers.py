@@ -24,7 +24,6 @@ from outpace.sync.programs.parameter_server import (
 )
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippedPush, SkippingWorker
-from outpace.sync.programs.speculating import speculating_worker
 from outpace.sync.programs.stopping import StoppingWorker
 from outpace.sync.shard import Shard
 from outpace.tasks import Script
@@ -41,8 +40,6 @@ def worker_program(experiment: Experiment) -> AbortableProgram:
 def _worker_program(experiment: Experiment) -> AbortableProgram:
     """Return the program of the workers, for messages in full precision."""
     strategy, skip = experiment.policies.strategy, experiment.skip
-    if strategy.speculation is not None:
-        return speculating_worker
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     program = strategy.worker_program(experiment.workers, optimizer)
     if experiment.overlap != "none":
@@ -150,7 +147,7 @@ def most_unanswered(experiment: Experiment) -> int:
 def has_scheduler(experiment: Experiment) -> bool:
     """True if a scheduler decides for all servers at once."""
     strategy = experiment.policies.strategy
-    return any((strategy.scheduler, strategy.cut_off, strategy.speculation))
+    return strategy.scheduler is not None or strategy.cut_off is not None
 
 
 def tells_pauses(experiment: Experiment) -> bool:
@@ -170,10 +167,7 @@ def why_servers_stay(experiment: Experiment) -> str:
     if experiment.slicing is not Slicing.EVEN:
         return "slicing: layers has whole tensors on each server; set slicing: even"
     if has_scheduler(experiment):
-        return (
-            "a scheduler (barrier: global, cutoff, specsync) counts on the servers that the run "
-            "began with"
-        )
+        return "a scheduler (barrier: global, cutoff) counts on the servers that the run began with"
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     if strategy.worker_program(experiment.workers, optimizer) is not None:
         return f"the workers of {strategy.kind} count answers of the servers"

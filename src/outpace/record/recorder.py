@@ -19,7 +19,6 @@ from outpace.record.trace import (
     NONE,
     PULL,
     PUSH,
-    RESYNC,
     TraceRows,
     pack_row,
 )
@@ -110,28 +109,6 @@ class Recorder:
             self.totals.stopped += 1
             self.totals.stopped_after += computed - started
             self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, computed + left)
-
-    def iteration_resynced(
-        self,
-        worker: int,
-        iteration: int,
-        started: Time,
-        stopped: Time,
-        resumed: Time,
-        pushes: int,
-    ) -> None:
-        """Note a computation that was abandoned, to begin it again with newer parameters.
-
-        started, stopped: the abandoned part. resumed: when the newer parameters had come.
-        pushes: number of gradients of other workers that were the reason.
-        """
-        totals = self.totals
-        totals.resyncs += 1
-        totals.resynced_for += pushes
-        totals.abandoned += stopped - started
-        totals.refreshing += resumed - stopped
-        span = iteration, started, resumed, stopped
-        self._row(RESYNC, worker, NONE, *span, NONE, NONE, NONE, NONE, pushes)
 
     def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
         """Count a span that a script has marked with `outpace.untimed`.

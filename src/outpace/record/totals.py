@@ -39,10 +39,6 @@ class Totals(msgspec.Struct, array_like=True):
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
     collectives: int = 0  # of scripts, beside those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
-    resyncs: int = 0  # computations that were abandoned, to begin again with newer parameters
-    resynced_for: int = 0  # gradients of other workers that were the reason
-    abandoned: int = 0  # ns computed in vain
-    refreshing: int = 0  # ns from then until the newer parameters had come
     stopped: int = 0  # computations that were stopped, because no server took the gradient any more
     stopped_after: int = 0  # ns for which they had computed
 
@@ -84,12 +80,6 @@ class Totals(msgspec.Struct, array_like=True):
             "mean_count": self.counted / max(self.closed, 1),
             "mean_iteration_s": seconds(self.open) / max(self.closed, 1),
         }
-        resyncs = {
-            "count": self.resyncs,
-            "mean_pushes": self.resynced_for / max(self.resyncs, 1),
-            "abandoned_s": seconds(self.abandoned) / workers,
-            "pulling_s": seconds(self.refreshing) / workers,
-        }
         stopped = {"count": self.stopped, "seconds": seconds(self.stopped_after) / workers}
         collectives = {
             "count": self.collectives,
@@ -113,7 +103,6 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
-            **({"resyncs": resyncs} if self.resyncs else {}),
             **({"stopped": stopped} if self.stopped else {}),
             **({"collectives": collectives} if self.collectives else {}),
         }

@@ -32,9 +32,6 @@ The trace is one table with a row per event. Times are in ns since the start of 
 - `gap`: it was known at start_ns, which is also end_ns, that `shard`, which had come back alone,
   lacks what `worker` had pushed from this iteration on: the gradients of `clock` iterations,
   without those of earlier gaps.
-- `resync`: a worker computed this iteration from start_ns to computed_ns in vain: it was told that
-  other workers had pushed `clock` gradients meanwhile. At end_ns it had pulled again, and began the
-  computation anew. The `iteration` row begins there.
 
 A scheduler that lets workers through, as with a global barrier, is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
@@ -72,10 +69,8 @@ EVENTS: Final = (
     "restart",
     "loss",
     "gap",
-    "resync",
 )
 ITERATION, PUSH, PULL, CUT_OFF, ALL_REDUCE, COLLECTIVE, CHECKPOINT, RESTART, LOSS, GAP = range(10)
-RESYNC = 10
 
 _INT = pa.int64()
 _NAMES = pa.dictionary(pa.int8(), pa.string())

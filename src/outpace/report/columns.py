@@ -230,20 +230,6 @@ _COLUMNS: Final = (
         _of("stopped", "count"),
         _count,
     ),
-    Column(
-        "Begun again",
-        "computations that a worker abandoned, to begin again with newer parameters",
-        _of("resyncs", "count"),
-        _count,
-    ),
-    Column(
-        "Abandoned",
-        "mean per worker, of computations that were begun again",
-        _of("resyncs", "abandoned_s"),
-        seconds,
-        same_work=True,
-        one_clock=True,
-    ),
     Column("Synchronizations", "all-reduces among the workers", _of("synchronizations"), _count),
     Column(
         "Window",

@@ -35,7 +35,7 @@ def findings(
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         said += [_interrupted(run)]
         if run.complete:
-            said += [_abstained(run), _stopped(run), _begun_again(run), _skipped(run)]
+            said += [_abstained(run), _stopped(run), _skipped(run)]
             said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
         said = comparison(runs, target)
@@ -132,17 +132,6 @@ def _stopped(run: Run) -> str:
         f"Late workers stopped {plural(int(count), 'computation')} whose gradients no server would "
         f"have taken any more; until then a worker had spent {seconds(spent)} on them on "
         f"average{_of_the_time(run, spent)}."
-    )
-
-
-def _begun_again(run: Run) -> str:
-    count, spent = run.number("resyncs", "count"), run.number("resyncs", "abandoned_s")
-    if not count or spent is None:
-        return ""
-    return (
-        f"Workers abandoned {plural(int(count), 'computation')}, to begin again with newer "
-        f"parameters; that cost a worker {seconds(spent)} on average"
-        f"{_of_the_time(run, spent)}."
     )
 
 

@@ -98,7 +98,7 @@ def _sections(
             [*([split_of_runs(runs)] if several else []), split_of_workers(traced, totals)],
             "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, "
             "until a server answers or until all workers have joined an all-reduce. Communicate: "
-            f"transfers and queues.{_of_abandoned(runs)}{of_both}",
+            f"transfers and queues.{of_both}",
         ),
         Section(
             "timeline",
@@ -126,15 +126,6 @@ def _sections(
         )
         sections.insert(2, section)
     return sections
-
-
-def _of_abandoned(runs: Sequence[Run]) -> str:
-    if not any(run.number("resyncs", "count") for run in runs):
-        return ""
-    return (
-        " Abandoned: the worker computed, and pulled again, before it began the same computation "
-        "with newer parameters."
-    )
 
 
 def _what(runs: Sequence[Run]) -> str:

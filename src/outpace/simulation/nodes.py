@@ -83,7 +83,6 @@ class Computing:
         self._run, self._run_time = run, run.run_time
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration_finished = partial(run.recorder.iteration_finished, worker)
-        self.iteration_resynced = partial(run.recorder.iteration_resynced, worker)
         limit = run.experiment.stop.iterations
         self._last = math.inf if limit is None else limit
 

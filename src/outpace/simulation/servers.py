@@ -49,7 +49,6 @@ from outpace.sync.parameter_block import ParameterBlock, parameter_block
 from outpace.sync.policy import Policy
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
-from outpace.sync.programs.speculating import speculate
 from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
@@ -210,9 +209,6 @@ class Simulation(VirtualRun):
             decider, first = self._cut_off_node(), self._shards[0].clock
             ends = cut_off(decider, rule, experiment.workers, experiment.servers, first)
             self._spawn_program(SCHEDULER, ends, daemon=True)
-        elif (settings := experiment.speculation) is not None:
-            resyncs = speculate(self._cut_off_node(), settings, experiment.workers)
-            self._spawn_program(SCHEDULER, resyncs, daemon=True)
 
     # -- where runs of scripts, and runs with faults, differ -------------------------
 

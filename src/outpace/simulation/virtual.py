@@ -319,7 +319,7 @@ class VirtualRun(ABC):
         limit_s = self.experiment.stop.virtual_time_s
         by_time = seconds(self.kernel.now) / limit_s if limit_s is not None else 0.0
         by_steps = self._done / self._total if self._total else 0.0
-        return min(1.0, max(by_time, by_steps))  # a step that is begun again counts twice
+        return min(1.0, max(by_time, by_steps))
 
     def _computed(self, worker: int, iteration: int, loss: float | None) -> None:
         """Record the loss of a gradient that was computed because its value was read."""

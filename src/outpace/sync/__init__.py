@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from outpace.sync.policies.partial_push import PartialPush
     from outpace.sync.policies.psp_sampling import PspSampling
     from outpace.sync.policies.pssp import Coin, Draw, DynamicPssp, Pssp
-    from outpace.sync.policies.specsync import SpecSync
     from outpace.sync.policies.ssp import Ssp
     from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView, quorum_arrived
     from outpace.sync.programs.skipping import PushView, WorkerView
@@ -64,7 +63,6 @@ _NAMES: Final = {  # by module
     "sync.policies.partial_push": ["PartialPush"],
     "sync.policies.psp_sampling": ["PspSampling"],
     "sync.policies.pssp": ["Coin", "Draw", "DynamicPssp", "Pssp"],
-    "sync.policies.specsync": ["SpecSync"],
     "sync.policies.ssp": ["Ssp"],
     "sync.policy": ["Apply", "Buffer", "Policy", "Scale", "ShardView", "quorum_arrived"],
     "sync.programs.skipping": ["PushView", "WorkerView"],
@@ -117,7 +115,6 @@ __all__ = [
     "Scale",
     "ServerPolicy",
     "ShardView",
-    "SpecSync",
     "Ssgd",
     "Ssp",
     "SspTable",

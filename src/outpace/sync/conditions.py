@@ -20,7 +20,6 @@ from outpace.support.user_code import absolute_target, brief, load_target, requi
 from outpace.sync.decision import ASK_AGAIN, Decision, Reason
 from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Buffer, Policy, Scale, ShardView
-from outpace.sync.programs.freshness import Speculation
 
 _MOST: Final = 2**62  # the trace stores 64-bit numbers
 
@@ -125,10 +124,6 @@ class Conditioned(Policy):
     @property
     def cut_off(self) -> CutOffSettings | None:
         return self.base.cut_off
-
-    @property
-    def speculation(self) -> Speculation | None:
-        return self.base.speculation
 
     @property
     def scheduler(self) -> Policy | None:

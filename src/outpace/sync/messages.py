@@ -174,8 +174,7 @@ class Lost(msgspec.Struct, gc=False):
 class Done(WireMessage, tag="done"):
     """Tells the scheduler that `worker` has computed its gradient of `iteration`, or stopped.
 
-    With `specsync` it follows the push. seconds: duration of the computation. share: part of it
-    that was done; NaN: unknown.
+    seconds: duration of the computation. share: part of it that was done; NaN: unknown.
     finished: True if there is a gradient.
     """
 
@@ -213,23 +212,6 @@ class EndedWithout(WireMessage, tag="ended-without"):
     iteration: Count
 
 
-class Began(WireMessage, tag="began"):
-    """Tells the scheduler that `worker` computes `iteration` now, with parameters just pulled."""
-
-    worker: Index
-    iteration: Count
-
-
-class Resync(WireMessage, tag="resync"):
-    """Tells a worker to begin the computation of this iteration again, with parameters pulled anew.
-
-    pushes: number of gradients that other workers have pushed since its `Began`.
-    """
-
-    iteration: Count
-    pushes: Count
-
-
 class Ack(WireMessage, tag="ack"):
     """Confirms that a shard has received a push, and has applied or stored it.
 
@@ -261,10 +243,8 @@ Message: TypeAlias = (
     | Close
     | Abort
     | EndedWithout
-    | Began
-    | Resync
 )
-FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done | Began
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

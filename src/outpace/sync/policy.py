@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from outpace.optim import Optimizer
     from outpace.predict.rules.settings import CutOffSettings
     from outpace.sync.programs.context import WorkerProgram
-    from outpace.sync.programs.freshness import Speculation
 
 
 class Buffer(StrEnum):
@@ -219,11 +218,6 @@ class Policy(ABC):
 
         None: each server finishes its iterations by itself.
         """
-        return None
-
-    @property
-    def speculation(self) -> Speculation | None:
-        """When a scheduler has workers begin a computation again with newer parameters; or None."""
         return None
 
     @property

@@ -20,7 +20,6 @@ from outpace.sync.policies.dsps import Dsps
 from outpace.sync.policies.partial_push import PartialPush
 from outpace.sync.policies.psp_sampling import PspSampling
 from outpace.sync.policies.pssp import DynamicPssp, Pssp
-from outpace.sync.policies.specsync import SpecSync
 from outpace.sync.policies.ssp import Ssp
 
 ServerPolicy: TypeAlias = (
@@ -34,7 +33,6 @@ ServerPolicy: TypeAlias = (
     | PartialPush
     | PspSampling
     | CutOff
-    | SpecSync
     | SspTable
 )
 

@@ -47,7 +47,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "drop-stragglers": {"sync": {"kind": "drop-stragglers", "quorum": 2}},
     "partial-push": {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.03}},
     "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count", "warmup": 3}},
-    "specsync": {"sync": {"kind": "specsync", "abort_time_s": 0.02, "abort_rate": 0.3}},
 }
 # Each adds 1/N of a gradient up, so their counts are multiplied by N.
 PEERS: dict[str, dict[str, Any]] = {

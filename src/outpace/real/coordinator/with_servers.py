@@ -29,7 +29,6 @@ from outpace.support.units import Time
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
-    Began,
     Close,
     Done,
     FromWorker,
@@ -39,13 +38,11 @@ from outpace.sync.messages import (
     Rejoin,
     Reply,
     Resume,
-    Resync,
     WireMessage,
     server_name,
 )
 from outpace.sync.programs.cutoff import cut_off
 from outpace.sync.programs.parameter_server import parameter_server
-from outpace.sync.programs.speculating import speculate
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +151,7 @@ class _OrderingScheduler(_Scheduler):
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
             self.recorder.totals.messages += 1
-            assert isinstance(message, Close | Abort | Resync)
+            assert isinstance(message, Close | Abort)
             self._listener.send(to, message)
 
     async def decide(self, decision: Callable[[], Wait]) -> Wait:
@@ -182,18 +179,6 @@ class _CutOffScheduler(_OrderingScheduler):
         return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
 
 
-class _SpeculatingScheduler(_OrderingScheduler):
-    """Has workers begin a step again when their parameters have become old."""
-
-    def _program(self) -> Coroutine[Any, Any, None]:
-        settings = self._experiment.speculation
-        assert settings is not None
-        return speculate(self, settings, self._experiment.workers)
-
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return [received] if isinstance(received, Began | Done | Leave | Rejoin) else []
-
-
 class WithServers:
     """Has the same methods as `WithoutServers`.
 
@@ -217,8 +202,6 @@ class WithServers:
         self._scheduler: _Scheduler | None = None
         if rule is not None:
             self._scheduler = _CutOffScheduler(resources, rule, resume)
-        elif resources.experiment.speculation is not None:
-            self._scheduler = _SpeculatingScheduler(resources)
         elif has_scheduler(resources.experiment):
             self._scheduler = _ShardScheduler(resources, resume)
         if self._scheduler is not None:

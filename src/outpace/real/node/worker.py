@@ -67,7 +67,6 @@ from outpace.sync.messages import (
     Leave,
     Pause,
     Resume,
-    Resync,
     WireMessage,
     server_name,
 )
@@ -291,7 +290,7 @@ class ServedWorker(WorkerProcess):
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Plan) and message.kept:
             self._kept_bytes = message.kept[self.worker]
-        if isinstance(message, Abort | Resync):
+        if isinstance(message, Abort):
             self._inbox.mailbox.put(message)
         elif isinstance(message, WireReply):
             self._inbox.mailbox.put(reply_of(message, block))

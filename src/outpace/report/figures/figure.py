@@ -24,10 +24,6 @@ _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 # Activities of a worker. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
 
-# Computations that were begun again; only in runs that have some.
-ABANDONED: Final = "abandoned"
-ABANDONED_COLOUR: Final = "#9a6fb0"
-
 NO_TRACE: Final = "There is no readable trace with a finished iteration."
 
 

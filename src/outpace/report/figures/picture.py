@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from outpace.record.reading import Columns, chosen_rows
 from outpace.record.trace import NONE
-from outpace.report.figures.figure import ABANDONED, ABANDONED_COLOUR, PHASES, Plot, bars
+from outpace.report.figures.figure import PHASES, Plot, bars
 from outpace.report.figures.slow import slow_periods
 from outpace.report.read.events import Events
 from outpace.report.words import plural, seconds
@@ -27,7 +27,6 @@ _STRIPES: Final = {"shape": "/", "size": 5, "solidity": 0.35, "fillmode": "repla
 _MARKERS: Final[dict[str, Plot]] = {
     **{phase: {"color": colour} for phase, colour in PHASES.items()},
     CUT_OFF: {"color": PHASES["compute"], "pattern": _STRIPES},
-    ABANDONED: {"color": ABANDONED_COLOUR, "pattern": _STRIPES},
     "all-reduce": {"color": "#2a9d8f"},
     "collective": {"color": "#8d5fb0"},
     LOST: {"color": "#6b7078", "pattern": {"shape": "x", "size": 6, "solidity": 0.3}},
@@ -91,8 +90,7 @@ class Picture:
         self._absences = absences
         self._events, self._scheduler, self._medians_ns = events, scheduler, medians_ns
         self._lane = {worker: lane for lane, worker in enumerate(workers)}
-        kinds = (*PHASES, CUT_OFF, ABANDONED)
-        self._bars: dict[str, list[_Bar]] = {phase: [] for phase in kinds}
+        self._bars: dict[str, list[_Bar]] = {phase: [] for phase in (*PHASES, CUT_OFF)}
         self._released: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._is_closed = len(events.closed["iteration"]) > 0
 
@@ -107,11 +105,7 @@ class Picture:
         )
         for row in iterations[:_MOST]:
             self._iteration(row, waits.get((row["worker"], row["shard"], row["iteration"])))
-        for row in self._shown(self._events.abandoned)[:_MOST]:
-            self._abandoned(row)
         traces = [*self._slow(), *self._lost(), *(self._labelled(phase) for phase in PHASES)]
-        if self._bars[ABANDONED]:
-            traces.append(self._labelled(ABANDONED))
         if len(self._events.collectives["worker"]):
             traces.append(self._thin("collective", self._events.collectives))
         if len(self._events.reductions["worker"]):
@@ -157,13 +151,6 @@ class Picture:
         self._bar("communicate", row, until, end, "communicated")
         if by in self._lane and by != worker:
             self._released[by, until].add(worker)
-
-    def _abandoned(self, row: Mapping[str, int]) -> None:
-        """Draw a computation that was begun again, and the pull before that."""
-        why = f", until {plural(row['clock'], 'push', 'pushes')} of others had come"
-        start, stopped, end = row["start_ns"], row["computed_ns"], row["end_ns"]
-        self._bar(ABANDONED, row, start, stopped, "computed in vain for", why)
-        self._bar("communicate", row, stopped, end, "pulled again for")
 
     def _bar(
         self, phase: str, row: Mapping[str, int], start: int, end: int, did: str, why: str = ""

@@ -8,8 +8,6 @@ from typing import Final
 import numpy as np
 
 from outpace.report.figures.figure import (
-    ABANDONED,
-    ABANDONED_COLOUR,
     NO_TRACE,
     PHASES,
     Figure,
@@ -27,7 +25,6 @@ from outpace.report.read.totals import Floats, TraceTotals
 from outpace.report.words import escaped, label, on_node, seconds
 
 _MOST: Final = 32  # workers shown
-_COLOURS: Final = {**PHASES, ABANDONED: ABANDONED_COLOUR}
 
 
 def split_of_runs(runs: Sequence[Run]) -> Figure:
@@ -36,12 +33,6 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
     spans = {
         phase: np.array([run.number("seconds", phase) or 0.0 for run in shown]) for phase in PHASES
     }
-    vain = [
-        sum(run.number("resyncs", part) or 0.0 for part in ("abandoned_s", "pulling_s"))
-        for run in shown
-    ]
-    if any(vain):
-        spans[ABANDONED] = np.array(vain)
     layout: Plot = {
         "xaxis": axis(f"{clock(runs)}, mean per worker (s)", rangemode="tozero"),
         "yaxis": lanes([label(run.name) for run in shown]),
@@ -64,7 +55,7 @@ def split_of_runs(runs: Sequence[Run]) -> Figure:
 def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) -> Figure:
     """Return the figure `figure-workers`: a bar per worker, a view per run."""
     known = [(run, sums) for run, sums in zip(runs, totals, strict=True) if sums is not None]
-    whole = (t.compute_s + t.communicate_s + t.wait_s + t.abandoned_s for _, t in known)
+    whole = (t.compute_s + t.communicate_s + t.wait_s for _, t in known)
     longest = max((float(spent.max()) for spent in whole), default=0.0)
     views: Views = {}
     rows = 1
@@ -76,8 +67,6 @@ def split_of_workers(runs: Sequence[Run], totals: Sequence[TraceTotals | None]) 
             "communicate": sums.communicate_s[chosen],
             "wait": sums.wait_s[chosen],
         }
-        if sums.abandoned_s.any():
-            spans[ABANDONED] = sums.abandoned_s[chosen]
         layout: Plot = {
             # All runs share one scale, so that switching between them shows the differences.
             "xaxis": axis(f"{clock(runs)} in finished iterations (s)", range=[0, longest * 1.02]),
@@ -124,6 +113,6 @@ def _stacked(spans: dict[str, Floats], names: Sequence[str]) -> list[Plot]:
             f"{name}: {phase} {seconds(value)} ({100 * value / total:.0f} %)"
             for name, value, total in zip(names, values, whole, strict=True)
         ]
-        lane, marker = list(range(len(names))), {"color": _COLOURS[phase]}
+        lane, marker = list(range(len(names))), {"color": PHASES[phase]}
         traces.append(bars(phase, rounded(values), lane, words, marker, orientation="h"))
     return traces

@@ -162,8 +162,6 @@ def _words(sums: TraceTotals, name: str) -> Iterator[str]:
 def _notes(events: Events, shown: Sequence[int], sums: TraceTotals) -> Iterator[str]:
     if (events.iterations["bound"] != NONE).any():
         yield "Striped: late, and stopped when no server took the gradient any more."
-    if len(events.abandoned["worker"]):
-        yield "Striped violet: abandoned, to begin again with newer parameters."
     if len(events.reductions["worker"]):
         yield "Thin bars are all-reduces, pale until all workers have joined."
     if len(events.collectives["worker"]):

@@ -64,7 +64,6 @@ def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
             "restart": drawing.restart,
             "loss": drawing.restart,
             "gap": drawing.gap,
-            "resync": drawing.iteration,
         }
         for row in _rows_of(trace):
             draw[row["event"]](row)
@@ -92,9 +91,8 @@ def _require_sense(of: Columns) -> None:
     of_all = (
         event == "cut-off"
     ) | of_run  # concerns all workers and servers: its row names none of them
-    # Without servers, an iteration names no server, and an all-reduce has its own row. What is
-    # abandoned concerns a worker alone.
-    averages = (event == "all-reduce") | (event == "collective") | (event == "resync")
+    # Without servers, an iteration names no server, and an all-reduce has its own row.
+    averages = (event == "all-reduce") | (event == "collective")
     no_server = averages | (event == "iteration") & (of["shard"] == NONE)
     whose = of["worker"][~of_all], of["shard"][~(of_all | no_server)]
     what = (of["iteration"][~of_run], of["start_ns"], of["clock"][event == "cut-off"])
@@ -129,7 +127,7 @@ class _Drawing:
         self._clocks: dict[int, int] = {}
 
     def iteration(self, row: Row) -> None:
-        """Draw an iteration, or a computation that was begun again, in the order of the rows."""
+        """Draw an iteration, in the order of the rows."""
         self._undrawn[row["worker"]].append(row)
         self._draw(row["worker"])
 
@@ -139,17 +137,11 @@ class _Drawing:
             self._release(shard)
         for rows in self._undrawn.values():
             for row in rows:
-                if row["event"] == "resync":
-                    self._resync(row)
-                else:
-                    self._iteration(row, {})
+                self._iteration(row, {})
 
     def _draw(self, worker: int) -> None:
         rows, held = self._undrawn[worker], self._held[worker]
         while rows:
-            if rows[0]["event"] == "resync":
-                self._resync(rows.popleft())
-                continue
             iteration, shard = rows[0]["iteration"], rows[0]["shard"]
             pull = held.get((iteration, shard), {})
             if rows[0]["held_ns"] and not pull and shard != NONE:
@@ -225,14 +217,6 @@ class _Drawing:
         # On its own track, because it may overlap with the worker's computation.
         args = {"iteration": row["iteration"], "members": row["clock"]}
         self._joined("all-reduce", row, args)
-
-    def _resync(self, row: Row) -> None:
-        """Draw a computation that was begun again, and the pull before that."""
-        track, stopped = self._worker(row["worker"]), row["computed_ns"]
-        args: dict[str, int | str] = {"iteration": row["iteration"], "pushes": row["clock"]}
-        self._packets.slice(track, row["start_ns"], stopped, "abandoned", args)
-        if row["end_ns"] > stopped:
-            self._packets.slice(track, stopped, row["end_ns"], "pull again", args)
 
     def checkpoint(self, row: Row) -> None:
         args: dict[str, int | str] = {"updates": row["clock"]}

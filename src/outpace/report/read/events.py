@@ -20,7 +20,6 @@ _COLUMNS: Final = {
     "cut-off": (*_SPAN, "clock"),
     "all-reduce": ("worker", *_SPAN, "computed_ns", "version", "clock"),
     "collective": ("worker", *_SPAN, "computed_ns", "version"),
-    "resync": ("worker", *_SPAN, "computed_ns", "clock"),
 }
 # The wait and the push of an iteration that reaches into a span may lie outside the span. These
 # events are collected from as many spans before it, and to as many after it.
@@ -37,7 +36,6 @@ class Events:
     unused: dict[tuple[int, int], str]  # (worker, iteration) -> why the gradient did not count
     reductions: Columns  # all-reduces of each worker; computed_ns: when all had joined
     collectives: Columns  # of the scripts themselves, such as barriers; likewise
-    abandoned: Columns  # computations until computed_ns, to begin again; clock: pushes of others
 
 
 def read_events(path: Path, spans: Sequence[tuple[int, int]]) -> list[Events]:
@@ -71,5 +69,4 @@ def _events(kept: dict[str, list[Columns]]) -> Events:
         dict(zip(keys, pushes["outcome"].tolist(), strict=True)),
         tables["all-reduce"],
         tables["collective"],
-        tables["resync"],
     )

@@ -29,7 +29,6 @@ _ITERATION: Final = (
 )
 _PULL: Final = ("start_ns", "end_ns", "released_by")
 _CLOSED: Final = ("iteration", "start_ns", "end_ns", "clock")
-_RESYNC: Final = ("worker", "start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,6 @@ class TraceTotals:
     finished: Ints  # iterations that ended in each STEPS-th of the run
     cut_offs: CutOffs | None
     median_compute_ns: Floats  # of an iteration; NaN for a worker without one
-    abandoned_s: Floats  # computations that were begun again, and the pulls before that
 
     @property
     def mean_iteration_s(self) -> float:
@@ -118,7 +116,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
     Raises:
         Unreadable: if the file is missing or damaged, or names a worker that is not in the run.
     """
-    sums = np.zeros((5, workers))  # whole ns, so that sums are exact in any order
+    sums = np.zeros((4, workers))  # whole ns, so that sums are exact in any order
     iterations, finished = np.zeros(workers, np.int64), np.zeros(STEPS, np.int64)
     medians = Medians(workers)
     longest: LongestWait | None = None
@@ -150,12 +148,10 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
             spans = (pulls["end_ns"] - pulls["start_ns"])[ended]
             sums[3] += _by_worker(workers, pulls["released_by"][ended], spans)
             closed.append(columns_of(batch, _CLOSED, "cut-off"))
-            vain = columns_of(batch, _RESYNC, "resync")
-            sums[4] += _by_worker(workers, vain["worker"], vain["end_ns"] - vain["start_ns"])
         cut_offs = cut_offs_of(joined(_CLOSED, closed))
     if not iterations.any():
         return None
-    compute_s, communicate_s, wait_s, ended_s, abandoned_s = sums * 1e-9
+    compute_s, communicate_s, wait_s, ended_s = sums * 1e-9
     return TraceTotals(
         iterations,
         compute_s,
@@ -166,7 +162,6 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
         finished,
         cut_offs,
         medians.by_worker(),
-        abandoned_s,
     )
 
 

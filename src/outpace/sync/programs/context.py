@@ -134,15 +134,6 @@ class AbortableContext(WorkerContext, Protocol):
         Parts may be complete before the computation has ended, in any order.
         """
 
-    def iteration_resynced(
-        self, iteration: int, started: Time, stopped: Time, resumed: Time, pushes: int
-    ) -> None:
-        """Record in the trace that a computation was abandoned, to begin it again.
-
-        started, stopped: the abandoned part. resumed: when newer parameters had come. pushes: of
-        other workers, which were the reason.
-        """
-
     def prepare(self, iteration: int) -> None:
         """Load the batch of this iteration, which is probably the next one, if that is possible."""
 

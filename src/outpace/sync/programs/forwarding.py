@@ -61,10 +61,5 @@ class ForwardingContext(ABC):
     ) -> None:
         await self._me.execute_in_parts(parameters, iteration, send)
 
-    def iteration_resynced(
-        self, iteration: int, started: Time, stopped: Time, resumed: Time, pushes: int
-    ) -> None:
-        self._me.iteration_resynced(iteration, started, stopped, resumed, pushes)
-
     def prepare(self, iteration: int) -> None:
         self._me.prepare(iteration)

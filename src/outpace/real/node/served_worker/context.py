@@ -79,13 +79,6 @@ class ProcessContext:
             self._process, parameters, iteration, self._slices, self._forward_share, send
         )
 
-    def iteration_resynced(
-        self, iteration: int, started: Time, stopped: Time, resumed: Time, pushes: int
-    ) -> None:
-        self._process.recorder.iteration_resynced(
-            self.worker, iteration, started, stopped, resumed, pushes
-        )
-
     def prepare(self, iteration: int) -> None:
         if not self.must_stop(iteration):
             self._process.trainer.prepare(iteration)

@@ -17,7 +17,6 @@ from outpace.record.recorder import Recorder
 from outpace.record.timing import PULL, PUSH
 from outpace.sync.messages import (
     SCHEDULER,
-    Began,
     Done,
     GoOver,
     Leave,
@@ -31,7 +30,7 @@ from outpace.sync.messages import (
 )
 
 _FREE: Final = Leave | Rejoin | GoOver  # do not count as messages
-_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Began | Done | GoOver
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Done | GoOver
 
 
 class Sending:
