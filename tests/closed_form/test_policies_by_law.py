@@ -76,10 +76,6 @@ SAME = [
         {"kind": "partial-push", "quorum": 3, "timeout_s": 0.0},
         {"kind": "drop-stragglers", "quorum": 3},
     ),
-    (
-        {"kind": "partial-push", "quorum": 1, "timeout_s": 1e6, "enough": 3},
-        {"kind": "drop-stragglers", "quorum": 3},
-    ),
     ({"kind": "partial-push", "quorum": 3, "timeout_s": 1e6}, BSP),
 ]
 
@@ -268,22 +264,6 @@ def ends(trace, worker):
 
 def outcomes(trace, worker):
     return [row["outcome"] for row in of(trace, "push", worker)]
-
-
-@pytest.mark.parametrize(
-    ("enough", "factors", "expected_s"),
-    [
-        (3, {1: 1.2, 2: 1.4, 3: 5.0}, 1.4),  # the third has pushed before the timeout
-        (4, {1: 1.2, 2: 1.4, 3: 5.0}, 1.5),  # half a second after the first one
-        (3, {1: 1.2, 2: 1.6, 3: 5.0}, 1.5),
-    ],
-)
-def test_the_iteration_ends_when_enough_have_pushed_or_after_the_timeout(
-    enough, factors, expected_s
-):
-    sync = {"kind": "partial-push", "quorum": 1, "timeout_s": 0.5, "enough": enough}
-    trace = partial_push(0.5, factors, sync=sync)
-    assert ends(trace, 0)[0] == (0, expected_s)
 
 
 def test_a_worker_that_comes_within_the_timeout_takes_part():

@@ -24,6 +24,9 @@ CONFIG: dict[str, Any] = {
         ({"sync": {"kind": "adaptive"}}, "sync_changes"),
         ({"sync": {"kind": "adaptive", "rule": "adacomm", "every": 4}}, "sync_changes"),
         ({"sync": {"kind": "specsync", "base": "ssp", "staleness": 2}}, "asp, or ssp"),
+        ({"sync": {"kind": "drop-stragglers", "quorum": 1, "late": "stop"}}, "{kind: cutoff"),
+        ({"sync": {"kind": "partial-push", "quorum": 1, "late": "finish"}}, "timeout_s"),
+        ({"sync": {"kind": "partial-push", "quorum": 1, "enough": 2}}, "drop-stragglers"),
         ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "adaptive"}}]}, "sync_changes"),
     ],
 )

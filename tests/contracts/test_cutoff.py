@@ -17,6 +17,7 @@ from outpace.predict.models import MODELS, Kind, fit, save
 
 RULES = {
     "fixed": {"kind": "cutoff", "model": "fixed", "share": 0.6},
+    "time-out": {"kind": "cutoff", "model": "fixed", "share": 0.4, "timeout_s": 0.02},
     "last-5": {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 2},
 }
 every_rule = pytest.mark.parametrize("rule", RULES)
@@ -127,6 +128,25 @@ def test_an_iteration_lasts_as_long_as_its_slowest_that_counts():
     assert result.summary["gradients_applied"] == 2 * ITERATIONS
     for row in rows(result, "iteration"):
         assert row["computed_ns"] - row["start_ns"] == (1 if row["worker"] == 0 else 2) * 10**9
+
+
+def test_a_worker_that_is_late_for_a_while_stops_and_is_in_time_again_afterwards():
+    """Worker 2 takes 3 s in what begins before 2.4 s, and the others wait 0.25 s for it."""
+    slow = [{"workers": [2], "factor": 3.0, "until_s": 2.4}]
+    compute = {"kind": "constant", "mean_s": 1.0, "slow": slow}
+    data = config("bsp", workers=3, servers=1, network=None, compute=compute)
+    sync = {"kind": "cutoff", "model": "fixed", "share": 2 / 3, "timeout_s": 0.25}
+    result = simulate(data | {"sync": sync})
+    of_two = [row for row in rows(result, "iteration") if row["worker"] == 2]
+    ends = [(row["iteration"], row["end_ns"] / 1e9) for row in of_two]
+    assert ends[:4] == [(0, 1.25), (1, 2.5), (2, 3.5), (3, 4.5)]
+    assert result.summary["iterations"] == [ITERATIONS, ITERATIONS, ITERATIONS - 2]
+
+
+def test_a_time_out_belongs_to_the_fixed_model():
+    sync = {"kind": "cutoff", "model": "last-5", "timeout_s": 0.1}
+    with pytest.raises(ConfigError, match=r"^.*sync.timeout_s must be left out: only model fixed"):
+        simulate(config("bsp") | {"sync": sync})
 
 
 MINE = """

@@ -70,9 +70,7 @@ CASES = [
     Case(Dsps(1, extra=2, buffer=Buffer.SOFT), bound=3),
     Case(DropStragglers(2), bound=0),
     Case(PartialPush(2), bound=0),
-    Case(PartialPush(2, late="stop"), bound=0),
     Case(PartialPush(2, timeout_s=3e-9), bound=0),  # the suite's clock counts nanoseconds
-    Case(PartialPush(1, timeout_s=3e-9, enough=2), bound=0),
     Case(PspSampling(0), bound=None),
     Case(PspSampling(1), bound=None),
     Case(PspSampling(2, staleness=2), bound=None),
@@ -340,8 +338,4 @@ def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
     assert summary["gradients_applied"] + summary["gradients_dropped"] == iterations
     if not isinstance(case.policy, SspTable):  # whose workers pull less often
         own = iterations + 12 * servers if isinstance(case.policy, CutOff) else 0
-        late = 0
-        if case.policy.stops_late or has_quorum:  # pushes without a gradient, and what has ended
-            own += 3 * servers * summary.get("stopped", {"count": 0})["count"]
-            late = servers * 12 * 5
-        assert 0 <= summary["messages"] - 3 * iterations * servers - own <= late
+        assert summary["messages"] == 3 * iterations * servers + own

@@ -33,7 +33,6 @@ from outpace.sync.programs.cutoff import CutOffWorker, cut_off
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
 from outpace.sync.programs.restarted import RestartedServers
-from outpace.sync.programs.stopping import StoppingWorker
 from outpace.sync.shard import Shard
 
 LIMIT_S = 60.0  # of virtual time; without failures a run takes about one second
@@ -137,7 +136,6 @@ class Cluster:
             parameter_server(
                 process,
                 acknowledge=acknowledge,
-                tells_late=self.policy.stops_late,
                 cuts=process.cuts,
             )
         )
@@ -165,8 +163,6 @@ class Cluster:
         context = RestartedServers(process, acknowledges=self.policy.acknowledges)
         me: Any = context
         self.coordinator.hears(process, partial(self.coordinator.began, process))
-        if self.policy.stops_late:
-            me = StoppingWorker(me)
         await program(CutOffWorker(me) if cut_offs else me)
         await process.awake()
         if self._late:

@@ -8,7 +8,7 @@ import pytest
 
 from outpace.errors import ConfigError, PolicyError, RunError
 from outpace.experiment.running import simulate
-from outpace.sync import Bsp, Decision, DropStragglers, Reason, Ssp, SspTable
+from outpace.sync import Bsp, Decision, Reason, Ssp, SspTable
 from outpace.sync.python import PythonStrategy
 
 
@@ -92,16 +92,6 @@ def test_what_is_no_condition_or_no_time_is_refused():
         controlled(lambda run: run.set_pull_condition("*", 5))
     with pytest.raises(ConfigError, match="must be from 0 to 1e9 s, not soon"):
         controlled(lambda run: run.at("soon", lambda: None))
-
-
-def test_workers_that_do_not_stop_from_the_start_cannot_be_made_to():
-    stop = DropStragglers(3, late="stop")
-    with pytest.raises(ConfigError, match="the run did not begin with late: stop"):
-        controlled(lambda run: run.set_policy("*", stop))
-    begun = {"kind": "drop-stragglers", "quorum": 4, "late": "stop"}
-    result = controlled(lambda run: run.set_policy("*", stop), sync=begun)
-    assert result.summary["stopped"]["count"] == 8
-    assert result.summary["virtual_time_s"] == 8.0  # the fourth worker takes 1.5 s
 
 
 def test_ssptable_and_others_do_not_take_turns():

@@ -50,7 +50,6 @@ class UsersQuorum(Policy):
 
 TWO = [
     PartialPush(2, scale=Scale.SUM),
-    PartialPush(1, timeout_s=9.0, enough=2, scale=Scale.SUM),
     PartialPush(quorum_percent=50.0, scale=Scale.SUM).for_workers(4),
     DropStragglers(2, scale=Scale.SUM),
     UsersQuorum(2),

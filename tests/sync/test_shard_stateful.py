@@ -96,7 +96,6 @@ POLICIES = {
         PartialPush,
         st.integers(1, 4),
         st.sampled_from([0.0, 3e-9, 9e-9]),
-        enough=st.sampled_from([None, 4]),
         scale=st.just(SUM),
     ),
     "psp-sampling": st.builds(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from outpace.errors import RunError
 from outpace.tasks import gradient_of
-from outpace.tasks.abort_points import AbortPoints, Computation
+from outpace.tasks.abort_points import AbortPoints
 
 
 class Careful(torch.nn.Module):
@@ -61,8 +59,3 @@ def test_what_a_model_raises_itself_is_its_error():
         AbortPoints(torch.nn.Linear(1, 1)).stopping_at(lambda: False),
     ):
         gradient_of(Workload(), [], 0, 7)
-
-
-@pytest.mark.parametrize(("share", "left_s"), [(0.25, 1.5), (0.01, None), (math.nan, None)])
-def test_what_is_left_of_a_computation_follows_from_a_part_that_is_not_too_small(share, left_s):
-    assert Computation(stopped=True, share=share, reached=[0.1, 0.5]).left_s == left_s

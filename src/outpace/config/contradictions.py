@@ -165,13 +165,6 @@ def _excluded(experiment: Experiment, load: bool) -> Iterator[str]:
             is_given = getattr(experiment, key) != usual[key]
         if is_given:
             yield f"{key}: {why}"
-    if experiment.barrier == "global" and any(
-        policy.stops_late for policy in experiment.policies.traits(load)
-    ):
-        yield (
-            "barrier: with barrier: global workers report to the scheduler, and servers do not "
-            "tell them what has ended: set late: finish"
-        )
     if experiment.skip is not None:
         yield from _unskippable(experiment, experiment.skip, load)
     if experiment.overlap != "none":

@@ -42,11 +42,6 @@ def _of_policies(experiment: Experiment, load: bool) -> Iterator[str]:
                 f"overlap: with {policy.kind} a worker that is cut off pushes nothing, and parts "
                 "of its gradient could have left"
             )
-        elif policy.stops_late:
-            yield (
-                f"overlap: with late: stop a worker of {policy.kind} that stops pushes nothing, "
-                "and parts of its gradient could have left: set late: finish"
-            )
         elif experiment.barrier != "global" and (
             policy.worker_program(experiment.workers, None) is not None
         ):

@@ -14,6 +14,11 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "sync_changes or Control change the policy of a run (examples/sync_switch.py)"
     ),
     "sync.kind: specsync": "use asp, or ssp for a bound of staleness",
+    "sync.late": (
+        "where late workers are to stop, use {kind: cutoff, model: fixed} with `share`, the quorum "
+        "as a share of the workers, and `timeout_s`"
+    ),
+    "sync.enough": "use drop-stragglers with this number as its quorum",
 }
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, get_args
 
 from outpace.config.experiment import Experiment
-from outpace.engine.servers import tells_late
 from outpace.errors import ConfigError, RunError
 from outpace.support.checks import not_negative
 from outpace.support.units import Time, nanoseconds, seconds
@@ -85,11 +84,6 @@ class Control(ABC):
             raise ConfigError(f"{why}: all servers must follow it during the whole run")
         if after.wire != before.wire:
             raise ConfigError(f"sync.wire={after.wire}, but the run has {before.wire}: {ONE_WIRE}")
-        if after.stops_late and not tells_late(self._experiment):
-            raise ConfigError(
-                "sync.late: the run did not begin with late: stop, so its workers have a program "
-                "that does not stop: set late: finish, or begin the run with late: stop"
-            )
         if problems := list(policies.problems("sync", sync)):
             raise ConfigError("\n".join(problems))
         for server in matching(keys, self._experiment.servers):

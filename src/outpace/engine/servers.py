@@ -24,7 +24,6 @@ from outpace.sync.programs.parameter_server import (
 )
 from outpace.sync.programs.partial_pull import PartialPull
 from outpace.sync.programs.skipping import SkippedPush, SkippingWorker
-from outpace.sync.programs.stopping import StoppingWorker
 from outpace.sync.shard import Shard
 from outpace.tasks import Script
 
@@ -50,8 +49,6 @@ def _worker_program(experiment: Experiment) -> AbortableProgram:
         program = partial(parameter_server_worker, pull=pull, skip=skipped, seed=experiment.seed)
     if skip is not None and skip.push is not None:
         program = partial(_skipping, program, skip.push, experiment.seed)
-    if tells_late(experiment):
-        return partial(_stopping, program)
     return program if strategy.cut_off is None else partial(_cut_off, program)
 
 
@@ -69,10 +66,6 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
     await program(CutOffWorker(me))
 
 
-async def _stopping(program: WorkerProgram, me: AbortableContext) -> None:
-    await program(StoppingWorker(me))
-
-
 def server_program(
     experiment: Experiment, cuts: Cuts | None = None, moves: Moves | None = None
 ) -> ServerProgram:
@@ -85,7 +78,6 @@ def server_program(
     return partial(
         parameter_server,
         acknowledge=acknowledges,
-        tells_late=tells_late(experiment),
         cuts=cuts,
         moves=moves,
         on_the_wire=answers,
@@ -193,18 +185,6 @@ def leaves_behind(experiment: Experiment) -> bool:
     if any(each.push is not None for each in experiment.conditions):
         return True
     return any(policy.leaves_behind for policy in _policies(experiment))
-
-
-def tells_late(experiment: Experiment) -> bool:
-    """True if servers tell workers of iterations that have ended without them."""
-    return any(policy.stops_late for policy in _policies(experiment))
-
-
-def stops_computing(experiment: Experiment) -> bool:
-    """True if the servers may have a worker stop the computation of a gradient."""
-    if experiment.peers is not None:
-        return False
-    return experiment.policies.strategy.cut_off is not None or tells_late(experiment)
 
 
 def _policies(experiment: Experiment) -> list[Policy]:

@@ -7,7 +7,6 @@ from typing import Final
 
 from outpace.config.experiment import Experiment
 from outpace.engine.protocol import Engine
-from outpace.engine.servers import stops_computing
 from outpace.experiment.overwriting import overwritten_by_workers
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
@@ -45,7 +44,7 @@ def _uneven_steps(experiment: Experiment, engine: Engine) -> Iterator[str]:
     different, too.
     """
     stop, steps = experiment.stop, engine.totals.iterations
-    if stop.virtual_time_s or stop.target_accuracy or stops_computing(experiment):
+    if stop.virtual_time_s or stop.target_accuracy or experiment.cut_off is not None:
         return
     lost = engine.recovery().without
     numbers = {worker: steps.get(worker, 0) for worker in range(experiment.workers)}

@@ -91,24 +91,13 @@ class Recorder:
         finished: Time,
         held: Time,
         last_shard: int = NONE,
-        left: Time | None = None,
     ) -> None:
-        """Note an iteration.
-
-        left: ns for which its computation would have gone on; None: it was not stopped.
-        """
         held = max(0, min(held, finished - computed))  # clocks of two processes can differ
         self.totals.add_times(started, finished, computed, held)
         if last_shard == NO_SERVER:
             self.totals.skipped_pulls += 1
             last_shard = NONE
-        row = ITERATION, worker, last_shard, iteration, started, finished, computed, held
-        if left is None:
-            self._row(*row)
-        else:
-            self.totals.stopped += 1
-            self.totals.stopped_after += computed - started
-            self._row(*row, NONE, NONE, NONE, NONE, NONE, NONE, computed + left)
+        self._row(ITERATION, worker, last_shard, iteration, started, finished, computed, held)
 
     def untimed(self, worker: int, iteration: int, begun: Time, ended: Time) -> None:
         """Count a span that a script has marked with `outpace.untimed`.

@@ -39,8 +39,6 @@ class Totals(msgspec.Struct, array_like=True):
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
     collectives: int = 0  # of scripts, beside those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
-    stopped: int = 0  # computations that were stopped, because no server took the gradient any more
-    stopped_after: int = 0  # ns for which they had computed
 
     def add(self, other: Totals) -> None:
         """Add the sums of another part of the run."""
@@ -80,7 +78,6 @@ class Totals(msgspec.Struct, array_like=True):
             "mean_count": self.counted / max(self.closed, 1),
             "mean_iteration_s": seconds(self.open) / max(self.closed, 1),
         }
-        stopped = {"count": self.stopped, "seconds": seconds(self.stopped_after) / workers}
         collectives = {
             "count": self.collectives,
             "seconds": seconds(self.collecting) / workers,
@@ -103,7 +100,6 @@ class Totals(msgspec.Struct, array_like=True):
             "messages": self.messages,
             "bytes_sent": self.bytes_sent,
             **({"cut_offs": cut_offs} if self.closed else {}),
-            **({"stopped": stopped} if self.stopped else {}),
             **({"collectives": collectives} if self.collectives else {}),
         }
 

@@ -4,9 +4,7 @@ The trace is one table with a row per event. Times are in ns since the start of 
 
 - `iteration`: a worker computed from start_ns to computed_ns and had all answers at end_ns;
   `shard` answered last, and had held the pull for held_ns. Without servers there is no
-  `shard`, and held_ns is the time that the worker waited for others to join. If the worker stopped
-  computing because no server took the gradient any more (`late: stop`), `bound` is the time at
-  which the computation would have ended, as far as known.
+  `shard`, and held_ns is the time that the worker waited for others to join.
 - `push`: a gradient reached `shard` at start_ns and got its `outcome` at end_ns. It was computed
   from `version` and applied `staleness` updates later.
 - `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: never) at `clock`

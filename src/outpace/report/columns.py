@@ -224,12 +224,6 @@ _COLUMNS: Final = (
         _of("cut_offs", "mean_count"),
         number,
     ),
-    Column(
-        "Stopped",
-        "computations that a late worker stopped, because no server took the gradient any more",
-        _of("stopped", "count"),
-        _count,
-    ),
     Column("Synchronizations", "all-reduces among the workers", _of("synchronizations"), _count),
     Column(
         "Window",

@@ -35,7 +35,7 @@ def findings(
         said = [f"{_reached(run, target)}{_outcome(run)}"]
         said += [_interrupted(run)]
         if run.complete:
-            said += [_abstained(run), _stopped(run), _skipped(run)]
+            said += [_abstained(run), _skipped(run)]
             said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
     else:
         said = comparison(runs, target)
@@ -115,23 +115,11 @@ def _abstained(run: Run) -> str:
     if counted := counted_gradients(run):
         cut = f"; {int(count):,} times a worker was cut off and stopped computing" if count else ""
         return f"An iteration ended with {counted} gradients on average{cut}."
-    count = (count or 0) - (run.number("stopped", "count") or 0)
-    if count <= 0:
+    if not count:
         return ""
     return (
         f"{int(count):,} of the pushes carried no gradient, because it was not finite or the step "
         "was skipped."
-    )
-
-
-def _stopped(run: Run) -> str:
-    count, spent = run.number("stopped", "count"), run.number("stopped", "seconds")
-    if not count or spent is None:
-        return ""
-    return (
-        f"Late workers stopped {plural(int(count), 'computation')} whose gradients no server would "
-        f"have taken any more; until then a worker had spent {seconds(spent)} on them on "
-        f"average{_of_the_time(run, spent)}."
     )
 
 

@@ -113,7 +113,7 @@ class Computing:
 
 def stopped(computed: Time, duration: Time) -> Stopped:
     """Return how far a computation of this duration had come (ns)."""
-    return Stopped(computed / max(1, duration), max(0, duration - computed))
+    return Stopped(computed / max(1, duration))
 
 
 class WorkerNode(Computing, VirtualNode):

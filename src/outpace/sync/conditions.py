@@ -133,10 +133,6 @@ class Conditioned(Policy):
     def leaves_behind(self) -> bool:
         return self.push is not None or self.base.leaves_behind
 
-    @property
-    def stops_late(self) -> bool:
-        return self.base.stops_late
-
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         if self.pull is None:
             return self.base.may_answer(pull, view)

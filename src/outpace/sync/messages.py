@@ -202,16 +202,6 @@ class Abort(WireMessage, tag="abort"):
     iteration: Count
 
 
-class EndedWithout(WireMessage, tag="ended-without"):
-    """Tells a worker that `shard` has finished this iteration and earlier ones, without it.
-
-    The shard drops the worker's gradients of them. Only with `Policy.stops_late`.
-    """
-
-    shard: Index
-    iteration: Count
-
-
 class Ack(WireMessage, tag="ack"):
     """Confirms that a shard has received a push, and has applied or stored it.
 
@@ -242,7 +232,6 @@ Message: TypeAlias = (
     | Done
     | Close
     | Abort
-    | EndedWithout
 )
 FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done
 # The address of the process that decides for all servers at once.

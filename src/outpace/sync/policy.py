@@ -247,14 +247,6 @@ class Policy(ABC):
         return not self.lockstep
 
     @property
-    def stops_late(self) -> bool:
-        """True if workers stop computing a gradient that no server would take any more.
-
-        The server tells a worker when it has finished an iteration without it (`EndedWithout`).
-        """
-        return False
-
-    @property
     def pushes_in_a_row(self) -> int:
         """The number of pushes that a worker may send to a server without a pull in between."""
         return 1

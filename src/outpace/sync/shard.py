@@ -28,7 +28,7 @@ its application.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from outpace.blocks.block import Value
 from outpace.errors import PolicyError, ProtocolError
@@ -88,7 +88,6 @@ class Shard:
         self._gradients = Gradients(self._view, self._updates, policy)
         self._queue = PullQueue()
         self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
-        self._told = 0  # the clock when `late` was called last
         self.next_deadline: Time | None = None
 
     @property
@@ -212,16 +211,6 @@ class Shard:
             view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
             self._wait, self.next_deadline = (now, NO_WORKER), now
-
-    def late(self) -> Sequence[int]:
-        """Return the workers that have not pushed iteration V - 1, if V is new since the last call.
-
-        Always empty unless the policy `stops_late`.
-        """
-        before, self._told = self._told, self._view.clock
-        if self._told == before or not self._policy.stops_late:
-            return ()
-        return self._view.behind(self._told - 1)
 
     def describe_waiting(self) -> str:
         """Return which pulls the shard holds and until when, in words; empty if none."""

@@ -7,11 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import torch
-
-_KNOWN: Final = 0.05  # least share of a computation from whose time the rest follows
 
 
 class StopComputing(BaseException):
@@ -35,16 +33,6 @@ class Computation:
     stopped: bool = False
     share: float = math.nan
     reached: list[float] = field(default_factory=list)
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds for which a computation that was stopped would have gone on; None: unknown.
-
-        The time of a small part says too little about the rest.
-        """
-        if not self.share >= _KNOWN:
-            return None
-        return self.reached[-1] * (1 / self.share - 1)
 
 
 class AbortPoints:

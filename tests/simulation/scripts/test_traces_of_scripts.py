@@ -12,7 +12,9 @@ PARAMETERS = 300  # of the script
 SCRIPT = {"kind": "script", "path": str(SCRIPTS / "plain.py")}
 OTHERS = {
     "cut-off": {"sync": {"kind": "cutoff", "model": "fixed", "share": 0.6}},
-    "late stop": {"sync": {"kind": "drop-stragglers", "quorum": 3, "late": "stop"}},
+    "cut-off after a time-out": {
+        "sync": {"kind": "cutoff", "model": "fixed", "share": 0.6, "timeout_s": 0.02}
+    },
     "gossip": {"sync": {"kind": "gossip"}, "servers": 1},
     "diloco": {"sync": {"kind": "diloco", "every": 4}, "servers": 1},
 }

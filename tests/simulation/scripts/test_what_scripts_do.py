@@ -92,13 +92,11 @@ def test_workers_end_at_different_times_and_skip_steps_as_for_real(tmp_path, kin
 
 
 CUT_OFF = {"kind": "cutoff", "model": "fixed", "share": 2 / 3}
-LATE_STOP = {"kind": "drop-stragglers", "quorum": 2, "late": "stop"}
 
 
-@pytest.mark.parametrize("sync", [CUT_OFF, LATE_STOP], ids=lambda sync: sync["kind"])
-def test_a_step_that_is_cut_off_leaves_no_trace_whatever_the_number_of_cores(sync):
+def test_a_step_that_is_cut_off_leaves_no_trace_whatever_the_number_of_cores():
     law = {"kind": "lognormal", "mean_s": 0.5, "cv": 0.8}
-    changes = {"workers": 3, "compute": law, "sync": sync}
+    changes = {"workers": 3, "compute": law, "sync": CUT_OFF}
     first, again = (simulated("cut_short.py", cores, **changes) for cores in ("all", "one"))
     for key in ("parameters_digest", "trace_digest", "iterations"):
         assert first.summary[key] == again.summary[key]

@@ -192,7 +192,7 @@ def _read(folder: Path) -> RunData:
             evaluations = np.where(spans > 0, spans, np.nan)
     elif config.get("network") is not None:
         measured = logged_in(folder)
-    seconds = table.would_end - table.started + overhead
+    seconds = table.computed - table.started + overhead
     recording = Recording(table.started, np.where(seconds > 0, seconds, np.nan))
     if np.isnan(recording.seconds).all(axis=0).any():
         raise ConfigError(f"{path}: a worker has no finished iteration; record a longer run")
@@ -210,24 +210,18 @@ def _kind(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Iterations:
-    """Times of each iteration, in s, shape (T, N); NaN where there is none.
-
-    would_end: when the computation would have ended, as far as known, if a late worker stopped it
-    at `computed`; else the same.
-    """
+    """Times of each iteration, in s, shape (T, N); NaN where there is none."""
 
     started: Floats
     computed: Floats
     ended: Floats
-    would_end: Floats
 
 
 def _by_iteration(rows: Columns, workers: int) -> _Iterations:
     at = rows["iteration"], rows["worker"]
     shape = int(rows["iteration"].max()) + 1, max(workers, int(rows["worker"].max()) + 1)
     columns = []
-    would_end = np.where(rows["bound"] == NONE, rows["computed_ns"], rows["bound"])
-    for found in (rows["start_ns"], rows["computed_ns"], rows["end_ns"], would_end):
+    for found in (rows["start_ns"], rows["computed_ns"], rows["end_ns"]):
         times = np.full(shape, np.nan)
         times[at] = np.where(found == NONE, np.nan, found * 1e-9)
         columns.append(times)

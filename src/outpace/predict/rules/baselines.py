@@ -1,4 +1,4 @@
-"""Rules to compare with: a fixed wait, Elfving's count, and an oracle that knows the run times."""
+"""Rules without a model: a fixed wait, a quorum, Elfving's count, an oracle of the run times."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ class Fixed(Rule):
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
         return self.wait
+
+    def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum(Rule):
+    """Waits for `count` workers, then `timeout_s` seconds for others (PSP-SGD's partial push)."""
+
+    count: int
+    timeout_s: float
+
+    def begin(self) -> Wait:
+        return Wait(again_count=self.count)
+
+    def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
+        return Wait(until_s=elapsed_s + self.timeout_s)
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
         pass

@@ -10,7 +10,7 @@ from outpace.predict.interface import Filter, Model, Rule, Wait
 from outpace.predict.models import Fitting
 from outpace.predict.recorded.table import Nodes, Seconds
 from outpace.predict.rules.against_all import AgainstAll
-from outpace.predict.rules.baselines import Elfving, Fixed, Oracle
+from outpace.predict.rules.baselines import Elfving, Fixed, Oracle, Quorum
 from outpace.predict.rules.decisions import (
     Decision,
     Objective,
@@ -99,7 +99,10 @@ def _independent(
 ) -> Rule:
     match settings.model:
         case "fixed":
-            return Fixed(Wait(count=max(1, round(settings.share * workers))))
+            count = max(1, round(settings.share * workers))
+            if settings.timeout_s:
+                return Quorum(count, settings.timeout_s)
+            return Fixed(Wait(count=count))
         case "elfving":
             return Elfving(settings.iterations_for_all)
         case "oracle":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
-from outpace.support.checks import require
+from outpace.support.checks import not_negative, require
 
 IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
 # From the last iterations.
@@ -36,6 +36,7 @@ class CutOffSettings:
         file: a model of kind pooled or deep-markov, made by `outpace runtimes fit`; None: the
             model is fitted to the first iterations of the run.
         share: share of the workers that model `fixed` waits for (Chen et al. 2016: 0.943).
+        timeout_s: seconds that model `fixed` then waits for others, as partial push does.
         warmup: number of iterations at the start that wait for all workers; None: 20, or with
             a model file as few as the model needs, or 0 if model `pooled` is fitted in the run.
         samples: joint draws per prediction.
@@ -56,6 +57,7 @@ class CutOffSettings:
     decision: DecisionName | None = None
     file: str | None = None
     share: float = CHEN
+    timeout_s: float = 0.0
     warmup: int | None = None
     samples: int = 100
     every: int = 1
@@ -73,6 +75,11 @@ class CutOffSettings:
         ):
             require(name in known, key, f"one of {', '.join(map(str, known))}", name)
         require(0 < self.share <= 1, "share", "above 0 and at most 1", self.share)
+        timeout_s = self.timeout_s
+        require(not_negative(timeout_s), "timeout_s", "from 0 to 1e9", timeout_s)
+        is_fixed = self.model == "fixed"
+        only = "left out: only model fixed has a time-out"
+        require(is_fixed or timeout_s == 0, "timeout_s", only, timeout_s)
         require(self.warmup is None or self.warmup >= 0, "warmup", "at least 0", self.warmup)
         require(1 < self.samples <= 100_000, "samples", "from 2 to 100,000", self.samples)
         require(self.every >= 1, "every", "at least 1", self.every)

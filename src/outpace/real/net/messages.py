@@ -115,13 +115,6 @@ class StateLoaded(WireMessage, tag="state loaded"):
     """Worker 0 to the coordinator: its script loads another state into the servers' optimizers."""
 
 
-class Reachable(WireMessage, tag="reachable"):
-    """A worker to a server, which cannot send to the worker before it has heard from it.
-
-    Sent if the server may have something to say before the worker's first push (`EndedWithout`).
-    """
-
-
 class Fetch(WireMessage, tag="fetch"):
     """A worker to a server: send a Snapshot. final: only after all workers have left.
 

@@ -24,7 +24,6 @@ from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
     Plan,
-    Reachable,
     ScriptOptimizer,
     TakeSnapshot,
     WirePush,
@@ -260,8 +259,6 @@ class Server(Member):
 
     def _is_taken(self, peer: str, received: WireMessage, block: Block | None) -> bool:
         """Follow a message that is not for the shard; False if it must not be sent now."""
-        if isinstance(received, Reachable):
-            return True  # the transport has learned of it
         if isinstance(received, Request):
             return self._requests.take(peer, received, block)
         if block is None:

@@ -20,7 +20,6 @@ from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
     returns_alone,
-    tells_late,
     tells_pauses,
     why_servers_stay,
     worker_program,
@@ -40,7 +39,6 @@ from outpace.real.net.messages import (
     PHANTOM,
     OptimizerState,
     Plan,
-    Reachable,
     Refused,
     Snapshot,
     StateLoaded,
@@ -63,7 +61,6 @@ from outpace.sync.messages import (
     SCHEDULER,
     Abort,
     Ack,
-    EndedWithout,
     Leave,
     Pause,
     Resume,
@@ -166,10 +163,6 @@ class ServedWorker(WorkerProcess):
             self.kept = await self._kept_states.get()
         self._sending.begin(trainer.settings, self.first_iteration or 0)
         context = self._context_with(blocks, plan.slices)
-        if tells_late(self._experiment):
-            for name, connection in self._connections.items():
-                if name not in self._present_servers.lost.known:
-                    connection.caller.send(Reachable())
         await self.start_run()
         if self._returns:
             context = self._restarted = RestartedServers(context)
@@ -316,7 +309,7 @@ class ServedWorker(WorkerProcess):
             self._inbox.mailbox.put(reply_of(message, block))
         elif isinstance(message, ProbeAnswer) and self._probe.take(message):
             pass
-        elif isinstance(message, Ack | EndedWithout):
+        elif isinstance(message, Ack):
             self._inbox.mailbox.put(message)
         elif isinstance(message, Snapshot | OptimizerState):
             self._requests.take(peer, message, block)

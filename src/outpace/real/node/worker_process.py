@@ -35,7 +35,7 @@ from outpace.real.node.timing import Recorded
 from outpace.real.node.untimed import UntimedSpans
 from outpace.record.timing import COMPUTE, UNTIMED, Sampling
 from outpace.record.trace import NONE
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import Time, seconds
 from outpace.sync.messages import WireMessage
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import Computation
@@ -107,8 +107,7 @@ def others_of(plan: Plan) -> Redivided | None:
 
 def stopped(computation: Computation) -> Stopped:
     """Return how far a computation had come that was stopped at an abort point."""
-    left_s = computation.left_s
-    return Stopped(computation.share, None if left_s is None else nanoseconds(left_s))
+    return Stopped(computation.share)
 
 
 class WorkerProcess(Member, ABC):
@@ -212,13 +211,12 @@ class WorkerProcess(Member, ABC):
         finished: Time,
         held: Time,
         last_server: int = NONE,
-        left: Time | None = None,
     ) -> None:
         """Record an iteration, which begins later by the untimed spans in its computation."""
         started += self._untimed.within(started, computed)
         self._untimed.forget_before(started)
         self.recorder.iteration_finished(
-            self.worker, iteration, started, computed, finished, held, last_server, left
+            self.worker, iteration, started, computed, finished, held, last_server
         )
 
     async def execute(

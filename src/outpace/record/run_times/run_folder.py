@@ -66,9 +66,11 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     workers, said = _count(pushes["worker"]), config.get("workers")
     if isinstance(said, int):
         workers = max(workers, said)
-    names = ("worker", "iteration", "start_ns", "computed_ns", "bound")
+    names = ("worker", "iteration", "start_ns", "computed_ns")
     iterations = read_event(folder / TRACE, "iteration", names)
-    is_stopped = _is_stopped(pushes, None if cutoff else iterations)
+    # Of workers that were cut off; their times are censored. Without cut-offs, a push without a
+    # gradient stands for one that was refused, whose time is exact.
+    is_stopped: Mask = (pushes["outcome"] == "abstained") & cutoff
     if of is Of.SERVER:
         seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
     else:
@@ -106,24 +108,6 @@ def _nodes(config: Mapping[str, Any], workers: int, per_node: int | None) -> Nod
     if per_node is None and isinstance(said, int) and said > 0:
         per_node = said
     return consecutive_nodes(workers, per_node)
-
-
-def _is_stopped(pushes: Columns, iterations: Columns | None) -> Mask:
-    """Return which pushes are of workers that stopped computing; their times are censored.
-
-    Without a gradient, all other pushes stand for one that was refused, whose time is exact.
-
-    Args:
-        iterations: say what late workers have stopped (`late: stop`); None: the run has cut-offs,
-            so all pushes without a gradient are of workers that were cut off.
-    """
-    abstained: Mask = pushes["outcome"] == "abstained"
-    if iterations is None:
-        return abstained
-    late = iterations["bound"] != NONE
-    width = max(_count(pushes["worker"]), _count(iterations["worker"]))
-    keys = [rows["iteration"] * width + rows["worker"] for rows in (pushes, iterations)]
-    return abstained & np.isin(keys[0], keys[1][late])
 
 
 def _as_servers_saw(pushes: Columns, is_stopped: Mask, workers: int) -> tuple[Seconds, Mask]:

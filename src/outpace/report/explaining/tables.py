@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 LEAST: Final = 8  # iterations
 _MOST_WORKERS: Final = 1_000_000
-_TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns", "shard", "bound")
+_TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns", "shard")
 _ITERATION: Final = ("worker", "iteration", *_TIMES)
 _DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
 _BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
@@ -33,8 +33,6 @@ class Tables:
     """Times of a run in s since its start, shapes (T, N); NaN where there is none.
 
     Args:
-        would_end: when the computation would have ended, as far as known, if a late worker stopped
-            it at `computed`; else the same.
         waits: `barrier`: workers wait for each other in every iteration, or every few ones;
             `holds`: servers hold pulls, or a worker waits for an all-reduce that others join late.
         joins: For workers without servers that wait at every all-reduce: the iteration after which
@@ -50,7 +48,6 @@ class Tables:
     servers: int
     started: Floats
     computed: Floats
-    would_end: Floats
     ended: Floats
     held: Floats
     shard: Ints  # that answered last; -1 where there is none
@@ -62,7 +59,7 @@ class Tables:
     @property
     def seconds(self) -> Floats:
         """Run times without waiting, of whole computations."""
-        return np.asarray(self.would_end - self.started)
+        return np.asarray(self.computed - self.started)
 
     @property
     def ends_with_iterations(self) -> bool:
@@ -163,7 +160,6 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
         servers,
         found["start_ns"],
         found["computed_ns"],
-        np.where(np.isnan(found["bound"]), found["computed_ns"], found["bound"]),
         found["end_ns"],
         np.nan_to_num(found["held_ns"]),
         np.rint(np.nan_to_num(found["shard"] * 1e9, nan=-1)).astype(np.int64),

@@ -44,7 +44,6 @@ _COMPUTED: Final = {
     "": ("compute", "computed"),
     "abstained": (CUT_OFF, "was cut off after it had computed"),
     "dropped": (CUT_OFF, "came too late to count, having computed"),
-    "stopped": (CUT_OFF, "was late, and stopped after it had computed"),
 }
 
 
@@ -112,8 +111,6 @@ class Picture:
             return [*traces, self._thin("all-reduce", self._events.reductions)]
         if self._is_closed:
             return [*traces, self._labelled(CUT_OFF), *self._closings()]
-        if self._bars[CUT_OFF]:
-            traces.append(self._labelled(CUT_OFF))
         return [*traces, *self._releases()]
 
     def _shown(self, columns: Columns) -> list[dict[str, Any]]:
@@ -127,12 +124,8 @@ class Picture:
         computed, end = row["computed_ns"], row["end_ns"]
         # Without cut-offs, a gradient that did not count was computed to its end.
         outcome = self._events.unused.get((worker, iteration), "") if self._is_closed else ""
-        why = ""
-        if row["bound"] != NONE:
-            outcome = "stopped"
-            why = f" of {seconds((row['bound'] - row['start_ns']) * 1e-9)}"
         phase, did = _COMPUTED[outcome]
-        self._bar(phase, row, row["start_ns"], computed, did, why)
+        self._bar(phase, row, row["start_ns"], computed, did)
         if held <= 0:
             self._bar("communicate", row, computed, end, "communicated")
             return

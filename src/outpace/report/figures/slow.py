@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.record.reading import Columns, chosen_rows
-from outpace.record.trace import NONE
 
 SLOW: Final = 1.5  # a computation is slow if it takes longer than this multiple of the median
 
@@ -36,7 +35,7 @@ def slow_periods(iterations: Columns, medians_ns: NDArray[np.float64]) -> list[S
     """Return the slow periods among these iterations, by worker and time.
 
     Args:
-        iterations: columns worker, iteration, start_ns, computed_ns and bound.
+        iterations: columns worker, iteration, start_ns and computed_ns.
         medians_ns: the median of the computations of each worker in the whole run.
     """
     order = np.lexsort((iterations["start_ns"], iterations["worker"]))
@@ -44,8 +43,7 @@ def slow_periods(iterations: Columns, medians_ns: NDArray[np.float64]) -> list[S
     continues = False  # the iteration before, of the same worker, was slow
     for row in chosen_rows(iterations, order):
         worker, end = row["worker"], row["computed_ns"]
-        would_end = end if row["bound"] == NONE else row["bound"]  # a late worker has stopped
-        took, median = would_end - row["start_ns"], medians_ns[worker]
+        took, median = end - row["start_ns"], medians_ns[worker]
         if not took > SLOW * median > 0:
             continues = False
             continue

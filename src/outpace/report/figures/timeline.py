@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outpace.record.reading import Unreadable
-from outpace.record.trace import NONE
 from outpace.report.figures.figure import NO_TRACE, Figure, FigureView, Plot, Views, axis, lanes
 from outpace.report.figures.picture import SLOW_PERIOD, Absence, Picture
 from outpace.report.figures.slow import SLOW
@@ -160,8 +159,6 @@ def _words(sums: TraceTotals, name: str) -> Iterator[str]:
 
 
 def _notes(events: Events, shown: Sequence[int], sums: TraceTotals) -> Iterator[str]:
-    if (events.iterations["bound"] != NONE).any():
-        yield "Striped: late, and stopped when no server took the gradient any more."
     if len(events.reductions["worker"]):
         yield "Thin bars are all-reduces, pale until all workers have joined."
     if len(events.collectives["worker"]):

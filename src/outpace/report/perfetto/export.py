@@ -160,11 +160,7 @@ class _Drawing:
             server, args, until = "all to join", {"iteration": row["iteration"]}, computed + held
         since = until - held
         track = self._worker(row["worker"])
-        if row["bound"] == NONE:
-            put(track, row["start_ns"], computed, "compute", args)
-        else:
-            whole = {"whole computation ns": row["bound"] - row["start_ns"]}
-            put(track, row["start_ns"], computed, "compute, stopped", args | whole)
+        put(track, row["start_ns"], computed, "compute", args)
         if since > computed:
             put(track, computed, since, "communicate", args)
         if held:

@@ -14,7 +14,7 @@ from outpace.record.trace import NONE
 _SPAN: Final = ("iteration", "start_ns", "end_ns")
 _PLACE: Final = ("worker", "shard", *_SPAN)
 _COLUMNS: Final = {
-    "iteration": (*_PLACE, "computed_ns", "held_ns", "bound"),
+    "iteration": (*_PLACE, "computed_ns", "held_ns"),
     "pull": (*_PLACE, "released_by", "reason", "lead", "bound"),
     "push": (*_PLACE, "outcome"),
     "cut-off": (*_SPAN, "clock"),

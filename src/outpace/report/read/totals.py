@@ -24,9 +24,7 @@ Floats = NDArray[np.float64]
 STEPS: Final = 200  # number of equal parts of the run in `TraceTotals.finished`
 _GROUPS: Final = 1024  # maximum, of closed iterations
 _MOST_WORKERS: Final = 1_000_000
-_ITERATION: Final = (
-    *("worker", "iteration", "start_ns", "computed_ns", "end_ns", "held_ns", "bound"),
-)
+_ITERATION: Final = (*("worker", "iteration", "start_ns", "computed_ns", "end_ns", "held_ns"),)
 _PULL: Final = ("start_ns", "end_ns", "released_by")
 _CLOSED: Final = ("iteration", "start_ns", "end_ns", "clock")
 
@@ -131,9 +129,7 @@ def read_totals(path: Path, workers: int, end_s: float) -> TraceTotals | None:
             if any(spans.min(initial=0) < 0 for spans in (rows["start_ns"], compute, rest, held)):
                 raise ValueError("an iteration in it ends before it begins")
             iterations += _by_worker(workers, worker)
-            stopped = rows["bound"] != NONE
-            whole = np.where(stopped, rows["bound"] - rows["start_ns"], compute)
-            medians.add(worker, rows["iteration"], whole)
+            medians.add(worker, rows["iteration"], compute)
             for place, spans in enumerate((compute, rest, held)):
                 sums[place] += _by_worker(workers, worker, spans)
             steps = np.minimum(rows["end_ns"] / step_ns, STEPS - 1).astype(np.int64)

@@ -207,7 +207,6 @@ class ScriptRun(VirtualRun):
         finished: Time,
         held: Time,
         last_shard: int = NONE,
-        left: Time | None = None,
     ) -> None:
         """Note an iteration; an evaluation before it and waits for others are no computation."""
         worker = context.worker
@@ -215,7 +214,7 @@ class ScriptRun(VirtualRun):
         started += context.evaluated
         computed = max(started, computed - waited)
         note = self.recorder.iteration_finished
-        note(worker, iteration, started, computed, finished, held, last_shard, left)
+        note(worker, iteration, started, computed, finished, held, last_shard)
 
     # -- what scripts ask for --------------------------------------------------------------
 

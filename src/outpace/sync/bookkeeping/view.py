@@ -127,12 +127,6 @@ class View:
             and worker not in self._paused
         )
 
-    def behind(self, iteration: int) -> list[int]:
-        """Return the workers of which `awaits` is true, ascending."""
-        if self.slowest >= iteration:
-            return []
-        return [worker for worker in range(self.workers) if self.awaits(worker, iteration)]
-
     def is_paused(self, worker: int) -> bool:
         return worker in self._paused
 

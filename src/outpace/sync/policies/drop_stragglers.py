@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self, TypeAlias, get_args
+from typing import ClassVar, Literal, Self
 
 from outpace.support.checks import require
 from outpace.support.shares import share_of
 from outpace.sync.decision import Decision
 from outpace.sync.messages import Pull
 from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy, bounded, quorum_arrived
-
-Late: TypeAlias = Literal["finish", "stop"]
-
-
-def require_late(late: str) -> None:
-    """Raise ValueError unless this is a value of the option `late`."""
-    require(late in get_args(Late), "late", "finish or stop", late)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +23,6 @@ class Quorum(WirePolicy):
     Args:
         quorum: number of workers, at least 1.
         quorum_percent: share of the workers, rounded up, above 0 and at most 100.
-        late: what a worker does when all servers have finished an iteration that it computes:
-            `finish` it, as in the papers, or `stop`, and go on with the present iteration.
 
     Raises:
         ValueError: unless exactly one quorum is given and in its range.
@@ -39,7 +30,6 @@ class Quorum(WirePolicy):
 
     quorum: int | None = None
     quorum_percent: float | None = field(default=None, kw_only=True)
-    late: Late = field(default="finish", kw_only=True)
 
     lockstep: ClassVar[bool] = True
 
@@ -52,7 +42,6 @@ class Quorum(WirePolicy):
             require(self.quorum >= 1, "quorum", "at least 1", self.quorum)
         if (percent := self.quorum_percent) is not None:
             require(0 < percent <= 100, "quorum_percent", "above 0 and at most 100", percent)
-        require_late(self.late)
 
     def for_workers(self, workers: int) -> Self:
         if self.quorum_percent is None or not 0 < self.quorum_percent <= 100:
@@ -74,10 +63,6 @@ class Quorum(WirePolicy):
         return quorum_arrived(view, self.number)
 
     @property
-    def stops_late(self) -> bool:
-        return self.late == "stop"
-
-    @property
     def number(self) -> int:
         """The number of workers in the quorum. Raises ValueError for a share of unknown workers."""
         if self.quorum is None:
@@ -94,7 +79,6 @@ class DropStragglers(Quorum):
     Args:
         quorum: N_t, at least 1.
         quorum_percent: N_t as a share of the workers; in place of `quorum`.
-        late: see `Quorum`.
 
     Raises:
         ValueError: if the quorum is out of range, or not given exactly once.

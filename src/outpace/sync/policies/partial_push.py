@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,10 +20,7 @@ class PartialPush(Quorum):
     Args:
         quorum: c, at least 1.
         quorum_percent: c as a share of the workers; in place of `quorum`.
-        late: see `Quorum`.
         timeout_s: τ1, in seconds.
-        enough: number of workers whose pushes end the iteration at once, in place of all; at least
-            c. Not in the paper.
 
     Raises:
         ValueError: if the quorum is out of range, or not given exactly once, or the timeout is
@@ -32,7 +28,6 @@ class PartialPush(Quorum):
     """
 
     timeout_s: float = 0.0
-    enough: int | None = None
     kind: Literal["partial-push"] = "partial-push"
     apply: Apply = Apply.ON_ADVANCE
     scale: Scale = Scale.MEAN
@@ -41,18 +36,5 @@ class PartialPush(Quorum):
         Quorum.__post_init__(self)
         require(0 <= self.timeout_s <= 1e9, "timeout_s", "from 0 to 1e9", self.timeout_s)
 
-    def problems(self, workers: int) -> Iterator[str]:
-        yield from Quorum.problems(self, workers)
-        if self.enough is None:
-            return
-        least = self.for_workers(workers).quorum or 1
-        if not least <= self.enough <= workers:
-            yield (
-                f"enough must be from {least}, the quorum, to {workers}, the number of workers, "
-                f"not {self.enough}"
-            )
-
     def patience_s(self, view: ShardView) -> float:
-        if self.enough is not None and view.pushed >= self.enough:
-            return 0.0
         return quorum_arrived(view, self.number, self.timeout_s)

@@ -48,11 +48,9 @@ class Stopped:
 
     Attributes:
         share: the part computed; NaN: unknown.
-        left: ns for which the computation would have gone on; None: unknown.
     """
 
     share: float
-    left: Time | None = None
 
 
 class WorkerContext(Context, Protocol):
@@ -98,13 +96,11 @@ class WorkerContext(Context, Protocol):
         finished: Time,
         held: Time,
         last_server: int,
-        left: Time | None = None,
     ) -> None:
         """Record an iteration in the trace.
 
         held: time for which the last server held the pull. last_server: NO_SERVER if the
-        worker skipped its pull. left: ns for which the computation would have gone on, as far as
-        known, if a late worker stopped it; None: it did not.
+        worker skipped its pull.
         """
 
 

@@ -18,7 +18,6 @@ from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.messages import (
     NO_SERVER,
     Ack,
-    EndedWithout,
     Leave,
     Message,
     Pull,
@@ -94,17 +93,15 @@ async def parameter_server(
     me: ServerContext,
     *,
     acknowledge: bool = False,
-    tells_late: bool = False,
     cuts: Cuts | None = None,
     moves: Moves | None = None,
     on_the_wire: Callable[[Value], Block] = as_they_are,
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
-    acknowledge: True to confirm each push, and each Rejoin. tells_late: True to tell workers of
-    iterations that have ended without them, while the policy `stops_late`. cuts: the requests for
-    the state of the shard. moves: the part of the server in new divisions, with its shard; None:
-    there are none. on_the_wire: returns parameters as they are sent.
+    acknowledge: True to confirm each push, and each Rejoin. cuts: the requests for the state of
+    the shard. moves: the part of the server in new divisions, with its shard; None: there are none.
+    on_the_wire: returns parameters as they are sent.
     """
     shard: Shard | None = me.shard if moves is None else moves.shard
     while True:
@@ -133,9 +130,6 @@ async def parameter_server(
             iteration = message.iteration if isinstance(message, Push) else message.first
             ack = Ack(shard.index, message.worker, iteration)
             me.send(worker_name(message.worker), ack)
-        if tells_late and shard is not None:
-            for worker in shard.late():
-                me.send(worker_name(worker), EndedWithout(shard.index, shard.clock - 1))
         for reply in replies if len(replies) < 2 else _one_each(replies):
             assert shard is not None
             reply.parameters = on_the_wire(shard.read())

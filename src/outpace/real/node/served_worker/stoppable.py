@@ -29,7 +29,7 @@ async def compute_until(
 
     def stopped() -> Stopped:
         worked_s = min(duration_s, worker.worked_s(started))
-        return Stopped(worked_s / duration_s, nanoseconds(duration_s - worked_s))
+        return Stopped(worked_s / duration_s)
 
     def is_over() -> bool:
         while message := inbox.take_nowait():

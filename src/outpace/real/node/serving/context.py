@@ -14,7 +14,7 @@ from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.totals import Totals
 from outpace.support.units import Time
-from outpace.sync.messages import Ack, EndedWithout, Message, Pull, Push, Reply
+from outpace.sync.messages import Ack, Message, Pull, Push, Reply
 
 _OF_SHARD: Final = Push | Pull  # most messages: nothing follows from them but answers
 
@@ -69,7 +69,7 @@ class ServedContext:
         totals, times = self._totals, self._times
         for message in messages:
             totals.messages += 1
-            if isinstance(message, Ack | EndedWithout):
+            if isinstance(message, Ack):
                 self._listener.send(to, message)
                 continue
             assert isinstance(message, Reply)

@@ -39,7 +39,6 @@ from outpace.engine.scripts.running import EndedEarly, RunOver
 from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched import WatchedGradients
 from outpace.engine.scripts.watched_parameters import WatchedParameters
-from outpace.engine.servers import stops_computing
 from outpace.errors import DivergenceError
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import is_known, require_known
@@ -96,7 +95,7 @@ class SimulatedScript:
         peers = experiment.peers
         averages = peers is not None and peers.buffers == "average"
         self._buffers = AveragedBuffers(script.model, averages, script.tell_own_buffers)
-        self._may_stop = stops_computing(experiment)  # then it keeps model buffers
+        self._may_stop = experiment.cut_off is not None  # then it keeps model buffers
         self._before = torch.empty(0)  # the model buffers when the present step began
         self._iteration = 0
         self._left = False
