@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from tests.support.fluentps import behind_barrier
 
 from outpace.cluster.laws import Constant
 from outpace.config.experiment import Experiment
@@ -191,11 +194,6 @@ def test_skipping_that_is_none(override, problem):
 @pytest.mark.parametrize(
     ("override", "problem"),
     [
-        ("barrier=global", "with barrier: global a worker pulls when the scheduler lets it"),
-        (
-            "sync={kind: ssptable, staleness: 3}",
-            "ssptable has workers of its own, which decide when to pull",
-        ),
         (
             "sync={kind: cutoff}",
             "with cutoff all workers compute the same iteration, so none may begin the next one "
@@ -207,31 +205,11 @@ def test_where_the_strategy_says_when_to_pull_no_pull_is_skipped(override, probl
     assert problems(override, "skip={pull: {every: 2}}") == {f"skip.pull: {problem}"}
 
 
-def test_a_barrier_is_one_of_two_and_does_not_go_with_a_partial_pull():
-    (unknown,) = problems("barrier=globl")
-    assert unknown == "barrier must be 'per-server' or 'global', not 'globl'"
-    assert problems("barrier=global", "pull={quorum_percent: 90}") == {
-        "pull: with barrier: global a worker pulls when all servers have all it waits for, "
-        "and they answer at once: leave out one of the two"
-    }
-
-
-def test_the_cached_tables_have_workers_of_their_own():
-    own = "ssptable has workers of its own, which pull what is too old"
-    table = "sync={kind: ssptable, staleness: 3}"
-    assert problems(table, "barrier=global") == {f"barrier: {own}"}
-    assert problems(table, "pull={quorum_percent: 90}") == {f"pull: {own}"}
-    assert problems("sync={kind: ssptable, staleness: -1, scale: staleness}") == {
-        "sync.staleness must be from 0 to 2^31 − 1, not -1",
-        "sync.scale must be mean or sum, not staleness",
-    }
-
-
-def test_only_with_a_global_barrier_there_is_a_scheduler():
+def test_only_with_a_strategy_that_has_one_there_is_a_scheduler():
     (unknown,) = problems("network.nodes={scheduler: {latency_s: 1}}")
     assert unknown.startswith("network.nodes: no node 'scheduler'.")
     data = parse_yaml(BASE, "base")
-    changes = ["barrier=global", "network.nodes={scheduler: {latency_s: 1}}"]
+    changes = [f"sync={json.dumps(behind_barrier())}", "network.nodes={scheduler: {latency_s: 1}}"]
     assert experiment_from(with_overrides(data, changes), "x.yaml").machines.scheduler
 
 

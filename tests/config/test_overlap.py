@@ -30,9 +30,7 @@ ALLOWED = {
 REFUSED = {
     "overlap: non_finite: refuse": {"non_finite": "refuse"},
     "overlap: with skip": {"skip": {"push": {"every": 2}}},
-    "overlap: with barrier: global": {"barrier": "global"},
     "overlap: with cutoff": {"sync": {"kind": "cutoff", "model": "fixed"}},
-    "overlap: ssptable has workers of its own": {"sync": {"kind": "ssptable", "staleness": 1}},
     "overlap: ssgd has no servers": {"sync": {"kind": "ssgd"}, "servers": 1},
     "overlap must be 'none' or 'backward'": {"overlap": "forward"},
 }

@@ -77,7 +77,6 @@ BAD = [
     ("servers=2", "servers: ssgd has no servers: leave it out"),
     ("slicing=layers", "slicing: ssgd has no servers"),
     ("colocate=true", "colocate: ssgd has no servers"),
-    ("barrier=global", "barrier: ssgd has no servers"),
     ("pull={quorum_percent: 50}", "pull: ssgd has no servers"),
     ("skip={push: {every: 2}}", "skip: ssgd has no servers"),
     ("push_time={kind: constant, mean_s: 0.1}", "push_time: ssgd has no servers"),

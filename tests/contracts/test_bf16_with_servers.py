@@ -6,6 +6,7 @@ import struct
 
 import pytest
 import torch
+from tests.support.fluentps import behind_barrier
 from tests.support.paths import SCRIPTS
 from tests.support.runtimes import every_runtime
 
@@ -71,7 +72,7 @@ def test_gradients_and_parameters_are_rounded_on_their_way_and_steps_are_not(run
         {},
         {"optimizer": {"kind": "adam", "lr": 0.01}},
         {"sync": {"kind": "ssp", "staleness": 0, "apply": "on-advance", "wire": "bf16"}},
-        {"sync": {"kind": "bsp", "wire": "bf16"}, "barrier": "global"},
+        {"sync": behind_barrier("bsp", wire="bf16")},
         {"skip": {"push": {"every": 2, "gradient": "accumulate"}}},
     ],
     ids=["sgd", "adam", "ssp-0", "global barrier", "skipped pushes"],
@@ -80,7 +81,12 @@ def test_a_real_run_has_bitwise_the_parameters_of_virtual_time(changes):
     made = digits(**changes)
     virtual, real = simulate(made), run(made)
     assert real.summary["parameters_digest"] == virtual.summary["parameters_digest"]
-    full = simulate({**made, "sync": {**made["sync"], "wire": "full"}})
+    sync = made["sync"]
+    if sync["kind"] == "python":
+        sync = {**sync, "arguments": {**sync["arguments"], "wire": "full"}}
+    else:
+        sync = {**sync, "wire": "full"}
+    full = simulate({**made, "sync": sync})
     assert full.summary["parameters_digest"] != virtual.summary["parameters_digest"]
 
 

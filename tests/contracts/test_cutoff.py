@@ -201,7 +201,6 @@ def test_a_model_file_that_does_not_fit_is_named_and_nothing_was_started(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"barrier": "global"}, "barrier: with cutoff the scheduler ends iterations"),
         ({"conditions": [{"pull": "mine.py:f"}]}, "conditions: with cutoff the scheduler ends"),
         (
             {"sync_changes": [{"at_s": 1.0, "sync": {"kind": "asp"}}]},

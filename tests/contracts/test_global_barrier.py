@@ -8,7 +8,17 @@ from functools import cache
 
 import pytest
 import torch
-from tests.support.runtimes import BOUNDS, ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.fluentps import behind_barrier
+from tests.support.runtimes import (
+    BOUNDS,
+    ITERATIONS,
+    SERVERS,
+    SYNCS,
+    WORKERS,
+    config,
+    every_runtime,
+    rows,
+)
 
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import simulate
@@ -21,12 +31,17 @@ from outpace.report.perfetto.export import write_perfetto
 from outpace.sync.messages import Pull
 
 every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
-GLOBAL = {"barrier": "global"}
+GLOBAL = {"sync": behind_barrier()}
+
+
+def behind(sync, **changes):
+    """Return the configuration of a strategy of the suite behind a global barrier."""
+    return config(sync, **changes) | {"sync": behind_barrier(**SYNCS[sync])}
 
 
 @cache
 def outcome(run, sync):
-    return run(config(sync, deterministic=True, **GLOBAL))
+    return run(behind(sync, deterministic=True))
 
 
 @every_runtime
@@ -105,13 +120,13 @@ def test_the_messages_of_the_barrier_take_their_time():
 def test_every_strategy_ends_behind_a_global_barrier(sync, tie_seed):
     law = {"kind": "exponential", "mean_s": 0.001}
     costs = {"push_time": law, "pull_time": law}
-    result = simulate(config(sync, **GLOBAL, **costs), tie_seed=tie_seed)
+    result = simulate(behind(sync, **costs), tie_seed=tie_seed)
     assert result.summary["gradients_applied"] == WORKERS * ITERATIONS
 
 
 def test_a_run_that_is_stopped_reports_who_still_waits_at_the_scheduler():
     slow = {"kind": "constant", "mean_s": 1.0, "slow": [{"workers": [0], "factor": 100}]}
-    result = simulate(config("bsp", compute=slow, stop={"virtual_time_s": 10.0}, **GLOBAL))
+    result = simulate(behind("bsp", compute=slow, stop={"virtual_time_s": 10.0}))
     waiting = [(r["worker"], r["shard"]) for r in rows(result, "pull") if r["end_ns"] is None]
     assert sorted(waiting) == [(worker, SERVERS) for worker in range(1, WORKERS)]
 
@@ -129,32 +144,16 @@ def test_the_scheduler_has_a_machine_of_its_own(tmp_path):
     network = {"matrix": {"path": str(rtt), "unit": "s"}}
     constant = {"kind": "constant", "mean_s": 1.0}
     same = {"network": network, "compute": constant, "stop": {"iterations": 2}}
-    result = simulate(config("bsp", **same, **GLOBAL))
+    result = simulate(behind("bsp", **same))
     assert result.summary["virtual_time_s"] == pytest.approx(2 * (1 + 4 * 0.01 + 2 * 1.0))
     named = {"latency_s": 0.01, "nodes": {"scheduler": {"latency_s": 1.0}}}
-    again = simulate(config("bsp", **{**same, "network": named}, **GLOBAL))
+    again = simulate(behind("bsp", **{**same, "network": named}))
     assert again.summary["virtual_time_s"] == result.summary["virtual_time_s"]
 
 
-OWN = """
-from outpace.sync.baselines.global_barrier import GlobalBarrier
-from outpace.sync.policies.bsp import Bsp
-
-class MyBarrier(GlobalBarrier):
-    __slots__ = ()
-    everywhere = "its scheduler follows one policy"
-
-    def __init__(self):
-        super().__init__(Bsp())
-"""
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_reports_call_the_scheduler_by_its_name_also_that_of_a_users_strategy(tmp_path, own):
-    folder, file = tmp_path / "run", tmp_path / "mine.py"
-    file.write_text(OWN)
-    changes = {"sync": {"kind": "python", "target": f"{file}:MyBarrier"}} if own else GLOBAL
-    result = simulate(config("bsp") | changes, folder)
+def test_reports_call_the_scheduler_by_its_name(tmp_path):
+    folder = tmp_path / "run"
+    result = simulate(behind("bsp"), folder)
     assert result.summary["scheduler_shard"] == SERVERS
     page = (folder / "report.html").read_text()
     assert "at the scheduler for worker" in page
@@ -183,7 +182,7 @@ class Listening:
 
 def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_on():
     kernel, listening = Kernel(), Listening()
-    experiment = experiment_from(config("ssp", **GLOBAL), "test")
+    experiment = experiment_from(behind("ssp"), "test")
     rows_taken = []
     place = SchedulerResources(
         experiment, kernel, RealClock(), listening, TraceRows(rows_taken.append)
@@ -226,9 +225,8 @@ def test_no_server_answers_before_it_has_done_what_the_scheduler_waited_for(key)
                 "workers": 5,
                 "servers": 2,
                 "compute": {"kind": "normal", "mean_s": 1.0, "cv": 0.5},
-                "sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.5},
+                "sync": behind_barrier("partial-push", quorum=2, timeout_s=0.5),
                 "stop": {"iterations": 15},
-                **GLOBAL,
                 **changes,
             }
         )

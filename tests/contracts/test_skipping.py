@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from tests.support.fluentps import behind_barrier, ssptable
 from tests.support.runtimes import BOUNDS, SERVERS, SYNCS, WORKERS, config, every_runtime, rows
 
 from outpace.errors import ConfigError, PolicyError
@@ -105,8 +106,8 @@ def test_the_same_iterations_are_skipped_on_every_runtime_and_with_every_strateg
 def test_workers_with_a_program_of_their_own_skip_pushes():
     skip = {"push": {"every": 2}}
     for changes in (
-        {"barrier": "global"},
-        {"sync": {"kind": "ssptable", "staleness": 1}},
+        {"sync": behind_barrier()},
+        {"sync": ssptable(1)},
         {"sync": {"kind": "cutoff", "model": "fixed", "share": 0.6}},
         {"pull": {"quorum_percent": 34}, "skip": skip | {"pull": {"probability": 0.5}}},
     ):

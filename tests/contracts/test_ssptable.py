@@ -6,6 +6,7 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
+from tests.support.fluentps import ssptable
 from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
 
 from outpace.experiment.running import simulate
@@ -13,7 +14,7 @@ from outpace.real.net.inbox import Turns
 from outpace.sync.messages import Pull, Push
 
 STALENESS = 2
-TABLE = {"kind": "ssptable", "staleness": STALENESS}
+TABLE = ssptable(STALENESS)
 
 
 def table_config(sync=TABLE, **changes):
@@ -86,7 +87,7 @@ def test_iterations_follow_each_other_and_waits_lie_within_them(run):
 
 
 def test_without_staleness_it_is_ssp_without_staleness_bit_for_bit():
-    table = simulate(table_config(sync={"kind": "ssptable", "staleness": 0}))
+    table = simulate(table_config(sync=ssptable(0)))
     plain = simulate(table_config(sync={"kind": "ssp", "staleness": 0, "buffer": "soft"}))
     for digest in ("parameters_digest", "trace_digest"):
         assert table.summary[digest] == plain.summary[digest]
@@ -96,7 +97,7 @@ def test_without_staleness_it_is_ssp_without_staleness_bit_for_bit():
 @pytest.mark.parametrize("staleness", [1, 5, 1000])
 def test_a_worker_alone_sees_its_own_updates_as_if_it_pulled_them(scale, staleness):
     alone = {"workers": 1, "optimizer": {"lr": 0.05}, "stop": {"iterations": 20}}
-    sync = {"kind": "ssptable", "staleness": staleness, "scale": scale}
+    sync = ssptable(staleness, scale=scale)
     table = simulate(table_config(sync=sync, **alone))
     plain = simulate(config("bsp", **alone))
     assert table.summary["parameters_digest"] == plain.summary["parameters_digest"]

@@ -27,11 +27,9 @@ def test_the_references_come_first_and_every_kind_of_strategy_follows():
     found = candidates(16)
     assert [each.name for each in found[:2]] == [BSP, ALL_REDUCE]
     assert len(found) == len({each.name for each in found}) == 24
-    # These have not been measured among all strategies of the benchmark.
-    without_baselines = set(POLICIES) - {"ssptable"}
     peers = {kind.__dataclass_fields__["kind"].default for kind in Peers.__args__}
-    peers -= {"psgd"}
-    assert {each.sync["kind"] for each in found} == without_baselines | peers
+    peers -= {"psgd"}  # it has not been measured among all strategies of the benchmark
+    assert {each.sync["kind"] for each in found} == set(POLICIES) | peers
 
 
 @pytest.mark.parametrize(

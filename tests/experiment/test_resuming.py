@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.command import outpace as command
 from tests.support.command import refused
+from tests.support.fluentps import behind_barrier, ssptable
 
 import outpace
 from outpace.errors import OutpaceWarning
@@ -119,8 +120,8 @@ def test_bsp_on_arrival_is_saved_where_an_iteration_begins(tmp_path, every):
         {"sync": {"kind": "drop-stragglers", "quorum": 2}},
         {"sync": {"kind": "partial-push", "quorum": 2, "timeout_s": 0.02}},
         {"sync": {"kind": "cutoff"}},
-        {"sync": {"kind": "ssptable", "staleness": 1}},
-        {"sync": {"kind": "ssp", "staleness": 1}, "barrier": "global"},
+        {"sync": ssptable(1)},
+        {"sync": behind_barrier("ssp", staleness=1)},
         {"sync": {"kind": "asp"}, "push_time": {"kind": "constant", "mean_s": 0.002}},
     ],
 )

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from benchmarks.papers.fluentps.global_barrier import GlobalBarrier
+from benchmarks.papers.fluentps.ssptable import SspTable
+
 from outpace.sync import (
     Apply,
     Asp,
@@ -20,9 +23,7 @@ from outpace.sync import (
     Pssp,
     Scale,
     Ssp,
-    SspTable,
 )
-from outpace.sync.baselines.global_barrier import GlobalBarrier
 from outpace.sync.membership import OnLoss
 from outpace.sync.policy import Policy
 from outpace.sync.programs.partial_pull import PartialPull

@@ -16,6 +16,7 @@ from unittest import mock
 import msgspec
 import torch
 from tests.fuzz.messages import decoded, random_message, random_part
+from tests.support.fluentps import behind_barrier
 
 from outpace.blocks.block import Phantom
 from outpace.blocks.packing import DTYPES
@@ -82,7 +83,7 @@ from outpace.sync.messages import Done, Leave, Pause, Pull, Rejoin, Resume, Wire
 WORKERS, SERVERS, ELEMENTS = 3, 2, 4
 SYNCS: Final[dict[str, dict[str, Any]]] = {
     "asp": {"sync": {"kind": "asp"}},
-    "global barrier": {"sync": {"kind": "bsp"}, "barrier": "global"},
+    "global barrier": {"sync": behind_barrier()},
     "cutoff": {"sync": {"kind": "cutoff", "model": "last-5", "decision": "count"}},
     "ssgd": {"sync": {"kind": "ssgd"}, "servers": 1},
     "hpsgd": {"sync": {"kind": "hpsgd", "start_together": True}, "servers": 1},

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests.support.fluentps import behind_barrier, ssptable
 
 from outpace import RunError, run, simulate
 from outpace.engine.control import Control
@@ -135,8 +136,8 @@ def test_a_worker_that_is_killed_as_it_computes_is_restarted_and_bsp_loses_nothi
         {"sync": {"kind": "ssp", "staleness": 2}},
         {"sync": {"kind": "asp"}},
         {"sync": {"kind": "drop-stragglers", "quorum": 2}},
-        {"sync": {"kind": "ssptable", "staleness": 2}},
-        {"sync": {"kind": "bsp"}, "barrier": "global"},
+        {"sync": ssptable(2)},
+        {"sync": behind_barrier()},
         {"sync": {"kind": "cutoff", "model": "mean-5"}},
     ],
     ids=lambda changes: "-".join(map(str, [*changes["sync"].values(), *changes])),
@@ -150,7 +151,7 @@ def test_workers_come_back_under_every_strategy_also_when_they_die_as_they_start
     restarted = [line for line in said if line.startswith("worker-0")]
     assert summary["restarts"] == len(restarted) == 2
     # Each death loses at most the pushes on the way: one, with ssptable up to three.
-    assert summary["updates_lost"] <= 2 * (3 if "ssptable" in changes["sync"].values() else 1)
+    assert summary["updates_lost"] <= 2 * (3 if changes["sync"] == ssptable(2) else 1)
     for worker in range(3):
         rows = [
             row["iteration"]

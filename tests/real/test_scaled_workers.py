@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.kills.family import TASK
+from tests.support.fluentps import ssptable
 
 from outpace import ConfigError, run
 from outpace.real.control import RealControl
@@ -192,7 +193,7 @@ def test_a_worker_that_has_joined_and_dies_is_replaced_and_a_checkpoint_has_all(
     ("sync", "workers", "words"),
     [
         ({"kind": "bsp"}, 0, "must be from 1 to 1000, not 0"),
-        ({"kind": "ssptable", "staleness": 2}, 3, "take steps of their own"),
+        (ssptable(2), 3, "take steps of their own"),
         ({"kind": "cutoff", "model": "mean-5"}, 3, "counts on the workers at the start"),
         ({"kind": "drop-stragglers", "quorum": 2}, 1, "does not fit 1 worker: .*quorum"),
         ({"kind": "gossip"}, 3, "has no servers.*--workers 3 continues the run with 3 workers"),

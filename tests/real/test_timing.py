@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from tests.support.fluentps import behind_barrier
 
 from outpace.config.reading import experiment_from
 from outpace.experiment.running import run
@@ -141,7 +142,7 @@ def test_the_probe_changes_nothing_but_the_times(slow_server):
 
 def test_a_pull_that_follows_its_push_later_has_a_row_of_its_own():
     # With a global barrier workers push, ask the scheduler, and pull when it lets them.
-    table = run(CONFIG, barrier="global").timing
+    table = run(CONFIG, sync=behind_barrier()).timing
     for what, answered in (("push", False), ("pull", True)):
         rows = rows_of(table, what)
         assert len(rows) == 6  # 2 workers and 3 iterations, without what the scheduler gets

@@ -159,12 +159,10 @@ def test_what_belongs_to_a_strategy_and_stands_elsewhere_is_said():
         "pull": {"quorum_percent": 75.0},
         "conditions": [{"pull": "mine.py:f"}],
         "slicing": "layers",
-        "barrier": "global",
     }
     run = Run("a", {}, config, "", {}, Path("nowhere"))
     assert strategies([run]) == [
-        "ssp + asp, from 2.5 s on bsp, conditions of the user, pull 75 %, "
-        "global barrier, sliced by layers"
+        "ssp + asp, from 2.5 s on bsp, conditions of the user, pull 75 %, sliced by layers"
     ]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.support.fluentps import ssptable
 
 from outpace.errors import ConfigError, PolicyError, RunError
 from outpace.experiment.running import simulate
-from outpace.sync import Bsp, Decision, Reason, Ssp, SspTable
+from outpace.sync import Bsp, Decision, Reason, Ssp
 from outpace.sync.python import PythonStrategy
 
 
@@ -96,8 +97,8 @@ def test_what_is_no_condition_or_no_time_is_refused():
 
 def test_ssptable_and_others_do_not_take_turns():
     with pytest.raises(ConfigError, match="ssptable has workers of its own"):
-        controlled(lambda run: run.set_policy("*", SspTable(2)))
-    table = {"kind": "ssptable", "staleness": 2}
+        controlled(lambda run: run.set_policy("*", PythonStrategy(**ssptable(2))))
+    table = ssptable(2)
     with pytest.raises(ConfigError, match="ssptable has workers of its own"):
         controlled(lambda run: run.set_policy("*", Ssp(2)), sync=table)
     with pytest.raises(

@@ -7,6 +7,8 @@ lack. These are lost, and no others.
 from __future__ import annotations
 
 import pytest
+from benchmarks.papers.fluentps.global_barrier import GlobalBarrier
+from benchmarks.papers.fluentps.ssptable import SspTable
 from tests.support.ledger import Ledger
 
 from outpace.support.units import nanoseconds
@@ -22,9 +24,7 @@ from outpace.sync import (
     Pssp,
     Scale,
     Ssp,
-    SspTable,
 )
-from outpace.sync.baselines.global_barrier import GlobalBarrier
 from outpace.sync.checkpoint.state import aligned, first_iteration, gaps
 
 SUM = Scale.SUM

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.fluentps import behind_barrier
 from tests.support.ledger import Ledger
 from tests.support.shard_driver import Account
 
@@ -167,7 +168,7 @@ def test_shards_of_a_cut_off_run_go_on_together_after_all_that_was_pushed():
 
 LOCKSTEP = [
     {"sync": {"kind": "bsp"}},
-    {"sync": {"kind": "bsp"}, "barrier": "global"},
+    {"sync": behind_barrier()},
     {"sync": [{"kind": "bsp"}, {"kind": "drop-stragglers", "quorum": 2}]},
     {"sync": {"kind": "cutoff", "model": "fixed"}},
     {"sync": {"kind": "bsp"}, "pull": {"quorum_percent": 60}},  # of two servers: both
@@ -175,7 +176,7 @@ LOCKSTEP = [
 ]
 RELAXED = [
     {"sync": {"kind": "ssp", "staleness": 1}},
-    {"sync": {"kind": "ssp", "staleness": 1}, "barrier": "global"},
+    {"sync": behind_barrier("ssp", staleness=1)},
     {"sync": [{"kind": "bsp"}, {"kind": "asp"}]},
     {"sync": {"kind": "bsp"}, "pull": {"quorum_percent": 50}},
     {"sync": {"kind": "bsp"}, "skip": {"pull": {"every": 2}}},

@@ -29,7 +29,6 @@ _OF_SERVERS: Final = (
     "colocate",
     "pull",
     "skip",
-    "barrier",
     *SERVICE_TIMES,
     "service_size",
     "slicing",
@@ -187,8 +186,6 @@ def _unskippable(experiment: Experiment, skip: Skips, load: bool) -> Iterator[st
                 f"skip.pull: with {policy.kind} all workers compute the same iteration, so "
                 "none may begin the next one without an answer"
             )
-        elif experiment.barrier == "global":
-            yield "skip.pull: with barrier: global a worker pulls when the scheduler lets it"
         elif policy.worker_program(experiment.workers, None) is not None:
             yield f"skip.pull: {policy.kind} has workers of its own, which decide when to pull"
 

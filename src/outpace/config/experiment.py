@@ -61,8 +61,6 @@ class Experiment:
     colocate: bool = False  # server m runs on worker m's machine; in virtual time
     pull: PartialPull | None = None  # None: a worker waits for all servers
     skip: Skips | None = None  # pushes and pulls that workers choose not to send
-    # global: a scheduler that sees whole iterations lets workers pull (PS-Lite)
-    barrier: Literal["per-server", "global"] = "per-server"
     push_time: ServiceLaw | None = None  # a server's virtual time per push; None: 0
     pull_time: ServiceLaw | None = None  # a server's virtual time per pull; None: 0
     update_time: ServiceLaw | None = None  # more per update; None: 0
@@ -171,10 +169,7 @@ class Experiment:
     @property
     def policies(self) -> Policies:
         """The policies and conditions of the servers."""
-        barrier = self.barrier == "global"
-        return Policies(
-            self.sync, self.sync_changes, self.conditions, barrier, self.servers, self.workers
-        )
+        return Policies(self.sync, self.sync_changes, self.conditions, self.servers, self.workers)
 
     @property
     def cut_off(self) -> CutOffSettings | None:

@@ -27,11 +27,6 @@ def why_not_in_parts(experiment: Experiment, load: bool) -> Iterator[str]:
         )
     if experiment.skip is not None:
         yield "overlap: with skip a worker chooses whether to push when it has the whole gradient"
-    if experiment.barrier == "global":
-        yield (
-            "overlap: with barrier: global a worker reports to the scheduler after all its pushes, "
-            "so there is nothing to gain"
-        )
     yield from dict.fromkeys(_of_policies(experiment, load))
 
 
@@ -42,7 +37,5 @@ def _of_policies(experiment: Experiment, load: bool) -> Iterator[str]:
                 f"overlap: with {policy.kind} a worker that is cut off pushes nothing, and parts "
                 "of its gradient could have left"
             )
-        elif experiment.barrier != "global" and (
-            policy.worker_program(experiment.workers, None) is not None
-        ):
+        elif policy.worker_program(experiment.workers, None) is not None:
             yield f"overlap: {policy.kind} has workers of its own, which push whole gradients"

@@ -24,7 +24,7 @@ import pydantic
 
 from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
-from outpace.config.removed import instead_of
+from outpace.config.removed import instead_of, is_former_default
 from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
@@ -243,7 +243,7 @@ def _made(
     for key, entry in data.items():
         if key in usual:  # `hints` also contains class variables, which are not keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
-        else:
+        elif not is_former_default(prefix + key, entry):
             advice = _in_a_section(key, hints, data) or _of_another_kind(key, options)
             advice = advice or did_you_mean(key, usual)
             problems.append(instead_of(prefix + key) or f"{prefix}{key}: unknown key.{advice}")

@@ -14,11 +14,26 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "sync_changes or Control change the policy of a run (examples/sync_switch.py)"
     ),
     "sync.kind: specsync": "use asp, or ssp for a bound of staleness",
+    "sync.kind: ssptable": (
+        "use kind: python with target: benchmarks/papers/fluentps/ssptable.py:SspTable, a file of "
+        "the repository, and arguments: {staleness: ..}"
+    ),
     "sync.late": (
         "where late workers are to stop, use {kind: cutoff, model: fixed} with `share`, the quorum "
         "as a share of the workers, and `timeout_s`"
     ),
     "sync.enough": "use drop-stragglers with this number as its quorum",
+    "barrier": (
+        "use sync: {kind: python, arguments: {kind: bsp}} with target: benchmarks/papers/fluentps/"
+        "global_barrier.py:behind_barrier, a file of the repository"
+    ),
+}
+# The configuration of a run folder has all keys. These values were the defaults, and ask for
+# nothing that is gone.
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "sync.late": "finish",
+    "sync.enough": None,
+    "barrier": "per-server",
 }
 
 
@@ -29,9 +44,23 @@ def instead_of(path: str, value: Any = None) -> str:
         path: of the key, such as `sync_changes[0].sync.late`.
         value: of the key; None: the key is gone with all its values.
     """
-    path = re.sub(r"\[\d+\]", "", path)
+    path = _without_numbers(path)
     wanted = path if value is None else f"{path}: {value}"
     for gone, instead in _INSTEAD.items():
-        if wanted == gone or wanted.endswith(f".{gone}"):
+        if _ends_with(wanted, gone):
             return f"{gone} was removed: {instead}"
     return ""
+
+
+def is_former_default(path: str, value: Any) -> bool:
+    """True if this key is gone, and its value was the default: the key says nothing."""
+    path = _without_numbers(path)
+    return any(value == usual for key, usual in _DEFAULTS.items() if _ends_with(path, key))
+
+
+def _without_numbers(path: str) -> str:
+    return re.sub(r"\[\d+\]", "", path)
+
+
+def _ends_with(path: str, key: str) -> bool:
+    return path == key or path.endswith(f".{key}")

@@ -17,7 +17,7 @@ def why_workers_stay(experiment: Experiment) -> str:
     if experiment.peers is not None:
         return f"{experiment.peers.kind} has no servers, and only they have workers join and leave"
     if has_scheduler(experiment):
-        return "a scheduler (barrier: global, cutoff) counts on the workers at the start"
+        return "a scheduler counts on the workers at the start"
     strategy = experiment.policies.strategy
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     if strategy.worker_program(experiment.workers, optimizer) is not None:

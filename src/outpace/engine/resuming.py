@@ -141,7 +141,7 @@ class ResumePoint:
         return found
 
     def scheduler(self) -> ShardState:
-        """Return the state of the scheduler's shard (`barrier: global`)."""
+        """Return the state of the scheduler's shard (`Policy.scheduler`)."""
         shard, workers = len(self.slices), len(self.first)
         state = scheduler_state(_progress(self.checkpoint, self.experiment))
         if workers == len(state.watermarks):

@@ -159,7 +159,7 @@ def why_servers_stay(experiment: Experiment) -> str:
     if experiment.slicing is not Slicing.EVEN:
         return "slicing: layers has whole tensors on each server; set slicing: even"
     if has_scheduler(experiment):
-        return "a scheduler (barrier: global, cutoff) counts on the servers that the run began with"
+        return "a scheduler counts on the servers that the run began with"
     optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
     if strategy.worker_program(experiment.workers, optimizer) is not None:
         return f"the workers of {strategy.kind} count answers of the servers"

@@ -31,7 +31,7 @@ The trace is one table with a row per event. Times are in ns since the start of 
   lacks what `worker` had pushed from this iteration on: the gradients of `clock` iterations,
   without those of earlier gaps.
 
-A scheduler that lets workers through, as with a global barrier, is the shard after the last
+A scheduler that lets workers through (`Policy.scheduler`) is the shard after the last
 server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
 iteration's `shard` and held_ns refer to it.
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from outpace.blocks.narrowing import Wire
-    from outpace.sync.baselines.ssptable import SspTable
     from outpace.sync.decision import ANYBODY, ASK_AGAIN, Decision, Reason
     from outpace.sync.messages import Pull
     from outpace.sync.peers.context import PeerContext
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 _NAMES: Final = {  # by module
     "blocks.narrowing": ["Wire"],
-    "sync.baselines.ssptable": ["SspTable"],
     "sync.decision": ["ANYBODY", "ASK_AGAIN", "Decision", "Reason"],
     "sync.messages": ["Pull"],
     "sync.peers.context": ["PeerContext"],
@@ -117,7 +115,6 @@ __all__ = [
     "ShardView",
     "Ssgd",
     "Ssp",
-    "SspTable",
     "Wire",
     "WorkerView",
     "iterations",

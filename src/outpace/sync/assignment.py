@@ -15,7 +15,6 @@ from outpace.support.checks import not_negative, require
 from outpace.support.paths import with_paths
 from outpace.support.units import Time, nanoseconds
 from outpace.sync import Peers, PeerStrategy, Policy, ServerPolicy
-from outpace.sync.baselines.global_barrier import GlobalBarrier
 from outpace.sync.conditions import Conditioned, Conditions
 from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
@@ -59,20 +58,17 @@ class Policies:
     sync: Syncs
     changes: tuple[SyncChange, ...]
     conditions: tuple[Conditions, ...]
-    barrier: bool
     servers: int
     workers: int
 
     @property
     def strategy(self) -> Policy:
         """The policy that determines the programs of the run. Raises ConfigError."""
-        return self._behind_barrier(traits_of(self._spread(self.sync)[0]))
+        return traits_of(self._spread(self.sync)[0])
 
     def initial(self) -> list[Conditioned]:
         """Return each server's policy, with conditions, at the start. Raises ConfigError."""
-        followed = [
-            Conditioned(self._behind_barrier(policy_of(sync))) for sync in self._spread(self.sync)
-        ]
+        followed = [Conditioned(policy_of(sync)) for sync in self._spread(self.sync)]
         for each in self.conditions:
             for server in matching(each.keys, self.servers) if each.active else ():
                 followed[server] = each.on(followed[server])
@@ -90,9 +86,6 @@ class Policies:
         """Return the strategies that come from the user's files."""
         return [sync for sync in self._every() if isinstance(sync, PythonStrategy)]
 
-    def _behind_barrier(self, policy: Policy) -> Policy:
-        return GlobalBarrier(policy) if self.barrier else policy
-
     def _spread(self, syncs: Syncs) -> Sequence[Sync]:
         """Return one strategy per server."""
         return syncs if isinstance(syncs, tuple) else (syncs,) * self.servers
@@ -100,8 +93,6 @@ class Policies:
     def excludes(self, load: bool) -> dict[str, str]:
         """Return the configuration keys that the policies exclude, each with the reason."""
         every = [policy.excludes for policy in self.traits(load)]
-        if self.barrier:
-            every.append(GlobalBarrier.excludes)
         return {key: why for each in every for key, why in each.items()}
 
     def traits(self, load: bool) -> list[Policy]:
@@ -167,7 +158,7 @@ class Policies:
             return
         strategy = strategy_of(sync)
         if isinstance(strategy, Policy):
-            for problem in self._behind_barrier(strategy).problems(self.workers):
+            for problem in strategy.problems(self.workers):
                 yield f"{key}.{problem}"
         elif sync is not self.sync:
             everywhere = "all workers must follow it during the whole run"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final, TypeAlias, get_args
 
-from outpace.sync.baselines.ssptable import SspTable
 from outpace.sync.peers.diloco import DiLoCo
 from outpace.sync.peers.gossip import Gossip
 from outpace.sync.peers.hpsgd import Hpsgd
@@ -33,7 +32,6 @@ ServerPolicy: TypeAlias = (
     | PartialPush
     | PspSampling
     | CutOff
-    | SspTable
 )
 
 Peers: TypeAlias = Ssgd | LocalSgd | Psgd | Hpsgd | DiLoCo | Gossip

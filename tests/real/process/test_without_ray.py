@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.command import refused
+from tests.support.fluentps import ssptable
 
 from outpace import ConfigError, compare
 from outpace.config.launchers import Ray, Resources, RoleResources
@@ -140,7 +141,7 @@ def test_an_unknown_launcher_or_key_is_refused(folder, capsys):
             "elastic.workers: the workers of this run cannot join or leave: gossip has no servers",
         ),
         (
-            ["launcher.elastic.workers=[1, 3]", "sync.kind=ssptable", "sync.staleness=1"],
+            ["launcher.elastic.workers=[1, 3]", f"sync={json.dumps(ssptable(1))}"],
             "cannot join or leave: the workers of ssptable take steps of their own",
         ),
         (

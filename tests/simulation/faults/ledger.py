@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+from tests.support.fluentps import behind_barrier, ssptable
 from torch import Tensor
 
 import outpace
@@ -34,8 +35,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "asp": {"sync": {"kind": "asp"}},
     "pssp": {"sync": {"kind": "pssp", "staleness": 1, "block_probability": 0.5}},
     "dsps": {"sync": {"kind": "dsps", "staleness": 1, "extra": 2}},
-    "ssptable": {"sync": {"kind": "ssptable", "staleness": 2}},
-    "global barrier": {"sync": {"kind": "bsp"}, "barrier": "global"},
+    "ssptable": {"sync": ssptable(2)},
+    "global barrier": {"sync": behind_barrier()},
     "half of the servers": {
         "sync": {"kind": "asp"},
         "pull": {"quorum_percent": 50, "timeout_s": 0.01},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.fluentps import ssptable
 from tests.support.paths import SCRIPTS
 
 import outpace
@@ -106,7 +107,7 @@ def test_the_last_gradient_of_a_script_that_ends_while_a_checkpoint_is_written_i
     They are saved at 0 s, stand still until 0.5 s, and all processes go back to that.
     """
     task = {"kind": "script", "path": str(SCRIPTS / "uneven.py"), "arguments": ["keep"]}
-    changes = {"task": task, "sync": {"kind": "ssptable", "staleness": 9}}
+    changes = {"task": task, "sync": ssptable(9)}
     faults = {"schedule": [crash(0.55, server=1)], "recovery": {**RECOVERY, "checkpoint_s": 0.5}}
     found = outpace.simulate(
         {**CONFIG, **changes, "faults": faults, "checkpoint": {"every_updates": 100}}

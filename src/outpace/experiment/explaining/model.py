@@ -44,7 +44,6 @@ _KEPT: Final = (
     "pull",
     "skip",
     "conditions",
-    "barrier",
     "slicing",
     "seed",
     *_SERVICE,

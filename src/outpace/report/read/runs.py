@@ -212,8 +212,6 @@ def _beside(run: Run) -> Iterator[str]:
         yield "conditions of the user"
     if (percent := number_or_none(run.setting("pull", "quorum_percent"))) is not None:
         yield f"pull {percent:g} %"
-    if run.setting("barrier") == "global":
-        yield "global barrier"
     if run.setting("slicing") == "layers":
         yield "sliced by layers"
 

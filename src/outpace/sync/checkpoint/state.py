@@ -137,7 +137,7 @@ def aligned(states: Sequence[ShardState]) -> list[ShardState]:
 
 
 def scheduler_state(states: Sequence[ShardState]) -> ShardState:
-    """Return the state of a scheduler's shard (`barrier: global`) that goes on with these shards.
+    """Return the state of a scheduler's shard (`Policy.scheduler`) that goes on with these shards.
 
     It has the furthest progress that any of them has, and no parameters.
     """

@@ -35,7 +35,7 @@ class CutOff(CutOffSettings, Policy):
 
     apply: ClassVar[Apply] = Apply.ON_ADVANCE
     everywhere: ClassVar[str] = _AT_ONCE
-    excludes: ClassVar[Mapping[str, str]] = {"barrier": _AT_ONCE, "conditions": _AT_ONCE}
+    excludes: ClassVar[Mapping[str, str]] = {"conditions": _AT_ONCE}
 
     def __post_init__(self) -> None:
         CutOffSettings.__post_init__(self)

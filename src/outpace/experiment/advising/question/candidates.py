@@ -33,7 +33,7 @@ _FIRST: Final = (
 )
 
 # Keys that a strategy brings, so those of the configuration are not used.
-_OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip", "barrier")
+_OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip")
 _OF_SERVERS: Final = (
     "servers",
     "colocate",

@@ -1,5 +1,7 @@
 """SSPtable: stale synchronous parallel with tables that workers cache (Petuum, Bösen).
 
+    sync: {kind: python, target: "ssptable.py:SspTable", arguments: {staleness: 3, scale: sum}}
+
 A baseline of FluentPS (figures 1 and 7); Ho et al., NIPS 2013. In each iteration a worker
 pushes its update to every server. A cached block has the clock that its server had when the
 block was pulled. The block can be used for iteration i+1 if its clock is at least i+1−s; it may
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from outpace.blocks.block import Block, Value, value_of
 from outpace.optim import Optimizer, Sgd
@@ -43,14 +45,12 @@ class SspTable(WirePolicy):
     """
 
     staleness: int  # s: iterations of other workers that a cached block may lack
-    kind: Literal["ssptable"] = "ssptable"
     scale: Scale = Scale.MEAN
 
     apply: ClassVar[Apply] = Apply.ON_ARRIVAL
     everywhere: ClassVar[str] = "ssptable has workers of its own"
     excludes: ClassVar[Mapping[str, str]] = {
         "pull": _OWN,
-        "barrier": _OWN,
         "conditions.push": f"{_OWN}, and count on the pushes of all workers",
     }
 
@@ -60,6 +60,10 @@ class SspTable(WirePolicy):
         require(self.scale in (Scale.MEAN, Scale.SUM), "scale", "mean or sum", self.scale)
 
     @property
+    def kind(self) -> str:
+        return "ssptable"
+
+    @property
     def pushes_in_a_row(self) -> int:
         return self.staleness + 1
 
@@ -67,7 +71,7 @@ class SspTable(WirePolicy):
         return bounded(pull, view, self.staleness, Buffer.SOFT)
 
     def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram:
-        divisor = workers if self.scale is Scale.MEAN else 1
+        divisor = workers if self.scale == Scale.MEAN else 1
         own_step = _own_step(optimizer, divisor)
         return partial(_cached_table_worker, staleness=self.staleness, own_step=own_step)
 

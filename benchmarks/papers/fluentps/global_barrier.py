@@ -1,4 +1,6 @@
-"""A global barrier, as in PS-Lite: a baseline of FluentPS.
+"""A global barrier, as in PS-Lite: a baseline of FluentPS (figure 6).
+
+    sync: {kind: python, target: "global_barrier.py:behind_barrier", arguments: {kind: bsp}}
 
 A worker pushes to all servers, waits until each has acknowledged the push, and reports to the
 scheduler. The scheduler sees whole iterations of all servers together. When the strategy's
@@ -13,18 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from outpace.blocks.narrowing import Wire
+from outpace.config.reading import sync_from
 from outpace.optim import Optimizer
 from outpace.support.units import Time
+from outpace.sync.assignment import traits_of
 from outpace.sync.decision import Decision, Reason
 from outpace.sync.messages import SCHEDULER, Ack, Leave, Pull, Push, Rejoin, Reply
 from outpace.sync.policy import Apply, Policy, Scale, ShardView
 from outpace.sync.programs.context import WorkerContext, WorkerProgram
 
 _ONE: Final = (
-    "with barrier: global the scheduler follows one policy, for all servers and the whole run"
+    "with a global barrier the scheduler follows one policy, for all servers and the whole run"
 )
 
 
@@ -38,12 +42,13 @@ class GlobalBarrier(Policy):
     policy: Policy
 
     acknowledges: ClassVar[bool] = True
+    everywhere: ClassVar[str] = _ONE
     excludes: ClassVar[Mapping[str, str]] = {
         "sync": _ONE,
         "sync_changes": _ONE,
         "conditions": _ONE,
         "pull": (
-            "with barrier: global a worker pulls when all servers have all it waits for, and "
+            "with a global barrier a worker pulls when all servers have all it waits for, and "
             "they answer at once: leave out one of the two"
         ),
     }
@@ -85,6 +90,11 @@ class GlobalBarrier(Policy):
         yield from self.policy.problems(workers)
         if self.policy.uses_significance:
             yield "alpha: significance needs gradients, and the global scheduler sees none"
+
+
+def behind_barrier(kind: str, **options: Any) -> GlobalBarrier:
+    """Return the strategy of this kind, with its options, behind a global barrier."""
+    return GlobalBarrier(traits_of(sync_from({"kind": kind, **options}, "arguments")))
 
 
 async def _global_barrier_worker(me: WorkerContext) -> None:
