@@ -123,10 +123,6 @@ def _abstained(run: Run) -> str:
     )
 
 
-def _of_the_time(run: Run, spent_s: float) -> str:
-    return f", {percent(spent_s / run.time_s)} of the time" if run.time_s else ""
-
-
 def _skipped(run: Run) -> str:
     pushes, pulls = (int(run.number(f"{what}_skipped") or 0) for what in ("pushes", "pulls"))
     if not pushes and not pulls:

@@ -82,12 +82,6 @@ class Coordinator:
             return self.reports.totals.iterations.get(worker, 0)
         return scaling.iteration(worker)
 
-    @property
-    def taking_part(self) -> list[int]:
-        """The workers that have not left for good."""
-        scaling = self._parts.scaling
-        return list(range(self.experiment.workers)) if scaling is None else scaling.taking_part
-
     # -- the phases ------------------------------------------------------------------
 
     def run(self) -> None:

@@ -164,11 +164,6 @@ class ScaledWorkers:
             raise ConfigError(f"workers: {why}")
 
     @property
-    def taking_part(self) -> list[int]:
-        """The workers, among those that were asked for, that have not left for good."""
-        return self._present(range(self.workers))
-
-    @property
     def absent(self) -> list[int]:
         """The workers that were lost for good, among those that were asked for, and can join again.
 

@@ -141,12 +141,20 @@ class _ShardScheduler(_Scheduler):
             self._listener.send(to, wire_reply(reply, reply.parameters), reply.parameters)
 
 
-class _OrderingScheduler(_Scheduler):
-    """The base of schedulers without a shard, which give orders to workers and servers."""
+class _CutOffScheduler(_Scheduler):
+    """Ends iterations when `rule` says so: it gives orders to workers and servers."""
 
-    def __init__(self, place: SchedulerResources) -> None:
+    def __init__(self, place: SchedulerResources, rule: Rule, resume: ResumePoint | None) -> None:
         super().__init__(place)
-        self._experiment = place.experiment
+        self._experiment, self._rule = place.experiment, rule
+        self._first = 0 if resume is None else max(resume.first)
+
+    def _program(self) -> Coroutine[Any, Any, None]:
+        workers, servers = self._experiment.workers, self._experiment.servers
+        return cut_off(self, self._rule, workers, servers, self._first)
+
+    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
+        return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
 
     def send(self, to: str, *messages: Message) -> None:
         for message in messages:
@@ -161,22 +169,6 @@ class _OrderingScheduler(_Scheduler):
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int
     ) -> None:
         self.recorder.iteration_closed(iteration, opened, ended, wait, count)
-
-
-class _CutOffScheduler(_OrderingScheduler):
-    """Ends iterations when `rule` says so."""
-
-    def __init__(self, place: SchedulerResources, rule: Rule, resume: ResumePoint | None) -> None:
-        super().__init__(place)
-        self._rule = rule
-        self._first = 0 if resume is None else max(resume.first)
-
-    def _program(self) -> Coroutine[Any, Any, None]:
-        workers, servers = self._experiment.workers, self._experiment.servers
-        return cut_off(self, self._rule, workers, servers, self._first)
-
-    def _messages(self, received: WireMessage, block: Block | None) -> Sequence[FromWorker]:
-        return [received] if isinstance(received, Done | Leave | Pause | Resume | Rejoin) else []
 
 
 class WithServers:
