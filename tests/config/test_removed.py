@@ -30,6 +30,12 @@ CONFIG: dict[str, Any] = {
         ({"sync": {"kind": "ssptable", "staleness": 1}}, "ssptable.py:SspTable"),
         ({"barrier": "global"}, "global_barrier.py:behind_barrier"),
         ({"sync_changes": [{"at_s": 1.0, "sync": {"kind": "adaptive"}}]}, "sync_changes"),
+        ({"executor": {"kind": "fastest", "width": 8}}, "kind: auto"),
+        (
+            {"faults": {"schedule": [{"at_s": 0.1, "worker": 0, "kind": "duplicate"}]}},
+            "kind: loss",
+        ),
+        ({"faults": {"workers": {"mtbf_s": 1.0, "kind": "reorder"}}}, "kind: loss"),
     ],
 )
 def test_what_was_removed_is_refused_by_one_line_that_names_what_to_use(given, instead):

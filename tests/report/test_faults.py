@@ -27,7 +27,6 @@ DATA = {
         "schedule": [
             {"at_s": 12.5, "worker": 1},  # it is back at 20.5, and has to repeat 0.5 s
             {"at_s": 30.25, "kind": "pause", "worker": 0, "for_s": 2.0},
-            {"at_s": 35.0, "kind": "duplicate", "worker": 0},
         ],
         "recovery": {"detected_s": 1.0, "worker_s": 7.0},
     },
@@ -68,7 +67,7 @@ def test_the_report_has_a_bar_for_each_run_with_failures(folder, tmp_path):
     write_report([folder / "BSP", folder / "ASP"], page)
     text = page.read_text()
     assert "What failures cost" in text
-    assert "1 crash, 1 pause, 1 message that came twice" in text
+    assert "1 crash, 1 pause" in text
     assert set(_KINDS) == set(KINDS)
     assert text.count("BSP: waiting for others 10.4 %") == 1
 

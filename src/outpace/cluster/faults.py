@@ -21,15 +21,11 @@ from outpace.support.checks import not_negative, positive, reject, require
 from outpace.support.randomness import RandomStream
 from outpace.support.units import Time, nanoseconds
 
-FaultKind: TypeAlias = Literal[
-    "crash", "pause", "slow", "partition", "loss", "duplicate", "reorder"
-]
-KINDS: Final = ("crash", "pause", "slow", "partition", "loss", "duplicate", "reorder")
+FaultKind: TypeAlias = Literal["crash", "pause", "slow", "partition", "loss"]
+KINDS: Final = ("crash", "pause", "slow", "partition", "loss")
 _SILENT: Final = ("pause", "partition")
-OF_ONE_MESSAGE: Final = ("loss", "duplicate", "reorder")
 LASTING: Final = ("pause", "slow", "partition")  # the kinds that need `for_s`
 RESENT_S: Final = 0.2  # after which TCP sends a lost packet again (RFC 6298, as Linux has it)
-OVERTAKEN_S: Final = 0.01  # how much later packets are that took a longer way
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +37,6 @@ class Fault:
             worker computes `factor` times as long for `for_s` seconds. partition: for `for_s`
             seconds no message reaches the node and none of its messages arrives. loss: the next
             message of the node is lost, and sent again after `for_s` seconds (default 0.2).
-            duplicate: it arrives, and once more `for_s` seconds later (default 0.2). reorder: it
-            arrives `for_s` seconds later (default 0.01), after those that follow it.
         at_s: seconds of virtual time.
         worker, server: number of the node; exactly one of the two.
         for_s: seconds for which it lasts.

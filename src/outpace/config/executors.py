@@ -59,15 +59,4 @@ class Batched:
         require(0 < self.width <= _MOST, "width", "from 1 to 1024", self.width)
 
 
-@dataclass(frozen=True, slots=True)
-class Fastest:
-    """Uses `batched` if a short measurement shows it to be faster, else `auto`."""
-
-    width: int = 64
-    kind: Literal["fastest"] = "fastest"
-
-    def __post_init__(self) -> None:
-        require(0 < self.width <= _MOST, "width", "from 1 to 1024", self.width)
-
-
-Executor: TypeAlias = Auto | Serial | Processes | Batched | Fastest
+Executor: TypeAlias = Auto | Serial | Processes | Batched

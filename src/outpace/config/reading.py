@@ -180,7 +180,10 @@ def _read(
     try:
         return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
     except pydantic.ValidationError as error:
-        problems += _in_words(error.errors(), path)
+        if instead := removed(path, data):
+            problems.append(f"{path}: {data} was removed: {instead}")
+        else:
+            problems += _in_words(error.errors(), path)
         return _UNREADABLE
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+_ONE_PACKET: Final = "a TCP connection hides it from programs; use kind: loss, which delays as much"
+
 # By the end of the key's path, without the numbers of list entries; with its value, if only this
 # value is gone.
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -27,6 +29,12 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "use sync: {kind: python, arguments: {kind: bsp}} with target: benchmarks/papers/fluentps/"
         "global_barrier.py:behind_barrier, a file of the repository"
     ),
+    "executor.kind: fastest": "use kind: auto, or kind: batched if that is faster on your GPU",
+    **{
+        f"faults.{where}.kind: {kind}": _ONE_PACKET
+        for where in ("workers", "servers", "schedule")
+        for kind in ("duplicate", "reorder")
+    },
 }
 # The configuration of a run folder has all keys. These values were the defaults, and ask for
 # nothing that is gone.

@@ -142,15 +142,13 @@ def test_one_configuration_has_one_batched_result():
     assert first.summary["parameters_digest"] == second.summary["parameters_digest"]
 
 
-def test_auto_and_fastest_run_and_say_what_they_chose():
-    serial = run("serial")
-    auto, fastest = run("auto"), run("fastest")
+def test_auto_runs_and_says_what_it_chose():
+    serial, auto = run("serial"), run("auto")
     assert auto.summary["executor"] == {"kind": "serial"}  # it is a short run
     assert auto.summary["parameters_digest"] == serial.summary["parameters_digest"]
-    assert fastest.summary["executor"]["kind"] in ("serial", "batched")
 
 
-@pytest.mark.parametrize("executor", ["serial", "processes", "batched", "auto", "fastest"])
+@pytest.mark.parametrize("executor", ["serial", "processes", "batched", "auto"])
 def test_without_gradients_any_executor_will_do(executor):
     result = run(executor, task={"kind": "timing", "parameters": 1000})
     assert result.summary["gradients_applied"] == 48
@@ -342,17 +340,12 @@ def test_a_process_that_is_killed_ends_the_run_and_none_is_left():
     assert not [c for c in multiprocessing.active_children() if c.name.startswith("gradients")]
 
 
-def test_fastest_is_auto_where_batches_are_impossible():
-    result = run("fastest", task=python("branching"), servers=1)
-    assert result.summary["executor"] == {"kind": "serial"}
-
-
 @pytest.mark.parametrize(
     "executor",
     [
         {"kind": "processes", "processes": 0},
         {"kind": "batched", "width": 0},
-        {"kind": "fastest", "width": 2000},
+        {"kind": "batched", "width": 2000},
         {"kind": "parallel"},
     ],
 )

@@ -157,50 +157,6 @@ def test_a_message_within_a_machine_is_not_the_one_that_is_lost():
     )  # the first push is to server 0, on its machine
 
 
-@pytest.mark.parametrize("contention", ["serialised", "fair"])
-@pytest.mark.parametrize("strategy", ["bsp", "ssptable", "global barrier"])
-def test_messages_that_are_repeated_and_overtaken_change_no_bit(strategy, contention):
-    network = {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e5, "contention": contention}
-    optimizer = {"kind": "sgd", "lr": 0.3, "momentum": 0.9}
-    changes = {"network": network, "optimizer": optimizer, "workers": 2}
-    laws = {
-        "workers": {"mtbf_s": 0.1, "kind": "duplicate", "for_s": 0.05},
-        "servers": {"mtbf_s": 0.1, "kind": "duplicate", "for_s": 0.05},
-        "schedule": [
-            {"kind": "reorder", "at_s": 0.1 * n, **node}
-            for n in range(10)
-            for node in ({"worker": n % 2}, {"server": n % 2})
-        ],
-    }
-    plain = Ran(experiment(strategy, None, **changes))
-    found = Ran(experiment(strategy, laws, **changes))
-    obstacles = found.run.network.obstacles
-    assert obstacles.passed_over > 10
-    assert obstacles.early > 0
-    assert found.recovery.restarts == 0
-    if strategy == "bsp":
-        assert torch.equal(found.counts, plain.counts)
-    assert found.totals.applied == plain.totals.applied
-    assert found.totals.iterations == plain.totals.iterations
-
-
-def test_an_overtaken_message_arrives_later_and_those_behind_it_wait():
-    changes = {"workers": 1, "servers": 1, "compute": {"kind": "constant", "mean_s": 0.1}}
-    reorder = {"kind": "reorder", "at_s": 1.03, "worker": 0, "for_s": 0.07}
-    plain, found = Ran(experiment("bsp", None, **changes)), ran("bsp", reorder, **changes)
-    assert found.time_s == pytest.approx(plain.time_s + 0.07)
-    assert found.run.network.obstacles.early == 1  # the pull behind the push
-
-
-def test_a_copy_that_arrives_after_the_death_of_its_sender_is_not_heard():
-    again = {"kind": "duplicate", "at_s": 0.8, "worker": 1, "for_s": 0.5}
-    assert ran("asp", again).run.network.obstacles.passed_over == 1
-    found = ran("asp", again, CRASH, checkpoint=None)
-    assert found.recovery.restarts == 1
-    assert found.run.network.obstacles.passed_over == 0
-    assert set(found.counts.flatten().tolist()) <= {0.0, 1.0}
-
-
 def test_a_slow_worker_computes_longer():
     slow = {"kind": "slow", "at_s": 0.0, "worker": 1, "for_s": 1000.0, "factor": 3.0}
     plain, found = Ran(experiment("asp", None)), ran("asp", slow)

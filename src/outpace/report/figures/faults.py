@@ -29,8 +29,6 @@ _KINDS: Final = {  # one, several
     "slow": ("slow period", "slow periods"),
     "partition": ("partition", "partitions"),
     "loss": ("lost message", "lost messages"),
-    "duplicate": ("message that came twice", "messages that came twice"),
-    "reorder": ("overtaken message", "overtaken messages"),
 }
 _LEAD: Final = (
     "Goodput: gradients per second that are in the result, over those of the same run without "

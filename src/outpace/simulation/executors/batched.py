@@ -7,7 +7,6 @@ together depends on virtual times alone, so a run still has one result.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,7 +19,6 @@ from outpace.tasks import Workload, gradient_of
 from outpace.tasks.supervised import SupervisedWorkload
 
 TOLERANCE: Final = 1e-4  # relative to a gradient's norm; rounding of float32 is about 1e-6
-_REPETITIONS: Final = 3
 
 
 class BatchedExecutor:
@@ -120,19 +118,6 @@ class BatchedExecutor:
                 differences.append(float(apart / norm) if apart else 0.0)
         return max(differences, key=lambda d: math.inf if math.isnan(d) else d)
 
-    def gain(self, workers: int) -> float:
-        """Measure how many times faster it is than `serial` on this computer."""
-        wanted = [
-            ([block.clone() for block in self._initial], worker, 0)
-            for worker in range(min(workers, self._width))
-        ]
-        together, alone = [], []
-        self._stacked.gradients(wanted)
-        for _ in range(_REPETITIONS):
-            together.append(_seconds(lambda: self._stacked.gradients(wanted)))
-            alone.append(_seconds(lambda: [gradient_of(self._workload, *one) for one in wanted]))
-        return min(alone) / min(together)
-
 
 def _require_device(device: str | None) -> None:
     """Raise ConfigError if no tensor can be made on this device."""
@@ -144,9 +129,3 @@ def _require_device(device: str | None) -> None:
             f"executor.device: {device!r} cannot be used here: {what}; leave it out to compute "
             "where the task's model is"
         ) from None
-
-
-def _seconds(work: Any) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

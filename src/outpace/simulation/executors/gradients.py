@@ -9,7 +9,6 @@ import torch
 from outpace.blocks.block import Block, whole
 from outpace.config import executors as settings
 from outpace.config.experiment import Experiment
-from outpace.errors import ConfigError
 from outpace.simulation.executors.auto import AutoExecutor
 from outpace.simulation.executors.batched import BatchedExecutor
 from outpace.simulation.executors.job import (
@@ -20,7 +19,7 @@ from outpace.simulation.executors.job import (
     SerialExecutor,
     Told,
 )
-from outpace.simulation.executors.processes import ProcessExecutor, cores
+from outpace.simulation.executors.processes import ProcessExecutor
 from outpace.support.units import Time
 from outpace.tasks import Evaluation, Workload, evaluation_of
 
@@ -44,7 +43,9 @@ class Gradients:
         self._initial = _tensors([whole(block) for block in workload.initial_parameters()])
         self._executor: Executor = SerialExecutor(workload)
         if self._initial and isinstance(experiment.executor, settings.Batched):
-            self._executor = self._batched(experiment.executor.width, experiment.executor.device)
+            self._executor = BatchedExecutor(
+                workload, self._initial, experiment.executor.width, experiment.executor.device
+            )
 
     def start(self) -> None:
         """Start the processes that are asked for."""
@@ -56,9 +57,9 @@ class Gradients:
                 self._experiment, self._workload, self._initial, asked.processes
             )
         elif isinstance(asked, settings.Auto):
-            self._executor = self._auto()
-        elif isinstance(asked, settings.Fastest):
-            self._executor = self._fastest(asked.width)
+            self._executor = AutoExecutor(
+                self._experiment, self._workload, self._initial, self._share
+            )
 
     def submit(
         self, parameters: Sequence[Block], worker: int, iteration: int, due: Time
@@ -91,19 +92,6 @@ class Gradients:
 
     def describe(self) -> dict[str, object]:
         return self._executor.describe()
-
-    def _auto(self) -> AutoExecutor:
-        return AutoExecutor(self._experiment, self._workload, self._initial, self._share)
-
-    def _batched(self, width: int, device: str | None = None) -> BatchedExecutor:
-        return BatchedExecutor(self._workload, self._initial, width, device)
-
-    def _fastest(self, width: int) -> Executor:
-        try:
-            batched = self._batched(width)
-        except ConfigError:  # this task cannot be batched
-            return self._auto()
-        return batched if batched.gain(self._experiment.workers) > cores() else self._auto()
 
 
 def _tensors(blocks: Sequence[Block]) -> list[torch.Tensor]:

@@ -132,10 +132,6 @@ class FailingRun(VirtualRun):
                 self._lose_if_silent(process, before, lambda: obstacles.until(strike.node))
             case "loss":
                 self.network.obstacles.lose(strike.node, duration)
-            case "duplicate":
-                self.network.obstacles.repeat(strike.node, duration)
-            case "reorder":
-                self.network.obstacles.delay(strike.node, duration)
             case "slow":
                 process.slow_down(strike.factor, now + duration)
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from outpace.cluster.faults import (
-    OF_ONE_MESSAGE,
-    OVERTAKEN_S,
-    RESENT_S,
-    Fault,
-    FaultKind,
-    Faults,
-    RandomFaults,
-)
+from outpace.cluster.faults import RESENT_S, Fault, FaultKind, Faults, RandomFaults
 from outpace.kernel import Kernel
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import server_name, worker_name
@@ -74,9 +66,7 @@ class Injection:
 def _strike(fault: Fault | RandomFaults, node: str) -> Strike:
     for_s = fault.for_s
     if for_s is None:
-        for_s = 0.0
-        if fault.kind in OF_ONE_MESSAGE:
-            for_s = OVERTAKEN_S if fault.kind == "reorder" else RESENT_S
+        for_s = RESENT_S if fault.kind == "loss" else 0.0
     return Strike(fault.kind, node, nanoseconds(for_s), fault.factor or 1.0)
 
 
