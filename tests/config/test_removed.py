@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.paths import SCRIPTS
 
 import outpace
 from outpace.errors import ConfigError
@@ -56,3 +57,14 @@ def test_what_was_removed_is_refused_by_one_line_that_names_what_to_use(given, i
 )
 def test_former_defaults_in_the_configuration_of_an_old_run_folder_say_nothing(given):
     assert outpace.simulate({**CONFIG, **given}).summary["status"] == "complete"
+
+
+def test_failures_of_a_script_are_refused_by_one_line_that_says_what_to_simulate():
+    faults = {"workers": {"mtbf_s": 60.0}}
+    script = {"kind": "script", "path": str(SCRIPTS / "plain.py")}
+    with pytest.raises(ConfigError) as refused:
+        outpace.simulate({**CONFIG, "task": script, "faults": faults, "servers": 1})
+    (line,) = str(refused.value).splitlines()
+    assert "faults: failures of scripts are not simulated" in line
+    assert "outpace calibrate RUN -o cluster.yaml" in line
+    assert "task: {kind: timing" in line

@@ -195,6 +195,12 @@ def _of_faults(experiment: Experiment) -> Iterator[str]:
     faults = experiment.faults
     if faults is None:
         return
+    if isinstance(experiment.task, Script):
+        yield (
+            "faults: failures of scripts are not simulated: calibrate a real run of the script "
+            "(outpace calibrate RUN -o cluster.yaml), and simulate task: {kind: timing, "
+            "parameters: N} with --cluster cluster.yaml; N is script.parameters in its summary.json"
+        )
     yield from faults.contradictions(experiment.workers, experiment.servers_in_run)
 
 

@@ -180,10 +180,8 @@ def _read(
     try:
         return _adapter(_narrowed(expected, data)).validate_json(json.dumps(data), strict=True)
     except pydantic.ValidationError as error:
-        if instead := removed(path, data):
-            problems.append(f"{path}: {data} was removed: {instead}")
-        else:
-            problems += _in_words(error.errors(), path)
+        gone = instead_of(path, data) if isinstance(data, str) else ""
+        problems += [gone] if gone else _in_words(error.errors(), path)
         return _UNREADABLE
 
 

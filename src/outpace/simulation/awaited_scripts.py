@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -40,7 +39,6 @@ class AwaitedScripts:
         self._parts: dict[int, Part] = {}  # by worker
         # By worker: the number of rows in the metrics when its script was saved.
         self._logged: dict[int, int] = {}
-        self._ahead: dict[int, int] = {}  # by worker: see `VirtualRun.logged_ahead`
 
     @property
     def is_open(self) -> bool:
@@ -50,7 +48,7 @@ class AwaitedScripts:
     def begin(self, number: int, workers: Iterable[int]) -> None:
         """Begin a checkpoint whose folder is there, and wait for the scripts of these workers."""
         self._number, self._rest, self._awaited = number, None, set(workers)
-        self._parts, self._logged, self._ahead = {}, {}, {}
+        self._parts, self._logged = {}, {}
 
     def awaits(self, worker: int) -> bool:
         """True if the open checkpoint lacks the file of this worker's script."""
@@ -78,7 +76,6 @@ class AwaitedScripts:
             return
         self._awaited.discard(worker)
         self._logged[worker] = self._run.metrics.rows
-        self._ahead[worker] = self._run.logged_ahead(worker)
         if saved is not None:
             self._parts[worker] = saved
         self.complete()
@@ -102,7 +99,7 @@ class AwaitedScripts:
         (taken, metrics), self._number, self._rest = self._rest, None, None
         files = tuple(part for _, part in sorted(self._parts.items()))
         if self._logged:
-            metrics = logged_until(self._run.metrics.kept(), self._logged, self._ahead)
+            metrics = logged_until(self._run.metrics.kept(), self._logged)
         anew = tuple(worker for worker in self._run.scripts_anew() if worker in self._parts)
         ended = tuple(sorted(set(self._run.scripts_at_end()) - self._parts.keys()))
         taken = structs.replace(taken, parts=(*taken.parts, *files), anew=anew, ended=ended)
@@ -117,21 +114,12 @@ def commit(keeper: CheckpointKeeper, taken: Taken, metrics: pa.Table) -> None:
         keeper.abandon(taken.number, error.strerror or str(error))
 
 
-def logged_until(rows: pa.Table, counts: Mapping[int, int], ahead: Mapping[int, int]) -> pa.Table:
+def logged_until(rows: pa.Table, counts: Mapping[int, int]) -> pa.Table:
     """Return the rows that each script had logged when it was saved; the others come again.
 
-    Args:
-        counts: by worker, the number of rows of all workers at that time. A worker that is not in
-            it had left the run before, and all its rows are kept.
-        ahead: by worker, how many of its rows then a process before it had logged, which comes
-            again.
+    counts: by worker, the number of rows of all workers at that time. A worker that is not in it
+    had left the run before, and all its rows are kept.
     """
     workers = rows["worker"].to_pylist()
-    inside = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
-    most = Counter(worker for worker, is_in in zip(workers, inside, strict=True) if is_in)
-    most.subtract(ahead)
-    kept = []
-    for worker, is_in in zip(workers, inside, strict=True):
-        most[worker] -= is_in
-        kept.append(is_in and most[worker] >= 0)
+    kept = [n < counts.get(worker, len(rows)) for n, worker in enumerate(workers)]
     return rows.filter(pa.array(kept, pa.bool_()))

@@ -278,13 +278,6 @@ class VirtualRun(ABC):
         """Return the workers whose scripts begin anew when the run goes on."""
         return ()
 
-    def logged_ahead(self, worker: int) -> int:
-        """Return how often the script of a worker has logged what its process has not come to.
-
-        A process before it has logged that.
-        """
-        return 0
-
     def scripts_at_end(self) -> Collection[int]:
         """Return the workers whose scripts have come to their end."""
         return ()

@@ -73,19 +73,16 @@ class ChildProcess:
             raise RunError(f"the process of {self._name}'s script {how}") from None
         return message
 
-    def close(self, *, has_ended: bool, kill: bool = False) -> None:
+    def close(self, *, has_ended: bool) -> None:
         """End the process, whatever it does.
 
-        Args:
-            has_ended: True if the script has said that it has ended, so its process does too.
-            kill: True if the script cleans nothing up.
+        has_ended: True if the script has said that it has ended, so its process does too.
         """
         self.pipe.close()
         if has_ended:
             self._process.join(GRACE_S)
-        if not kill:
-            self._process.terminate()
-            self._process.join(GRACE_S)
+        self._process.terminate()
+        self._process.join(GRACE_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()

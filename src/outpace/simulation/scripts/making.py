@@ -11,9 +11,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput
 from outpace.engine.scripts.running import require_script
 from outpace.record.trace import Trace
-from outpace.simulation.faults.scripts.following import FailingFollowedSimulation
-from outpace.simulation.faults.scripts.with_servers import FailingScriptSimulation
-from outpace.simulation.faults.scripts.without_servers import FailingScriptPeerSimulation
 from outpace.simulation.scripts.collectives.run import FollowedSimulation
 from outpace.simulation.scripts.measuring import with_measured_times
 from outpace.simulation.scripts.runs import ScriptRun
@@ -59,9 +56,6 @@ def simulation_of_script(
 
 def _kind(experiment: Experiment, *, is_followed: bool) -> type[ScriptRun]:
     """Return the class of the run. is_followed: see `Attached`."""
-    fails = experiment.faults is not None
     if is_followed:
-        return FailingFollowedSimulation if fails else FollowedSimulation
-    if experiment.peers is None:
-        return FailingScriptSimulation if fails else ScriptSimulation
-    return FailingScriptPeerSimulation if fails else ScriptPeerSimulation
+        return FollowedSimulation
+    return ScriptSimulation if experiment.peers is None else ScriptPeerSimulation

@@ -83,14 +83,12 @@ class Computes:
         saved: the file of what the script keeps, or why it could not be written; None: it was not
             to be saved.
         begins_anew: True if nothing that it keeps says how far it has come.
-        noted: True if it has written what it keeps to `Go.note`.
     """
 
     abortable: bool
     evaluated: bool
     saved: Part | str | None = None
     begins_anew: bool = False
-    noted: bool = False
 
 
 class Gradient(Enum):
@@ -245,14 +243,13 @@ class Go:
     """The parameters are in the slot: continue with the next gradient.
 
     discard: the last step was cut off; put the model buffers back. save: write what the script
-    keeps to this file. note: to this one, too, unless it keeps nothing. averages: averaged model
-    buffers that it has not loaded are beside the parameters.
+    keeps to this file. averages: averaged model buffers that it has not loaded are beside the
+    parameters.
     """
 
     iteration: int
     discard: bool
     save: Path | None = None
-    note: Path | None = None
     averages: bool = False
 
 

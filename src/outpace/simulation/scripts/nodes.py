@@ -41,12 +41,8 @@ class ScriptComputing(Computing, ABC):
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         await self._begin(parameters, iteration)
-        await self._spend(self._duration_s(iteration))
+        await self._kernel.sleep(self._duration_s(iteration))
         return await self._end()
-
-    async def _spend(self, duration_s: float) -> None:
-        """Let the time of a computation pass."""
-        await self._kernel.sleep(duration_s)
 
     async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
         """Return when the script begins to compute, after an evaluation that takes time."""
@@ -56,7 +52,7 @@ class ScriptComputing(Computing, ABC):
         self.evaluated = next(self.evaluations) if found.evaluated else 0
         if self.evaluated:
             begun = self._kernel.now
-            await self._spend(seconds(self.evaluated))
+            await self._kernel.sleep(seconds(self.evaluated))
             self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 
@@ -107,11 +103,12 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
         duration = nanoseconds(self._duration_s(iteration))
         due = started + duration
         if not begun.abortable:
-            await self._spend(seconds(duration))  # as for real: it computes to the end
+            await self._kernel.sleep(seconds(duration))  # as for real: it computes to the end
             return await self._end()
         while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
             if ends_it(message):  # the script goes on to its step, which is then discarded
-                return self._stopped(kernel.now - started, duration)
+                self._run.finished_step()
+                return stopped(kernel.now - started, duration)
         return await self._end()
 
     async def execute_in_parts(
@@ -127,14 +124,6 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
             raise ScriptLeft
         await parts.send(self._blocks(step), duration, self._pass, send, first)
         self._note(step)
-
-    async def _pass(self, duration: Time) -> None:
-        await self._spend(seconds(duration))
-
-    def _stopped(self, computed: Time, duration: Time) -> Stopped:
-        """Return how far a step had come that was cut off after so long."""
-        self._run.finished_step()
-        return stopped(computed, duration)
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         self._settings = StepSettings(step.what.settings, step.what.unused)

@@ -89,7 +89,6 @@ class ScriptProcess:
         self.redivided: Redivided | None = None  # if it goes on with another number of workers
         self.had_ended = False  # before that checkpoint, so that it leaves at once
         self.save: Path | None = None  # where it is to write what it keeps, until it has
-        self.note: Path | None = None  # as `save`, in the next iteration only
         self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
         self.has_left = False
@@ -148,8 +147,7 @@ class ScriptProcess:
         self._free_slot()
         self._shown = parameters
         averages = self._fill(parameters)
-        note, self.note = self.note, None
-        self._script.send(Go(iteration, discard, self.save, note, averages))
+        self._script.send(Go(iteration, discard, self.save, averages))
         self._is_computing = True
         message = await self._next_of_step()
         if isinstance(message, Left):
@@ -326,17 +324,11 @@ class ScriptProcess:
             self._script.send(Over(""))
         return True
 
-    def kill(self) -> None:
-        """Kill the process: its worker was lost, and takes no more part in the run."""
-        self.close(kill=True)
-        self.has_left, self._waits_for_final = True, False
-        self.ended = self.ended or Ended(None, frozenset())
-
-    def close(self, *, kill: bool = False) -> None:
-        """End the process, whatever it does. Idempotent. kill: it cleans nothing up."""
+    def close(self) -> None:
+        """End the process, whatever it does. Idempotent."""
         if self._script.closed:
             return
-        self._script.close(has_ended=self.ended is not None, kill=kill)
+        self._script.close(has_ended=self.ended is not None)
         self._slots.close()
         self.memory.close()
 

@@ -232,16 +232,12 @@ class ScriptRun(VirtualRun):
             self._warned.add(text)
             self.warn(text)
 
-    def _finished_of(self, worker: int) -> int:
-        """Return how many iterations a worker has finished."""
-        return self.totals.iterations.get(worker, 0)
-
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
         """Add a point to the metrics; end the run if it reaches the target."""
         found = self.metrics.log(
             self.kernel.now,
             worker,
-            self._finished_of(worker),
+            self.totals.iterations.get(worker, 0),
             values,
             updates=self.updates,
             gradients=self.totals.applied,

@@ -21,7 +21,6 @@ from outpace.simulation.scripts.without_servers.blocks import optimizer_of
 from outpace.simulation.servers import Simulation
 from outpace.sync.messages import SCHEDULER, Leave, Pause, Resume
 from outpace.sync.parameter_block import ParameterBlock, parameter_block
-from outpace.sync.programs.context import AbortableContext
 from outpace.tasks import Workload
 
 
@@ -39,7 +38,7 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._is_at_limit = False  # True once a worker has come to stop.iterations
         self._training = set(range(experiment.workers))
         self._at_end: set[int] = set()  # workers whose scripts have come to their end
-        # Of workers that have left, but not of lost ones: the last iteration pushed.
+        # Of workers that have left: the last iteration pushed.
         self._last: dict[int, int] = {}
         if self.resume is not None:
             self._restore_scripts(self.resume)
@@ -86,32 +85,21 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         first = None if self.resume is None else self.resume.first[worker]
-        node = ScriptWorkerNode(self, worker, servers, first)
-        await self._run_script(train, node, node)
-
-    async def _run_script(
-        self, train: AbortableProgram, node: ScriptWorkerNode, context: AbortableContext
-    ) -> None:
-        """Run the program of a worker until its script ends. context: what it sees of its node."""
-        worker = node.worker
-        self._nodes[worker] = node
+        node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers, first)
         self._connect(node)
         node.slices = self._workload.slices
         try:
             if node.process.had_ended:
                 node.process.await_left()
                 raise ScriptLeft
-            await train(context)
+            await train(node)
             self._is_at_limit = True
         except ScriptLeft:  # the program sends nothing more
             self._at_end.add(worker)
-            self._leave(node, context)
+            for name in self._listeners(node):
+                node.send(name, Leave(worker))
         self._last[worker] = node.pushed
         self.left(worker)
-
-    def _leave(self, node: ScriptWorkerNode, context: AbortableContext) -> None:
-        for name in self._listeners(node):
-            context.send(name, Leave(node.worker))
 
     def _listeners(self, node: ScriptWorkerNode) -> list[str]:
         """Return the servers, and the scheduler if there is one."""

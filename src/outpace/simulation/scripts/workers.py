@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -11,8 +11,7 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.misuse import other_parameters
-from outpace.engine.scripts.redividing import Redivided
-from outpace.errors import ConfigError, RunError
+from outpace.errors import ConfigError
 from outpace.simulation.scripts.collectives.opening import Opening
 from outpace.simulation.scripts.ending import end_scripts
 from outpace.simulation.scripts.messages import Attached
@@ -86,38 +85,6 @@ class ScriptWorkers:
             worker, self._experiment, self.files, output, self._require_reader, self._measured
         )
 
-    def replace(self, states: Mapping[int, tuple[Path | None, Redivided | None]]) -> None:
-        """Kill the processes of some workers, and start others, which go on.
-
-        Args:
-            states: by worker, what its script goes on with, see `ScriptProcess`.
-
-        Raises:
-            ConfigError: if a script trains other parameters than before.
-            RunError: if a script fails, or waits for other workers before it trains.
-        """
-        for worker, state in states.items():
-            before = self.processes[worker]
-            before.kill()
-            process = self.processes[worker] = self._start(worker)
-            process.kept, process.redivided = state
-            process.host, process.save, process.step = before.host, before.save, before.step
-        opening = Opening(len(self.processes), alone=False)
-        if len(states) == len(self.processes):
-            opening.attached(self.processes)
-        for worker in states:
-            process = self.processes[worker]
-            found = opening.follow(process)
-            if found is None:
-                raise RunError(
-                    f"the script of {worker_name(worker)} is started again and waits in a "
-                    "collective for other workers, which train already: call no collectives "
-                    "before the training where workers may be lost"
-                )
-            if found.layout != self.attached[0].layout:
-                raise other_parameters(worker_name(worker), found.layout, self.attached[0].layout)
-            self._begin(process)
-
     def _require_reader(self) -> None:
         """Raise OutputClosed if nothing reads what the scripts print any more."""
         if self._output.closed:
@@ -129,13 +96,8 @@ class ScriptWorkers:
         Args:
             slices: of the flat parameters, one for each server.
         """
-        self._slices = list(slices)
         for process in self.processes:
-            self._begin(process)
-
-    def _begin(self, process: ScriptProcess) -> None:
-        first = self.attached[0]
-        process.begin(first, self._slices)
+            process.begin(self.attached[0], list(slices))
 
     def take_output(self) -> None:
         """Print the rest of what the scripts print. Raises OutputClosed if nothing reads it."""

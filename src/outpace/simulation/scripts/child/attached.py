@@ -112,7 +112,6 @@ class SimulatedScript:
         if experiment.overlap != "none":
             self._watched = WatchedGradients(script, self._is_passive)
         self._save_to: Path | None = None
-        self._note_to: Path | None = None
         pipe.on_over = self._exit
         self._holder = SimulatedState(
             self._name,
@@ -267,7 +266,7 @@ class SimulatedScript:
                 self._before = script.read_buffers()
         self._load(buffers=message.averages)
         self._iteration = message.iteration
-        self._save_to, self._note_to = message.save, message.note
+        self._save_to = message.save
         HERE.data.steps()
         if self._watched is not None:
             self._watched.begin()
@@ -301,10 +300,8 @@ class SimulatedScript:
         self._unhook()
         self._outcome.is_abortable = self._abortable > 0
         saved = None if self._save_to is None else self._save(self._save_to)
-        begins_anew = not self._kept.is_complete
-        noted = None if self._note_to is None or begins_anew else self._save(self._note_to)
         outcome = self._outcome.is_abortable, self._clock.has_evaluated
-        self._send(Computes(*outcome, saved, begins_anew, isinstance(noted, Part)))
+        self._send(Computes(*outcome, saved, begins_anew=not self._kept.is_complete))
         self._clock.computes()
 
     def _save(self, path: Path) -> Part | str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
-from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
 from outpace.optim.step import OptimizerState
@@ -22,7 +20,6 @@ from outpace.simulation.scripts.collectives.saving import FollowedSaving
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.collectives.worker import FollowedWorker
 from outpace.simulation.scripts.messages import Stepped
-from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.support.notices import warn
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
@@ -41,35 +38,22 @@ class FollowedSimulation(ScriptRun):
             self._restore_scripts(self.resume)
             self._steps = list(self.resume.first)
         self._saving: FollowedSaving | None = None
-        if (settings := experiment.checkpoint) is not None:
-            self._saving = self._new_saving(settings, workload)
-        if settings is not None and self._saving is not None:
+        settings, keeper = experiment.checkpoint, self._keeper
+        if settings is not None and keeper is not None:
+            processes = self._script_processes
+            self._saving = FollowedSaving(self, workload, keeper, settings, processes)
             self._at_start.append(self._saving.begin)
             if settings.every_s is not None:
                 self._periods.add(self._saving.soon, nanoseconds(settings.every_s), self.kernel.now)
         self._control = SimulationControl(self, [], [])
-        self._start()
-
-    def _start(self) -> None:
-        """Start to follow all scripts, which have taken `_steps`."""
-        self.workers = [self._worker(process) for process in self._script_processes]
+        self.workers = [
+            FollowedWorker(self, process, self._steps[process.worker])
+            for process in self._script_processes
+        ]
         for worker in self.workers:
-            self._spawn_program(worker_name(worker.number), worker.run())
-
-    def _worker(self, process: ScriptProcess) -> FollowedWorker:
-        return FollowedWorker(self, process, self._steps[process.worker])
-
-    def _spawn_program(self, name: str, program: Coroutine[Any, Any, None]) -> None:
-        """Start to follow a script."""
-        self.kernel.spawn(program, name)
+            self.kernel.spawn(worker.run(), worker_name(worker.number))
 
     # -- checkpoints --------------------------------------------------------------------
-
-    def _new_saving(self, settings: Checkpoint, workload: Workload) -> FollowedSaving | None:
-        """Return what takes checkpoints; None if there is no place for them."""
-        if self._keeper is None:
-            return None
-        return FollowedSaving(self, workload, self._keeper, settings, self._script_processes)
 
     def run(self) -> None:
         with checkpoint_on_signal(self._save_soon):
@@ -117,7 +101,6 @@ class FollowedSimulation(ScriptRun):
         # Routes that send messages one by one add the workers to the network.
         direct = Formula(self.kernel, self.network, paths, 0 if is_fair else count)
         route: Route = Messages(self.kernel, self.network, count) if is_fair else direct
-        self._routes = direct, route
         return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
 
     def _ended(self, part: Part) -> None:

@@ -33,12 +33,7 @@ class SimulatedCollectives:
         direct: of the messages between two workers.
         all_reduce: how an all-reduce is made.
         ended: called when a worker has the result of a collective.
-
-    Attributes:
-        carries_out: False if only the times matter, and no values are computed.
     """
-
-    carries_out = True
 
     def __init__(
         self,
@@ -115,8 +110,7 @@ class SimulatedCollectives:
         pair = self._messages.join(part)
         if pair is None:
             return
-        if self.carries_out:
-            carry_out(*pair)
+        carry_out(*pair)
         parts = {each.worker: each for each in pair}
         for each in pair:
             each.all_joined = self._kernel.now
@@ -134,8 +128,7 @@ class SimulatedCollectives:
 
     def _begin(self) -> None:
         collective = self._complete[0]
-        if self.carries_out:
-            collective.carry_out()
+        collective.carry_out()
         parts, missing = collective.parts, set(collective.parts)
 
         def finished(worker: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.messages import Awaits, Joined, Reaches
-from outpace.simulation.scripts.messages import Computes, FromScript, Left, Stepped
+from outpace.simulation.scripts.messages import Computes, Left, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.service_times import times_of
 from outpace.support.units import Time, nanoseconds, seconds
@@ -55,7 +55,7 @@ class FollowedWorker:
         """Follow the script until it leaves the run."""
         self._run.goes_on(self.number)
         while True:
-            message: Any = self._receive()
+            message: Any = self._process.receive()
             if isinstance(message, Left):
                 break
             if isinstance(message, Computes):
@@ -73,27 +73,16 @@ class FollowedWorker:
                 raise AssertionError(f"{worker_name(self.number)} sent {message}")
         self._run.left(self.number)
 
-    def _receive(self) -> FromScript:
-        """Return the next message of the script."""
-        return self._process.receive()
-
     async def _begin(self, evaluated: bool) -> FollowedIteration:
         """Begin an iteration, after an evaluation that takes time."""
         kernel = self._kernel
         if evaluated and (duration := next(self._evaluations)):
             begun = kernel.now
-            await self._spend(duration)
+            await kernel.sleep(seconds(duration))
             self._recorder.untimed(self.number, self.iteration, begun, kernel.now)
-        self._present = FollowedIteration(kernel.now, nanoseconds(self._duration_s()))
+        duration_s = self._run.run_time(self.number, self.iteration, kernel.now)
+        self._present = FollowedIteration(kernel.now, nanoseconds(duration_s))
         return self._present
-
-    def _duration_s(self) -> float:
-        """Return how long the iteration takes that begins to compute now."""
-        return self._run.run_time(self.number, self.iteration, self._kernel.now)
-
-    async def _spend(self, duration: Time) -> None:
-        """Let the time of a computation pass (ns)."""
-        await self._kernel.sleep(seconds(duration))
 
     async def _compute(self, progress: float) -> None:
         """Let time pass until this share of the iteration has been computed."""
@@ -103,7 +92,7 @@ class FollowedWorker:
         until = round(progress * present.duration)
         if until > present.computed:
             duration, present.computed = until - present.computed, until
-            await self._spend(duration)
+            await self._kernel.sleep(seconds(duration))
 
     async def _join(self, call: Joined) -> None:
         await self._compute(call.progress)

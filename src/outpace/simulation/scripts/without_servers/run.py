@@ -56,7 +56,6 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
         # Of the checkpoint from which the run goes on: what each worker had beside the model.
         self._own_before: list[ShardState | None] = [None] * experiment.workers
-        self._goes_on = self.resume is not None
         self._has_differed = False  # workers whose steps use the mean of settings have other ones
         if self.resume is not None:
             self._restore_scripts(self.resume)
@@ -99,20 +98,9 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         assert isinstance(self._saving, ScriptPeerSaving)
         self._saving.script_saved(worker, saved)
 
-    def _put_back_models(self, own: Sequence[ShardState]) -> None:
-        """Let the models be made anew when the workers begin again from a checkpoint.
-
-        own: what workers had beside the model.
-        """
-        by_worker = {each.shard: each for each in own}
-        self._own_before = [by_worker.get(worker) for worker in range(self.experiment.workers)]
-        self._goes_on = True
-        self._before_loading.clear()
-        self.__dict__.pop("_models", None)
-
     def _begin_with(self, worker: int, model: SharedModel) -> None:
         """Put the model of a worker into the state that it had at a checkpoint, if any."""
-        if not self._goes_on:
+        if self.resume is None:
             return
         restored, own = self.model.state(), self._own_before[worker]
         if own is not None:
@@ -244,10 +232,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         )
 
     def _context(self, worker: int) -> SimulatedPeer:
-        return self._with_script(ScriptPeer(self, worker))
-
-    def _with_script(self, peer: ScriptPeer) -> ScriptPeer:
-        """Give a worker's context its process."""
+        peer = ScriptPeer(self, worker)
         self._connect(peer)
         peer.tail, peer.layers = self._tail, self._workload.layers
         peer.keep_buffers = self._keep_buffers
