@@ -20,7 +20,6 @@ from outpace.real.elastic.watching import Elastic
 from outpace.real.net.addresses import is_loopback
 from outpace.real.process.launcher import MakeLauncher
 from outpace.real.process.ray.placing import Group, groups_of
-from outpace.support.processes.forking import preloaded
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Script
 
@@ -78,7 +77,7 @@ def launch_of(
     servers = [server_name(server) for server in range(experiment.servers_in_run)]
     workers = [worker_name(worker) for worker in range(experiment.workers)]
     groups = groups_of(settings, servers, workers)
-    with RayCluster(settings, groups, preloaded(), log) as cluster:
+    with RayCluster(settings, groups, log) as cluster:
         if insecure and not is_loopback(cluster.address):
             raise ConfigError(
                 f"--insecure is not possible on this cluster, whose nodes reach this machine at "

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.support.test_template import gone
+from tests.support.ended import gone
 
 pytestmark = [
     pytest.mark.slow,
@@ -14,27 +14,23 @@ pytestmark = [
 ]
 
 HOST = """
-import os, pickle, secrets, sys
+import os, pickle, threading
 from outpace.real.process.launcher import Role
-from outpace.real.process.ray import host as hosts
-from outpace.support.processes.forking import preloaded
+from outpace.real.process.ray.host import Host
 
-hosts.MODULES = ("torch",)  # enough for these roles
-host = hosts.Host("worker-0", "127.0.0.1", ".", preloaded(), {key})
-role = Role("worker-0", exec, ("import os, time; print(os.getpid()); time.sleep(600)", {{}}))
-host.start(pickle.dumps(role))
-((_, line),) = host.events(0, 60)
-host.suspend()
+host = Host("worker-0", "127.0.0.1", ".")
+role = Role("worker-0", exec, ("import os, time; print(os.getpid()); time.sleep(600)", {}))
+threading.Thread(target=host.order, args=("start", pickle.dumps(role)), daemon=True).start()
+events = host.events()
+((_, line),) = next(events)
+host._launcher.suspend()
 print(line, flush=True)
 os._exit(0)  # as if it were killed: nothing is ended in order
 """
 
 
-@pytest.mark.parametrize(
-    "key", [pytest.param("secrets.token_hex(8)", id="template"), pytest.param("None", id="thread")]
-)
-def test_a_process_ends_with_its_host_even_if_it_is_suspended_and_no_file_is_left(key, tmp_path):
-    script = [sys.executable, "-c", HOST.format(key=key)]
+def test_a_process_ends_with_its_host_even_if_it_is_suspended_and_no_file_is_left(tmp_path):
+    script = [sys.executable, "-c", HOST]
     said = subprocess.run(
         script, capture_output=True, text=True, check=True, timeout=120, cwd=tmp_path
     )

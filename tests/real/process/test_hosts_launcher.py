@@ -11,23 +11,23 @@ import pytest
 
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import Role
+from outpace.real.process.ray.host import STOPPED
 from outpace.real.process.ray.launcher import HostsLauncher
 
 
-def answered(*_: Any, **__: Any) -> Future[list[Any]]:
-    """Return an answer that is there: nothing has happened."""
-    answer: Future[list[Any]] = Future()
-    answer.set_result([])
-    return answer
-
-
 class Host:
-    """A host of a role at which nothing happens."""
-
-    start = stop = events = staticmethod(answered)
+    """A host of a role at which nothing happens, except that it stops when it is told to."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def listen(self, hear: Any) -> None:
+        self.hear = hear
+
+    def order(self, method: str, *_: Any) -> Future[Any]:
+        if method == "stop":
+            self.hear(self, [(STOPPED, "")])
+        return Future()
 
     def end(self) -> None:
         pass

@@ -23,7 +23,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkProcess, ForkServerProcess
+from multiprocessing.context import ForkServerProcess, SpawnProcess
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -41,9 +41,9 @@ _PR_SET_NAME: Final = 15
 _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1
 _STARTING: Final = threading.Lock()  # one at a time: it touches sys.modules
 _preloaded: Final = [_PRELOAD]
-_forks_itself: Final = [False]
+_starts_new_pythons: Final = [False]
 
-Process: TypeAlias = ForkServerProcess | ForkProcess
+Process: TypeAlias = ForkServerProcess | SpawnProcess
 
 
 def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
@@ -53,25 +53,24 @@ def start(name: str, target: Callable[..., None], *arguments: Any) -> Process:
     ends. The arguments are pickled for the fork server.
     """
     given = (target, arguments, os.getcwd(), dict(os.environ))
-    if _forks_itself[0]:
-        forked = multiprocessing.get_context("fork").Process(
-            target=_begin, args=given, name=name, daemon=True
-        )
-        with uninterrupted():
-            forked.start()
-        return forked
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_begin, args=given, name=name, daemon=True)
+    process: Process
+    if _starts_new_pythons[0]:
+        context = multiprocessing.get_context("spawn")
+        process = context.Process(target=_begin, args=given, name=name, daemon=True)
+    else:
+        forking = multiprocessing.get_context("forkserver")
+        process = forking.Process(target=_begin, args=given, name=name, daemon=True)
     # A process whose arguments were sent in part only would end with a traceback.
     with _STARTING, uninterrupted(), _no_main_module():
-        _start_fork_server(_preloaded)
+        if not _starts_new_pythons[0]:
+            _start_fork_server(_preloaded)
         process.start()
     return process
 
 
-def fork_from_this_process() -> None:
-    """From now on, fork new processes from this one, which has one thread and torch already."""
-    _forks_itself[0] = True
+def start_new_pythons() -> None:
+    """From now on, start each process as a new Python: for a process that starts only one."""
+    _starts_new_pythons[0] = True
 
 
 def start_fork_server() -> None:

@@ -8,7 +8,6 @@ ends. An actor whose node is lost is made again in its bundle, for which Ray fin
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import tempfile
 import threading
@@ -35,28 +34,28 @@ from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
 from outpace.real.process.ray.connecting import connected, last_line, node_names
 from outpace.real.process.ray.host import Host, Survey, survey_here
-from outpace.real.process.ray.host_process import Event
-from outpace.real.process.ray.launcher import RemoteHost
+from outpace.real.process.ray.launcher import Hear, RemoteHost
 from outpace.real.process.ray.looking import nodes_now, nodes_of
 from outpace.real.process.ray.placing import Group, lacking, no_room
 
-_EVENTS: Final = "events"  # a thread of its own in each actor, which waits for events
-_EVENTS_S: Final = 10.0
+_EVENTS: Final = "events"  # a thread of its own in each actor
+# As many lists of events may be on their way; then the processes must wait.
+_STREAM: Final[Mapping[str, Any]] = {
+    "num_returns": "streaming",
+    "concurrency_group": _EVENTS,
+    "_generator_backpressure_num_objects": 64,
+}
+_CLOSE_S: Final = 5.0
 _SAY_AFTER_S: Final = 3.0
 _NODE_DIED: Final = "its node has died"  # in the words of Ray
 _NOTHING_MISSING: Final = ""
 
 
 class OutpaceHost(Host):
-    """A host in an actor of Ray, which shows the name of this class beside that of the role.
+    """A host in an actor of Ray, which shows the name of this class beside that of the role."""
 
-    run: names the run among all of the cluster.
-    """
-
-    def __init__(self, name: str, folder: str, modules: Sequence[str], run: str) -> None:
-        # Several nodes may be on one machine, with files of their own.
-        key = hashlib.sha256(f"{run} {self.node()}".encode()).hexdigest()[:32]
-        super().__init__(name, ray.util.get_node_ip_address(), folder, modules, key)
+    def __init__(self, name: str, folder: str) -> None:
+        super().__init__(name, ray.util.get_node_ip_address(), folder)
 
     def node(self) -> str:
         """Return the id of this actor's node."""
@@ -71,31 +70,42 @@ class RayHost:
         self.name = name
         self.node = ""  # its name, once it is known
         self.given_up = ""  # why it was ended before it had a place
-        self._actor, self._stops = actor, 0
+        self._actor = actor
+        self._hear: Hear = lambda *_: None
+        self._error: BaseException | None = None  # with which it was lost
+        self._hearing = threading.Lock()
+        self._stream = threading.Thread(target=self._listen, name=f"host of {name}", daemon=True)
+        self._stream.start()
 
     def survey(self, paths: Sequence[str]) -> tuple[Any, Any]:
         """Return references to the survey and to the id of the node."""
         return self._actor.survey.remote(list(paths)), self._actor.node.remote()
 
-    def start(self, role: bytes) -> Future[Any]:
-        return _future(self._actor.start.remote(role))
+    def order(self, method: str, *arguments: Any) -> Future[Any]:
+        return _future(self._actor.order.remote(method, *arguments))
 
-    def kill(self) -> Future[Any]:
-        return _future(self._actor.kill.remote())
+    def listen(self, hear: Hear) -> None:
+        with self._hearing:
+            self._hear = hear
+            if self._error is not None:
+                hear(self, self._error)
 
-    def suspend(self) -> Future[Any]:
-        return _future(self._actor.suspend.remote())
+    def _listen(self) -> None:
+        """Hear what happens until the actor is lost. In a thread of its own."""
+        try:
+            for reference in self._actor.events.options(**_STREAM).remote():
+                come = ray.get(reference)
+                with self._hearing:
+                    self._hear(self, come)
+        except BaseException as error:
+            with self._hearing:
+                self._error = error
+                self._hear(self, error)
 
-    def resume(self) -> Future[Any]:
-        return _future(self._actor.resume.remote())
-
-    def stop(self, *, at_once: bool) -> Future[list[Event]]:
-        self._stops += 1
-        return _future(self._actor.stop.remote(at_once))
-
-    def events(self) -> Future[list[Event]]:
-        method = self._actor.events.options(concurrency_group=_EVENTS)
-        return _future(method.remote(self._stops, _EVENTS_S))
+    def close(self) -> None:
+        """End this host, and hear nothing more."""
+        self.end()
+        self._stream.join(_CLOSE_S)
 
     def end(self) -> None:
         with contextlib.suppress(RayError, ValueError):
@@ -124,7 +134,7 @@ class RayCluster:
     """The hosts of one run on a Ray cluster: `Hosts`. Use as a context manager.
 
     Args:
-        groups: the roles of the run. modules: see `Host`.
+        groups: the roles of the run.
         log: called with a line about what is awaited.
 
     Raises:
@@ -135,11 +145,9 @@ class RayCluster:
         self,
         settings: Settings,
         groups: Sequence[Group],
-        modules: Sequence[str],
         log: Callable[[str], None],
     ) -> None:
         self._settings, self._groups, self._log = settings, groups, log
-        self._modules = list(modules)
         # At once: in a job of Ray, another node on this machine makes the working folder anew.
         self._folder = os.getcwd()
         self._by_role = {name: group for group in groups for name in group.names}
@@ -283,8 +291,9 @@ class RayCluster:
         if self._settings.runtime_env:
             options["runtime_env"] = self._settings.runtime_env
         kind = ray.remote(concurrency_groups={_EVENTS: 1})(OutpaceHost)
-        actor = kind.options(**options).remote(name, self._folder, self._modules, self._namespace)
+        actor = kind.options(**options).remote(name, self._folder)
         host = RayHost(name, actor)
+        self._closing.callback(host.close)  # before the connection: the stream is in use
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
         if name in self._waiting:
             self._waiting.remove(name)

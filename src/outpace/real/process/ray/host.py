@@ -1,36 +1,35 @@
-"""The parent of one role's processes on a node of a cluster: a local launcher, called from far.
+"""The parent of one role's process on a node of a cluster, called from far.
 
-A cluster manager runs a `Host` as an actor. The methods are called from its threads. What they
-order is done by another process, the host process, which is single-threaded, has torch already and
-forks the role's processes: they die with it, and it ends with the actor. All hosts of a run on a
-node share the memory of the modules (`support.processes.template`).
+A cluster manager runs a `Host` as an actor. `events` is the only thread that starts, watches and
+ends the role's process, and what it yields is a stream to the command; the other methods give it
+orders. The process is a new Python, since the threads of an actor must not be forked, and it dies
+with the actor. The actor itself does not import torch.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
+import pickle
 import platform
-import socket
-import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from outpace.real.process.ray.host_process import DONE, EXIT, Event, serve_beside, serve_in_copy
+from outpace.real.net.clock import RealClock
+from outpace.real.process.launcher import Role
+from outpace.real.process.local import LocalLauncher
 from outpace.support.processes import forking
-from outpace.support.processes.modules import MODULES
-from outpace.support.processes.template import copied
 from outpace.support.version import __version__
 
-_ANSWER_S: Final = 90.0  # for the host process; its imports take longest
-_MOST_EVENTS: Final = 10_000  # that nothing has fetched; then the processes must wait
-_WAIT_S: Final = 15.0  # so long at most
-_SERVE: Final = f"{serve_in_copy.__module__}:{serve_in_copy.__name__}"
+OUTPUT, ERROR, EXIT, STOPPED = "output", "error", "exit", "stopped"
+Event: TypeAlias = tuple[str, str]  # one of these, and a line or how a process ended
+
+_ANSWER_S: Final = 10.0
+_LOOK_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +56,18 @@ class Host:
         name: of the role.
         address: of this node, for roles that listen.
         folder: working folder of the processes, if it exists on this node.
-        modules: are imported before any process is forked.
-        key: names the template that the hosts of this run on this node share; None: the processes
-            are forked by a fork server of this process, as where there is no Linux.
     """
 
-    def __init__(
-        self, name: str, address: str, folder: str, modules: Sequence[str], key: str | None = None
-    ) -> None:
+    def __init__(self, name: str, address: str, folder: str) -> None:
         if Path(folder).is_dir():
             os.chdir(folder)
+        forking.start_new_pythons()
         self._name, self._address = name, address
-        self._modules = list(modules)
-        self._key = key if sys.platform == "linux" else None
-        self._events: list[Event] = []
-        self._changed = threading.Condition()
-        self._stops = 0  # how often the processes were stopped
-        self._has_process = False  # which was started, and whose end nothing has told
-        self._failure: BaseException | None = None
-        self._connection: Connection | None = None  # with the host process, once it is there
-        self._is_ready = threading.Event()
-        self._sending = threading.Lock()
-        self._numbers = itertools.count()
-        self._orders: dict[int, Future[None]] = {}
-        threading.Thread(target=self._work, name=f"host of {name}", daemon=True).start()
+        self._orders = deque[tuple[str, tuple[Any, ...], threading.Event]]()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        self._come: list[Event] = []
+        self._launcher: LocalLauncher  # in the thread of `events`
 
     # -- called from far -----------------------------------------------------------------
 
@@ -88,131 +75,66 @@ class Host:
         """Return what this host finds on its node."""
         return survey_here(paths)
 
+    def order(self, method: str, *arguments: Any) -> None:
+        """Have the thread of `events` call a method of this object; return when it has."""
+        done = threading.Event()
+        self._orders.append((method, arguments, done))
+        os.write(self._wake, b"x")
+        done.wait(_ANSWER_S)
+
+    def events(self) -> Iterator[list[Event]]:
+        """Yield what happens as it does, without end. A process that prints more must wait."""
+        clock = RealClock()
+        self._launcher = LocalLauncher(clock, self._ended, self._printed, self._address)
+        clock.watch(self._woken, self._carry_out)
+        while True:
+            clock(clock.now + _LOOK_NS)
+            if self._come:
+                taken, self._come = self._come, []
+                yield taken
+
+    # -- the orders ----------------------------------------------------------------------
+
     def start(self, role: bytes) -> None:
-        """Start a process for a pickled role. That it cannot be started is said as its end."""
-        self._has_process = True
-        self._do("start", role)
+        """Start a process for a pickled role, which only that process can read: it has torch."""
+        self._launcher.start(Role(self._name, play, (role, self._address)))
 
     def kill(self) -> None:
         """End the process at once; no effect if there is none."""
-        self._do("kill")
+        self._launcher.kill(self._name)
 
     def suspend(self) -> None:
-        self._do("suspend")
+        self._launcher.suspend()
 
     def resume(self) -> None:
-        self._do("resume")
+        self._launcher.resume()
 
-    def stop(self, at_once: bool) -> list[Event]:
-        """End the process; return what `events` has not returned yet."""
-        self._do("stop", at_once)
-        with self._changed:
-            self._has_process = False
-            self._stops += 1
-            taken, self._events = self._events, []
-            self._changed.notify_all()
-        return taken
+    def stop(self, at_once: bool) -> None:
+        """End the process; its end is not told, but what it has printed, and then STOPPED."""
+        self._launcher.stop(at_once=at_once)
+        self._come.append((STOPPED, ""))
 
-    def events(self, stops: int, wait_s: float) -> list[Event]:
-        """Return what has happened since the last call; wait for it if nothing has.
+    # ------------------------------------------------------------------------------------
 
-        Args:
-            stops: number of calls of `stop` before; after the next one, nothing is returned.
-
-        Raises:
-            RuntimeError: there can be no host process.
-        """
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._events or self._stops != stops or self._failure is not None, wait_s
-            )
-            if self._stops != stops:
-                return []
-            if self._failure is not None and not self._events:
-                raise self._failed()
-            taken, self._events = self._events, []
-            self._changed.notify_all()
-        return taken
-
-    # -- the host process ----------------------------------------------------------------
-
-    def _do(self, method: str, *arguments: Any) -> None:
-        """Have the host process do this, and wait until it is done. Raises RuntimeError."""
-        self._is_ready.wait(_ANSWER_S)
-        done: Future[None] = Future()
-        with self._sending:
-            if self._connection is None:
-                raise self._failed()
-            number = next(self._numbers)
-            self._orders[number] = done
+    def _carry_out(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 4096)
+        while self._orders:
+            method, arguments, done = self._orders.popleft()
             try:
-                self._connection.send((number, method, arguments))
-            except OSError:
-                raise self._failed() from None
-        done.result(_ANSWER_S)
+                getattr(self, method)(*arguments)
+            finally:
+                done.set()
 
-    def _failed(self) -> RuntimeError:
-        why = "its process has ended" if self._failure is None else repr(self._failure)
-        return RuntimeError(f"the host of {self._name} failed: {why}")
+    def _printed(self, _: str, line: str, error: bool) -> None:
+        self._come.append((ERROR if error else OUTPUT, line))
 
-    def _work(self) -> None:
-        """Start the host process, and take what it says. In a thread of its own."""
-        try:
-            while True:
-                with self._started() as connection:
-                    self._take_all(connection)
-        except BaseException as error:
-            with self._sending, self._changed:
-                self._failure = error
-                self._forget_orders()
-                self._changed.notify_all()
-            self._is_ready.set()
+    def _ended(self, _: str, how: str) -> None:
+        self._come.append((EXIT, how))
 
-    def _take_all(self, connection: Connection) -> None:
-        """Take what a new host process says until it ends."""
-        connection.send((self._name, self._address))
-        pid = connection.recv()
-        self._connection = connection
-        self._is_ready.set()
-        while True:
-            try:
-                kind, what = connection.recv()
-            except (EOFError, ConnectionError):
-                break
-            if kind == DONE:
-                number, failure = what
-                order = self._orders.pop(number)
-                order.set_result(None) if failure is None else order.set_exception(failure)
-            else:
-                self._add(kind, what)
-        with self._sending:
-            self._is_ready.clear()
-            self._connection = None
-            self._forget_orders()
-        if self._has_process:
-            self._add(EXIT, forking.ended_with_fork_server(pid))
 
-    def _forget_orders(self) -> None:
-        for order in self._orders.values():
-            order.set_exception(self._failed())
-        self._orders.clear()
-
-    def _started(self) -> Connection:
-        """Return a connection to a new host process."""
-        if self._key is not None:
-            return copied(self._key, [*MODULES, *self._modules], _SERVE)
-        for module in self._modules:
-            forking.preload(module)
-        ours, theirs = socket.socketpair()
-        end = Connection(theirs.detach())
-        threading.Thread(target=serve_beside, args=(end,), name="processes", daemon=True).start()
-        return Connection(ours.detach())
-
-    def _add(self, kind: str, text: str) -> None:
-        with self._changed:
-            # A process that prints more than is fetched must wait, but not for ever.
-            self._changed.wait_for(lambda: len(self._events) < _MOST_EVENTS, _WAIT_S)
-            self._events.append((kind, text))
-            if kind == EXIT:
-                self._has_process = False
-            self._changed.notify_all()
+def play(role: bytes, address: str) -> None:
+    """Run a pickled role in its process."""
+    made: Role = pickle.loads(role)
+    made = made.at(address)
+    made.target(*made.arguments)

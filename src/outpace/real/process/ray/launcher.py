@@ -5,45 +5,43 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from outpace.engine.output import OnOutput
 from outpace.real.net.clock import RealClock
 from outpace.real.process.launcher import OnExit, Role
-from outpace.real.process.ray.host_process import ERROR, EXIT, OUTPUT, Event
+from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, STOPPED, Event
 
 _ANSWER_S: Final = 5.0  # for a host; one that does not answer is ended
 _STOP_S: Final = 8.0  # the same, when it ends its process: that may take 3 s
 
 
 class RemoteHost(Protocol):
-    """A host of another process, see `Host`. The results come later, or an error if it is lost."""
+    """A host of another process, see `Host`."""
 
     name: str  # of its role
 
-    def start(self, role: bytes) -> Future[Any]: ...
+    def order(self, method: str, *arguments: Any) -> Future[Any]:
+        """Give an order; it is done when the result is there, or an error if the host is lost."""
 
-    def kill(self) -> Future[Any]: ...
-
-    def suspend(self) -> Future[Any]: ...
-
-    def resume(self) -> Future[Any]: ...
-
-    def stop(self, *, at_once: bool) -> Future[list[Event]]: ...
-
-    def events(self) -> Future[list[Event]]: ...
+    def listen(self, hear: Hear) -> None:
+        """Call `hear` from now on, in another thread, with what happens."""
 
     def end(self) -> None:
         """End this host at once, with its process."""
 
     def why_lost(self, error: BaseException) -> str:
         """Say how the process ended, whose host is lost with this error."""
+
+
+Hear: TypeAlias = "Callable[[RemoteHost, list[Event] | BaseException], None]"
+"""Takes events of a host, or the error with which it is lost."""
 
 
 class Hosts(Protocol):
@@ -73,9 +71,6 @@ class Hosts(Protocol):
         """Give back the places of all roles that have joined since the start."""
 
 
-_Arrived: TypeAlias = tuple[RemoteHost, "Future[list[Event]]"]
-
-
 class HostsLauncher:
     """A `launcher.Launcher` whose processes are started by hosts elsewhere.
 
@@ -89,9 +84,8 @@ class HostsLauncher:
         self._hosts, self._clock = hosts, clock
         self._on_exit, self._on_output = on_exit, on_output or (lambda *_: None)
         self._running: dict[str, RemoteHost] = {}
-        self._asked: dict[str, Future[list[Event]]] = {}  # what comes next, by role
         self._leaving: set[str] = set()  # roles that give back their places when they have ended
-        self._arrived = deque[_Arrived]()
+        self._arrived = deque[tuple[RemoteHost, list[Event] | BaseException]]()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
@@ -128,8 +122,8 @@ class HostsLauncher:
             if is_leaving:  # it may never have had room: this one asks for it anew
                 self._hosts.release(role.name)
         host = self._running[role.name] = self._hosts.host(role.name)
-        host.start(pickle.dumps(role))  # if it fails, `events` fails as well
-        self._ask(host)
+        host.listen(self._has_come)
+        host.order("start", pickle.dumps(role))
 
     def is_ending(self, name: str) -> bool:
         host = self._running.get(name)
@@ -138,8 +132,8 @@ class HostsLauncher:
     def kill(self, name: str) -> None:
         host = self._running.get(name)
         if host is not None:
-            answer = host.kill()
-            # A host that does not answer is ended; then `events` fails.
+            answer = host.order("kill")
+            # A host that does not answer is ended, and lost.
             after = threading.Timer(_ANSWER_S, lambda: None if answer.done() else host.end())
             after.daemon = True
             after.start()
@@ -151,34 +145,35 @@ class HostsLauncher:
             self._hosts.release(name)
 
     def suspend(self) -> None:
-        wait([host.suspend() for host in self._running.values()], _ANSWER_S)
+        wait([host.order("suspend") for host in self._running.values()], _ANSWER_S)
 
     def resume(self) -> None:
-        wait([host.resume() for host in self._running.values()], _ANSWER_S)
+        wait([host.order("resume") for host in self._running.values()], _ANSWER_S)
 
     def stop(self, *, at_once: bool = True) -> None:
         if not self._is_open:
             return
-        stopped = {host: host.stop(at_once=at_once) for host in self._running.values()}
+        stopping = set(self._running.values())
+        for host in stopping:
+            host.order("stop", at_once)
         deadline = time.monotonic() + _STOP_S
-        for pending in (stopped.values(), self._asked.values()):
-            wait(pending, max(0.0, deadline - time.monotonic()))
+        while stopping and (left_s := deadline - time.monotonic()) > 0:
+            select.select([self._woken], [], [], left_s)
+            for host, come in self._taken():
+                if isinstance(come, BaseException):
+                    self._give_up(host)
+                    stopping.discard(host)
+                elif self._running.get(host.name) is host:
+                    self._tell_output(host, come)
+                    stopping -= {host} if any(kind == STOPPED for kind, _ in come) else set()
         self._clock.forget(self._woken)
         with self._waking:
             self._is_open = False
             os.close(self._woken)
             os.close(self._wake)
-        while self._arrived:
-            host, come = self._arrived.popleft()
-            if come.exception() is None and self._running.get(host.name) is host:
-                self._tell_output(host, come.result())
-        for host, last in stopped.items():
-            if last.done() and last.exception() is None:
-                self._tell_output(host, last.result())
-            else:
-                self._give_up(host)
+        for host in stopping:
+            self._give_up(host)
         self._running.clear()
-        self._asked.clear()
         self._hosts.release_late()
 
     # ----------------------------------------------------------------------------------
@@ -187,40 +182,36 @@ class HostsLauncher:
         host.end()
         self._hosts.lost(host)
 
-    def _ask(self, host: RemoteHost) -> None:
-        """Ask a host for what happens next."""
-        come = self._asked[host.name] = host.events()
-        come.add_done_callback(partial(self._has_come, host))
-
-    def _has_come(self, host: RemoteHost, come: Future[list[Event]]) -> None:
+    def _has_come(self, host: RemoteHost, come: list[Event] | BaseException) -> None:
         """In another thread."""
         self._arrived.append((host, come))
         with self._waking, contextlib.suppress(BlockingIOError):  # then it is awake
             if self._is_open:
                 os.write(self._wake, b"x")
 
-    def _take(self) -> None:
+    def _taken(self) -> Iterator[tuple[RemoteHost, list[Event] | BaseException]]:
+        """Yield what has arrived."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
         while self._arrived:
-            host, come = self._arrived.popleft()
+            yield self._arrived.popleft()
+
+    def _take(self) -> None:
+        for host, come in self._taken():
             if self._running.get(host.name) is host:
                 self._tell(host, come)
 
-    def _tell(self, host: RemoteHost, come: Future[list[Event]]) -> None:
+    def _tell(self, host: RemoteHost, come: list[Event] | BaseException) -> None:
         how = ""
-        error = come.exception()
-        if error is not None:
+        if isinstance(come, BaseException):
             self._hosts.lost(host)
-            how = host.why_lost(error)
+            how = host.why_lost(come)
         else:
-            events = come.result()
-            self._tell_output(host, events)
-            how = next((text for kind, text in events if kind == EXIT), "")
+            self._tell_output(host, come)
+            how = next((text for kind, text in come if kind == EXIT), "")
         if not how:
-            self._ask(host)
             return
-        del self._running[host.name], self._asked[host.name]
+        del self._running[host.name]
         if host.name in self._leaving:
             self._leaving.remove(host.name)
             self._hosts.release(host.name)
@@ -232,5 +223,5 @@ class HostsLauncher:
                 self._on_output(host.name, text, kind == ERROR)
 
 
-def _has_end(come: Future[list[Event]]) -> bool:
-    return come.exception() is not None or any(kind == EXIT for kind, _ in come.result())
+def _has_end(come: list[Event] | BaseException) -> bool:
+    return isinstance(come, BaseException) or any(kind == EXIT for kind, _ in come)

@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from outpace.engine.output import Output, print_into
-from outpace.real.process.ray.host import Survey, survey_here
-from outpace.real.process.ray.host_process import ERROR, EXIT, OUTPUT
+from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, Survey, survey_here
 from outpace.real.process.ray.left_behind import PassingFolder
 from outpace.support.processes import forking
 

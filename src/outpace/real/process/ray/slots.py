@@ -37,8 +37,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from outpace.real.process.ray.cluster import problem_of
 from outpace.real.process.ray.connecting import connected, last_line, node_names
-from outpace.real.process.ray.host import survey_here
-from outpace.real.process.ray.host_process import ERROR, EXIT, OUTPUT
+from outpace.real.process.ray.host import ERROR, EXIT, OUTPUT, survey_here
 from outpace.real.process.ray.node_processes import MESSAGE, MISSING, NodeProcesses, torch_version
 from outpace.real.process.ray.slot_news import (
     Exited,
