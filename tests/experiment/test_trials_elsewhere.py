@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from tests.support.slots import SlotsHere
@@ -16,10 +15,11 @@ from outpace.config.launchers import Ray
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.trials import Ended, Order, Point, Pool
-from outpace.experiment.trials.arriving import bring
+from outpace.experiment.trials.arriving import Arriving
 from outpace.experiment.trials.carrier import Lost
-from outpace.experiment.trials.elsewhere import ProcessesElsewhere
+from outpace.experiment.trials.elsewhere import RunsElsewhere
 from outpace.experiment.trials.one import End
+from outpace.experiment.trials.remote import Piece
 from outpace.experiment.trials.where import OnRay, RunsOnRay, on_of
 
 BASE = {
@@ -41,7 +41,7 @@ def experiment(**changes):
 @contextmanager
 def pool_on(say=pytest.fail, **cpus: float) -> Iterator[tuple[SlotsHere, Pool]]:
     """A pool on nodes with these CPUs. say: called with what is said about them."""
-    with SlotsHere(**cpus) as slots, Pool(elsewhere=ProcessesElsewhere(slots, say=say)) as pool:
+    with SlotsHere(**cpus) as slots, Pool(elsewhere=RunsElsewhere(slots, say=say)) as pool:
         yield slots, pool
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_loses_its_node_begins_again_and_each_point_comes_once():
     (end,) = ended(events)
     assert (end.status, end.error) == ("stopped", "enough")
     assert [point.updates for point in end.points] == points_of(events, "run")
-    assert said == ["node one was lost: 1 run begins again elsewhere"]
+    assert said == ["a run on node one was lost, and begins again: its node has died"]
 
 
 class Losing:
@@ -133,7 +133,7 @@ def test_a_run_that_is_lost_four_times_has_failed():
 
 def test_a_node_that_joins_takes_waiting_runs():
     with SlotsHere(one=1) as slots:
-        carrier = ProcessesElsewhere(slots, say=pytest.fail)
+        carrier = RunsElsewhere(slots, say=pytest.fail)
         with Pool(elsewhere=carrier) as pool:
             pool.start(Order("first", experiment(**ENDLESS)))
             pool.start(Order("second", experiment(**ENDLESS)))
@@ -156,20 +156,19 @@ def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one(monkeypatc
     assert [(end.key, end.status) for end in ends] == [(run, "complete") for run in range(3)]
 
 
-def test_a_process_that_is_killed_ends_its_own_run_and_the_node_is_named():
-    with pool_on(one=1) as (slots, pool):
+def test_a_process_that_is_killed_loses_its_own_run_only():
+    said = []
+    with pool_on(said.append, one=1) as (slots, pool):
         pool.start(Order("run", experiment(**ENDLESS)))
         pool.start(Order("next", experiment()))
         until(pool, lambda found: points_of(found, "run"))
-        (process,) = slots.nodes["one"].processes._processes.values()
-        os.kill(process.process.pid, signal.SIGKILL)
-        events = until(pool, lambda found: ended(found, "next"))
-    (end,) = ended(events)
-    assert (end.status, end.error) == (
-        "failed",
-        "the process of the run was killed by SIGKILL on node one",
-    )
-    assert ended(events, "next")[0].status == "complete"
+        (slot,) = slots.nodes["one"].slots.values()
+        os.kill(slot.process.pid, signal.SIGKILL)
+        until(pool, lambda _: said)
+        pool.stop("run", "enough")
+        events = until(pool, lambda found: ended(found, "run") and ended(found, "next"))
+    assert said == ["a run on node one was lost, and begins again: killed"]
+    assert [ended(events, key)[0].status for key in ("run", "next")] == ["stopped", "complete"]
 
 
 def test_a_file_that_a_node_lacks_fails_the_run_and_both_are_named(monkeypatch):
@@ -259,7 +258,7 @@ def test_runs_whose_task_or_times_are_of_this_machine_stay_here(cluster):
         pool.start(Order("run", measured))
         (end,) = ended(until(pool, ended))
         assert end.status == "complete"
-        assert not any(node.processes._processes for node in cluster.nodes.values())
+        assert cluster.free_cpus() == 1  # of two: one is held for the runs that may come
 
 
 def test_trackers_that_write_to_a_disk_are_refused(cluster):
@@ -274,55 +273,51 @@ def test_trackers_that_write_to_a_disk_are_refused(cluster):
             runs.carrier([experiment(trackers=[tracker])], have_folders=have_folders)
 
 
-class Files:
-    """The files of a node, of which one cannot be read to its end."""
-
-    def __init__(self, error):
-        self.error, self.removed = error, []
-
-    def list(self, folder):
-        return [("files", -1), ("files/a", 3), ("b", 6)]
-
-    def read(self, path, begin, size):
-        if begin == 3:
-            raise self.error
-        return b"abc"
-
-    def remove(self, folder):
-        self.removed.append(folder)
-
-
-@pytest.mark.parametrize(
-    "error", [OSError("no luck"), ConnectionError("lost"), KeyboardInterrupt()]
-)
-def test_the_folder_of_a_run_comes_whole_or_not_at_all(tmp_path, error):
-    node, end = Files(error), End("complete", None, {})
-    with pytest.raises(type(error)):
-        bring(node, "/there", tmp_path / "run", end)
+def test_the_folder_of_a_run_comes_whole_or_not_at_all(tmp_path):
+    folder = tmp_path / "run"
+    coming = Arriving(folder)
+    for piece in (Piece("files", None), Piece("files/a", b"abc"), Piece("files/a", b"def")):
+        coming.add(piece)
+    assert not folder.exists()
+    coming.abandon()
     assert list(tmp_path.iterdir()) == []
-    assert node.removed == ["/there"]
+    again = Arriving(folder)
+    again.add(Piece("a", b"abc"))
+    again.complete(End("complete", None, {}))
+    assert (folder / "a").read_bytes() == b"abc"
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("name", ["../other", "files/../../other", "{}/other"])
-@pytest.mark.parametrize("size", [-1, 3])
+@pytest.mark.parametrize("data", [None, b"abc"])
 def test_a_file_that_a_node_names_outside_the_folder_of_the_run_is_not_written(
-    tmp_path, name, size
+    tmp_path, name, data
 ):
-    files = Files(None)
-    files.list = lambda _: [("b", 3), (name.format(tmp_path), size)]
+    coming = Arriving(tmp_path / "run")
+    coming.add(Piece("b", b"abc"))
     with pytest.raises(OSError, match="the node names a file outside its folder"):
-        bring(files, "/there", tmp_path / "run", End("complete", None, {}))
+        coming.add(Piece(name.format(tmp_path), data))
+    coming.abandon()
     assert list(tmp_path.iterdir()) == []
-    assert files.removed == ["/there"]
+
+
+def test_a_folder_that_cannot_arrive_fails_its_run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "other").touch()
+    with pool_on(one=1) as (_, pool):
+        pool.start(Order("run", experiment(), tmp_path / "run"))
+        (end,) = ended(until(pool, ended))
+    assert end.status == "failed"
+    assert end.error.startswith("the files of the run cannot be brought from node one: ")
 
 
 def test_a_run_with_checkpoints_says_how_it_goes_on_here(tmp_path):
     folder = tmp_path / "run"
     summary = {"resume": "outpace simulate --resume /there", "virtual_time_s": 1.0}
     end = End("stopped", "interrupted", summary)
-    files = Files(None)
-    files.list = lambda _: [("a", 3)]
-    bring(files, "/there", folder, end)
+    coming = Arriving(folder)
+    coming.add(Piece("a", b"abc"))
+    coming.complete(end)
     assert (folder / "a").read_bytes() == b"abc"
     assert end.summary["resume"] == f"outpace simulate --resume {folder}"
     assert f"--resume {folder}" in (folder / "summary.json").read_text()
@@ -350,16 +345,13 @@ def test_where_runs_are_carried_out_is_read_from_words_and_mappings():
         assert words in str(error.value)
 
 
-def test_no_slot_and_no_file_is_left_when_a_pool_is_closed(tmp_path):
+def test_no_slot_is_left_when_a_pool_is_closed(tmp_path):
     with SlotsHere(one=1) as slots:
-        base = Path(slots.nodes["one"].processes._base)
-        with Pool(elsewhere=ProcessesElsewhere(slots, say=pytest.fail)) as pool:
+        with Pool(elsewhere=RunsElsewhere(slots, say=pytest.fail)) as pool:
             pool.start(Order("run", experiment(), tmp_path / "run"))
             until(pool, ended)
         assert slots.free_cpus() == 1
         assert (tmp_path / "run" / "report.html").is_file()
-        assert base.is_dir()
-    assert not base.exists()
 
 
 def test_a_sweep_finds_on_a_cluster_what_it_finds_here(monkeypatch):

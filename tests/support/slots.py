@@ -1,4 +1,4 @@
-"""Slots as a cluster has them, whose nodes are objects of this process: no Ray is needed."""
+"""Slots as a cluster has them, in processes of this machine: no Ray is needed."""
 
 from __future__ import annotations
 
@@ -7,99 +7,95 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
-from outpace.real.process.ray.node_processes import EXIT, MESSAGE, MISSING, NodeProcesses
-from outpace.real.process.ray.slot_news import (
-    Exited,
-    LostNode,
-    Missing,
-    Placed,
-    Printed,
-    Refused,
-    Said,
-    SlotNews,
-)
+from outpace.experiment.trials.remote import Runs
+from outpace.real.process.ray.slot_news import Lost, Placed, Refused, Said, SlotNews
 from outpace.support.processes import forking
-
-TARGET = "outpace.experiment.trials.process:serve"
-
-
-class _Files:
-    """The files of a node, which says so if it is lost."""
-
-    def __init__(self, node: _Node) -> None:
-        self._node = node
-
-    def list(self, folder: str) -> Sequence[tuple[str, int]]:
-        self._node.require()
-        return self._node.processes.files(folder)
-
-    def read(self, path: str, begin: int, size: int) -> bytes:
-        self._node.require()
-        return self._node.processes.read(path, begin, size)
-
-    def remove(self, folder: str) -> None:
-        self._node.processes.remove(folder)
 
 
 class _Node:
-    def __init__(self, name: str, cpus: float, slots: SlotsHere) -> None:
-        self.name, self.cpus = name, cpus
-        self.slots: dict[int, float] = {}
-        self.problem = ""
-        self.lacks: set[str] = set()
-        self.is_lost = False
-        self.processes = NodeProcesses(os.getcwd(), forking.preloaded(), TARGET)
-        self._thread = threading.Thread(target=self._listen, args=(slots,), daemon=True)
+    def __init__(self, cpus: float) -> None:
+        self.cpus, self.problem = cpus, ""
+        self.slots: dict[int, _Slot] = {}
+
+
+class _Slot:
+    """A slot with a process. cpus: that it takes up."""
+
+    def __init__(self, number: int, cpus: float, slots: SlotsHere) -> None:
+        self.cpus = cpus
+        self._pipe, theirs = Pipe()
+        with theirs:
+            self.process = forking.start(f"run-{number}", _serve, theirs)
+        self._is_ended = False
+        self._thread = threading.Thread(target=self._listen, args=(number, slots), daemon=True)
         self._thread.start()
 
-    def require(self) -> None:
-        if self.is_lost:
-            raise ConnectionError(f"node {self.name} is lost")
+    def call(self, method: str, *arguments: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send((method, arguments))
 
-    def _listen(self, slots: SlotsHere) -> None:
-        while self.processes._thread.is_alive():
-            for slot, kind, what in self.processes.news(0.05):
-                if not self.is_lost:
-                    slots.tell(_news(self, slot, kind, what))
+    def _listen(self, number: int, slots: SlotsHere) -> None:
+        try:
+            while True:
+                slots.tell(Said(number, self._pipe.recv()))
+        except (EOFError, OSError):
+            if not self._is_ended:
+                slots.tell(Lost(number, slots.node_of(number), "killed"))
 
-    def close(self) -> None:
-        self.processes.close()
+    def end(self) -> None:
+        self._is_ended = True
+        self.process.kill()
+        self.process.join()
         self._thread.join()
+        self._pipe.close()
 
 
-def _news(node: _Node, slot: int, kind: str, what: bytes) -> SlotNews:
-    if kind == MESSAGE:
-        return Said(slot, what)
-    if kind == EXIT:
-        return Exited(slot, what.decode())
-    if kind == MISSING:
-        return Missing(slot, node.name, f"does not have {what.decode()}")
-    return Printed(slot, what.decode(), kind == "error")
+def _serve(pipe: Connection) -> None:
+    """Be the actor of a slot."""
+    runs, begun = Runs(os.getcwd()), SimpleQueue[Any]()
+
+    def listen() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                method, arguments = pipe.recv()
+                if method == "stop":
+                    runs.stop(*arguments)
+                else:
+                    begun.put(arguments)
+        os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        for told in runs.carry_out(*begun.get()):
+            pipe.send(told)
 
 
 class SlotsHere:
     """A `slot_news.Slots`. Use as a context manager. Slots are on the node with most free CPUs."""
 
     def __init__(self, **cpus: float) -> None:
-        # By this thread: it would die with a node's.
+        # By this thread: it would die with another one.
         forking.start_fork_server()
-        self.nodes = {}
+        self.nodes = {name: _Node(much) for name, much in cpus.items()}
         self._told = deque[SlotNews]()
         self._waiting: dict[int, float] = {}
         self._count = 0
         self.woken, self._wake = os.pipe()
         os.set_blocking(self.woken, False)
-        for name, much in cpus.items():
-            self.add(name, much)
 
     def __enter__(self) -> SlotsHere:
         return self
 
     def __exit__(self, *_: object) -> None:
         for node in self.nodes.values():
-            node.close()
+            for slot in node.slots.values():
+                slot.end()
         os.close(self.woken)
         os.close(self._wake)
 
@@ -110,18 +106,17 @@ class SlotsHere:
     # -- what happens to a cluster -------------------------------------------------------
 
     def add(self, name: str, cpus: float) -> None:
-        self.nodes[name] = _Node(name, cpus, self)
+        self.nodes[name] = _Node(cpus)
         self._place()
 
     def lose(self, name: str) -> None:
         """The node is lost, with all that is on it."""
-        node = self.nodes.pop(name)
-        node.is_lost = True
-        node.close()
-        self.tell(LostNode(name, tuple(node.slots)))
+        for number, slot in self.nodes.pop(name).slots.items():
+            slot.end()
+            self.tell(Lost(number, name, "its node has died"))
 
-    def node_of(self, slot: int) -> _Node:
-        return next(node for node in self.nodes.values() if slot in node.slots)
+    def node_of(self, slot: int) -> str:
+        return next(name for name, node in self.nodes.items() if slot in node.slots)
 
     # -- Slots -----------------------------------------------------------------------------
 
@@ -129,13 +124,12 @@ class SlotsHere:
         return {name: node.cpus for name, node in self.nodes.items() if not node.problem}
 
     def free_cpus(self) -> float:
-        return sum(node.cpus - sum(node.slots.values()) for node in self.nodes.values())
+        return sum(map(_free, self.nodes.values()))
 
     def survey(self, paths: Sequence[str], wait_s: float) -> dict[str, str]:
         found = {name: node.problem for name, node in self.nodes.items() if node.problem}
-        for name, node in self.nodes.items():
-            if missing := [p for p in paths if p in node.lacks or not Path(p).exists()]:
-                found[name] = f"does not have {', '.join(missing)}"
+        if missing := [path for path in paths if not Path(path).exists()]:
+            found |= dict.fromkeys(self.nodes, f"does not have {', '.join(missing)}")
         return found
 
     def ask(self, cpus: float) -> int:
@@ -146,34 +140,37 @@ class SlotsHere:
 
     def _place(self) -> None:
         for slot, cpus in list(self._waiting.items()):
-            free = {n: n.cpus - sum(n.slots.values()) for n in self.nodes.values()}
-            node = max(free, key=lambda each: free[each], default=None)
-            if node is not None and free[node] >= cpus:
-                node.slots[slot] = self._waiting.pop(slot)
-                refused = Refused(slot, node.name, node.problem)
-                self.tell(refused if node.problem else Placed(slot, node.name))
+            name = max(self.nodes, key=lambda each: _free(self.nodes[each]), default=None)
+            if name is not None and _free(node := self.nodes[name]) >= cpus:
+                node.slots[slot] = _Slot(slot, self._waiting.pop(slot), self)
+                refused = Refused(slot, name, node.problem)
+                self.tell(refused if node.problem else Placed(slot, name))
 
     def give_back(self, slot: int) -> None:
         if self._waiting.pop(slot, None) is None:
-            node = self.node_of(slot)
-            node.processes.end(slot)
-            del node.slots[slot]
+            for node in self.nodes.values():
+                if slot in node.slots:
+                    node.slots.pop(slot).end()
             self._place()
 
-    def begin(self, slot: int, message: bytes, paths: Sequence[str], anew: bool) -> None:
-        self.node_of(slot).processes.begin(slot, message, paths, anew)
+    def begin(self, slot: int, *arguments: Any) -> None:
+        self._slot(slot).call("carry_out", *arguments)
 
-    def send(self, slot: int, message: bytes) -> None:
-        self.node_of(slot).processes.send(slot, message)
+    def stop(self, slot: int, *arguments: Any) -> None:
+        self._slot(slot).call("stop", *arguments)
 
-    def interrupt(self, slot: int) -> None:
-        self.node_of(slot).processes.interrupt(slot)
-
-    def files(self, slot: int) -> _Files:
-        return _Files(self.node_of(slot))
+    def _slot(self, number: int) -> _Slot:
+        return self.nodes[self.node_of(number)].slots[number]
 
     def news(self) -> Iterator[SlotNews]:
         with contextlib.suppress(BlockingIOError):
             os.read(self.woken, 4096)
         while self._told:
-            yield self._told.popleft()
+            news = self._told.popleft()
+            if isinstance(news, Lost):
+                self.give_back(news.slot)
+            yield news
+
+
+def _free(node: _Node) -> float:
+    return node.cpus - sum(slot.cpus for slot in node.slots.values())

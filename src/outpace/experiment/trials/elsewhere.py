@@ -8,41 +8,24 @@ when no run has needed it for a while.
 from __future__ import annotations
 
 import math
-import os
-import pickle
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from multiprocessing.connection import Connection, wait
-from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from outpace.errors import ConfigError, RunError
 from outpace.experiment.launching import files_of
-from outpace.experiment.trials.arriving import bring
-from outpace.experiment.trials.carrier import KILLED, Lost, Told
+from outpace.experiment.trials.arriving import Arriving
+from outpace.experiment.trials.carrier import Lost, Told
 from outpace.experiment.trials.one import End
 from outpace.experiment.trials.orders import Order
-from outpace.experiment.trials.process import Begin, Evaluated, Stop, Written
-from outpace.real.process.ray.slot_news import (
-    Exited,
-    Found,
-    LostNode,
-    Missing,
-    NodeFiles,
-    Placed,
-    Printed,
-    Refused,
-    Said,
-    SlotNews,
-    Slots,
-)
+from outpace.experiment.trials.remote import Piece, Printed, Remote
+from outpace.real.process.ray import slot_news as news
+from outpace.real.process.ray.slot_news import SlotNews, Slots
 from outpace.support.streams import write_line
-from outpace.support.words import plural
 
 _GRACE_S: Final = 60.0  # for the runs to complete their folders, and for these to come
 _IDLE_S: Final = 10.0  # after which a slot is given back
@@ -55,7 +38,7 @@ class _Slot:
     """A slot.
 
     Attributes:
-        node: its name, once there is room for the slot.
+        node: its name, once there is one for the slot.
         is_placed: the slot can be used.
         problem: of its node; a slot with one is not used.
         runs: how many it has begun.
@@ -77,13 +60,13 @@ class _Slot:
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """A run that is under way. written: its folder on the node, once it is known."""
+    """A run that is under way. arriving: its folder. failure: why that cannot arrive."""
 
-    order: Order
-    written: str | None = None
+    arriving: Arriving | None
+    failure: str = ""
 
 
-class ProcessesElsewhere:
+class RunsElsewhere:
     """A `Carrier` on the nodes of a cluster.
 
     Args:
@@ -92,7 +75,7 @@ class ProcessesElsewhere:
             has most.
         all_cores: what most runs need, for `most`: all cores of a machine.
         most: runs at a time; None: as many as there is room for.
-        runs_each: after so many runs another process takes the place of one.
+        runs_each: after so many runs another slot takes the place of one.
         wait_s: for the first slot, and for another one when all are lost.
         say: called with a line about lost nodes, or what is awaited.
     """
@@ -117,11 +100,6 @@ class ProcessesElsewhere:
         self._starved_since: float | None = None
         self._has_said = False
         self._is_closed = False
-        self._bringing: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._brought = deque[tuple[int, End | Lost]]()
-        self._woken, self._wake = os.pipe()
-        self._thread = threading.Thread(target=self._bring_all, name="folders", daemon=True)
-        self._thread.start()
 
     # -- room ----------------------------------------------------------------------------
 
@@ -189,18 +167,11 @@ class ProcessesElsewhere:
         if self._starved_since is None:
             self._starved_since, self._has_said = now, False
         waited_s = now - self._starved_since
-        starting = [slot.node for slot in self._held.values() if slot.node and not slot.problem]
         if waited_s >= _SAY_AFTER_S and not self._has_said:
             self._has_said = True
-            if not starting:
-                self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
+            self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
         if self._refused and not self._room(all_cores):
             raise RunError(f"on: {self._lack(all_cores)}")
-        if waited_s >= self._wait_s and starting:
-            raise RunError(
-                f"on: node {starting[0]} did not answer within {self._wait_s:g} s: look at it with "
-                "`ray status`, or wait longer (wait_s)"
-            )
         if waited_s >= self._wait_s:
             raise RunError(
                 f"on: {self._lack(all_cores)}; waited {self._wait_s:g} s for it: ask for fewer "
@@ -235,117 +206,87 @@ class ProcessesElsewhere:
 
     @property
     def waited_for(self) -> Sequence[Connection | int]:
-        return [self._slots.woken, self._woken]
+        return [self._slots.woken]
 
     def begin(self, run: int, order: Order, all_cores: bool) -> None:
         slot = self._idle(all_cores)
         assert slot is not None
-        slot.run, self._runs[run] = run, _Run(order)
-        anew = slot.runs > 0 and slot.runs % self._runs_each == 0
+        folder = order.folder
+        slot.run, self._runs[run] = run, _Run(None if folder is None else Arriving(folder))
         slot.runs += 1
-        message = pickle.dumps(Begin(replace(order, key=None), all_cores))
-        self._slots.begin(slot.number, message, files_of(order.experiment), anew)
+        paths = files_of(order.experiment)
+        self._slots.begin(slot.number, run, replace(order, key=None), slot.node, paths)
 
     def stop(self, run: int, reason: str) -> None:
         for slot in self._held.values():
             if slot.run == run:
-                self._slots.send(slot.number, pickle.dumps(Stop(reason)))
+                self._slots.stop(slot.number, run, reason)
 
     def take(self, ready: Iterable[object]) -> Iterator[Told]:
-        ready = list(ready)
         if self._slots.woken in ready:
-            for news in self._slots.news():
-                yield from self._taken(news)
-        if self._woken in ready:
-            os.read(self._woken, 4096)
-            while self._brought:
-                run, end = self._brought.popleft()
-                del self._runs[run]
-                yield run, end
+            for each in self._slots.news():
+                yield from self._taken(each)
 
-    def _taken(self, news: SlotNews) -> Iterator[Told]:
-        if isinstance(news, LostNode):
-            yield from self._lose(news)
-            return
-        if isinstance(news, Printed):
-            write_line(sys.stderr if news.error else sys.stdout, news.line)
-            return
-        slot = self._held.get(news.slot)
+    def _taken(self, told: SlotNews) -> Iterator[Told]:
+        slot = self._held.get(told.slot)
         if slot is None:  # given back
             return
-        match news:
-            case Found():
-                slot.node = news.node
-            case Placed():
-                slot.is_placed, slot.node, slot.idle_since = True, news.node, time.monotonic()
-            case Refused():
-                slot.problem, slot.node = news.problem, news.node
-                if news.node not in self._refused:
-                    self._refused[news.node] = news.problem
-                    self._say(f"node {news.node} {news.problem}; no run begins there")
-            case Said():
-                yield from self._heard(slot, pickle.loads(news.message))
-            case Missing():
-                yield from self._failed(slot, f"node {news.node} {news.problem}")
-            case Exited():
-                yield from self._failed(slot, f"{KILLED}{news.how} on node {slot.node}")
+        match told:
+            case news.Placed():
+                slot.is_placed, slot.node, slot.idle_since = True, told.node, time.monotonic()
+            case news.Refused():
+                slot.problem, slot.node = told.problem, told.node
+                if told.node not in self._refused:
+                    self._refused[told.node] = told.problem
+                    self._say(f"node {told.node} {told.problem}; no run begins there")
+            case news.Said():
+                for said in told.messages:
+                    yield from self._heard(slot, said)
+            case news.Lost():
+                del self._held[slot.number]
+                yield from self._lose(slot, told)
 
-    def _heard(self, slot: _Slot, said: Any) -> Iterator[Told]:
-        """Take what the process of a slot has sent."""
+    def _heard(self, slot: _Slot, said: Remote) -> Iterator[Told]:
+        """Take what the run of a slot has told."""
         if slot.run is None:
             return
-        run = self._runs[slot.run]
+        number, run = slot.run, self._runs[slot.run]
         match said:
-            case Written():
-                run.written = said.folder
+            case Printed():
+                write_line(sys.stderr if said.error else sys.stdout, said.line)
+            case Piece():
+                self._arrive(run, slot.node, lambda folder: folder.add(said))
             case End():
-                number, slot.run, slot.idle_since = slot.run, None, time.monotonic()
-                if run.written is None or run.order.folder is None:
-                    del self._runs[number]
-                    yield number, said
-                else:
-                    there = self._slots.files(slot.number)
-                    node = slot.node
-                    self._bringing.put(lambda: self._bring(there, number, run, said, node))
-            case float() | str() | Evaluated():
-                yield slot.run, said
+                self._arrive(run, slot.node, lambda folder: folder.complete(said))
+                if run.failure:
+                    summary = {"status": "failed", "error": run.failure}
+                    said = End("failed", run.failure, summary, said.cpu_s)
+                slot.run, slot.idle_since = None, time.monotonic()
+                del self._runs[number]
+                if slot.runs >= self._runs_each:
+                    del self._held[slot.number]
+                    self._slots.give_back(slot.number)
+                yield number, said
+            case _:
+                yield number, said
 
-    def _failed(self, slot: _Slot, error: str) -> Iterator[Told]:
-        if slot.run is not None:
-            number, slot.run, slot.idle_since = slot.run, None, time.monotonic()
-            del self._runs[number]
-            yield number, End("failed", error, {"status": "failed", "error": error})
-
-    def _lose(self, lost: LostNode) -> Iterator[Told]:
-        slots = [self._held.pop(number) for number in lost.slots if number in self._held]
-        runs = [slot.run for slot in slots if slot.run is not None]
-        if runs:
-            begin = plural(len(runs), "run") + (" begins" if len(runs) == 1 else " begin")
-            self._say(f"node {lost.node} was lost: {begin} again elsewhere")
-        for run in runs:
-            del self._runs[run]
-            yield run, Lost(f"was lost with node {lost.node}")
-
-    # -- folders -------------------------------------------------------------------------
-
-    def _bring_all(self) -> None:
-        """Bring folders here, one after the other. In a thread of its own."""
-        while (bring_one := self._bringing.get()) is not None:
-            bring_one()
-            os.write(self._wake, b"x")
-
-    def _bring(self, there: NodeFiles, number: int, run: _Run, end: End, node: str) -> None:
-        assert run.written is not None
-        assert run.order.folder is not None
-        found: End | Lost = end
+    def _arrive(self, run: _Run, node: str, what: Callable[[Arriving], None]) -> None:
+        if run.arriving is None or run.failure:
+            return
         try:
-            bring(there, run.written, run.order.folder, end)
-        except ConnectionError:
-            found = Lost(f"was lost with node {node}")
+            what(run.arriving)
         except Exception as error:  # the pool waits for this run
-            why = f"the files of the run cannot be brought from node {node}: {error}"
-            found = End("failed", why, {"status": "failed", "error": why}, end.cpu_s)
-        self._brought.append((number, found))
+            run.failure = f"the files of the run cannot be brought from node {node}: {error}"
+            run.arriving.abandon()
+
+    def _lose(self, slot: _Slot, lost: news.Lost) -> Iterator[Told]:
+        if slot.run is None:
+            return
+        self._say(f"a run on node {lost.node} was lost, and begins again: {lost.why}")
+        run = self._runs.pop(slot.run)
+        if run.arriving is not None:
+            run.arriving.abandon()
+        yield slot.run, Lost(f"was lost on node {lost.node} ({lost.why})")
 
     # -- the end -------------------------------------------------------------------------
 
@@ -356,18 +297,16 @@ class ProcessesElsewhere:
         try:
             for slot in self._held.values():
                 if slot.run is not None:
-                    self._slots.interrupt(slot.number)
+                    self._slots.stop(slot.number, slot.run, "interrupted")
             deadline_s = time.monotonic() + _GRACE_S
             while self._runs and (left_s := deadline_s - time.monotonic()) > 0:
                 for _ in self.take(wait(self.waited_for, left_s)):
                     pass
         finally:  # a second Ctrl-C does not wait
-            self._bringing.put(None)
             for number in list(self._held):
                 self._slots.give_back(number)
+            for run in self._runs.values():
+                if run.arriving is not None:
+                    run.arriving.abandon()
             self._held.clear()
             self._runs.clear()
-            self._thread.join(1.0)
-            if not self._thread.is_alive():  # else it is in a call to a node, and wakes nothing
-                os.close(self._woken)
-                os.close(self._wake)

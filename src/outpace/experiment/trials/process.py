@@ -1,11 +1,11 @@
-"""A process of a pool: it carries out one run after the other, here or on a node of a cluster."""
+"""What a run tells while it is carried out, and a process of a pool that carries runs out."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
 import signal
-import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -46,27 +46,56 @@ class Evaluated:
     values: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The run has written its files to this folder of the node, from which they are fetched."""
-
-    folder: str
-
-
 Said: TypeAlias = float | str | Evaluated | End  # a number: the share done; a text: a warning
 
 
-def serve(pipe: Connection, base: str | None = None) -> None:
+def carry_out_order(
+    order: Order,
+    folder: Path | None,
+    send: Callable[[Said], None],
+    stopped: Callable[[], str | None],
+) -> End:
+    """Run, and send the progress, the evaluations and the warnings.
+
+    Args:
+        folder: for the results; None: there is none.
+        stopped: returns why the run is to end now; None: it is not.
+    """
+    sent = 0.0  # the share done
+
+    def stop_if_told() -> None:
+        if (reason := stopped()) is not None:
+            raise Stopped(reason)
+
+    def progress(share: float) -> None:
+        nonlocal sent
+        stop_if_told()
+        if share - sent >= _STEP:
+            sent = float(share)
+            send(sent)
+
+    def evaluated(values: dict[str, Any]) -> None:
+        send(Evaluated(values))
+        stop_if_told()
+
+    return carry_out(
+        order.experiment,
+        folder,
+        Tracking(order.name),
+        progress=progress,
+        evaluated=evaluated,
+        warning=send,
+        other_warnings=True,
+    )
+
+
+def serve(pipe: Connection) -> None:
     """Carry out the runs that come through the pipe, until it is closed.
 
     SIGTERM interrupts the run that is under way, which then completes its folder. If the pipe is
     closed, or no run is under way, it ends the process.
-
-    Args:
-        base: a folder of this node in which the runs write their folders; it is said by `Written`,
-            before the `End`. None: they write to the folders of their orders.
     """
-    process = _Process(pipe, base)
+    process = _Process(pipe)
     signal.signal(signal.SIGTERM, process.terminate)
     with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
@@ -76,32 +105,16 @@ def serve(pipe: Connection, base: str | None = None) -> None:
 
 
 class _Process:
-    def __init__(self, pipe: Connection, base: str | None) -> None:
-        self._pipe, self._base = pipe, base
-        self._sent = 0.0  # the share done
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
         self._under_way = False
 
     def carry_out(self, begin: Begin) -> None:
-        """Run, and send the progress, the evaluations, the warnings, and at the end an `End`."""
+        """Run, and send what happens, and at the end an `End`."""
         multiprocessing.current_process().daemon = not begin.may_fork
-        self._sent = 0.0
         self._under_way = True
-        folder = begin.order.folder
-        if self._base is not None and folder is not None:
-            # Of the same name: some trackers call the run by it.
-            folder = Path(tempfile.mkdtemp(dir=self._base)) / folder.name
-        end = carry_out(
-            begin.order.experiment,
-            folder,
-            Tracking(begin.order.name),
-            progress=self._progress,
-            evaluated=self._evaluated,
-            warning=self._send,
-            other_warnings=True,
-        )
+        end = carry_out_order(begin.order, begin.order.folder, self._send, self._stopped)
         self._under_way = False
-        if self._base is not None and folder is not None and folder.is_dir():
-            self._send(Written(str(folder)))
         self._send(end)
 
     def terminate(self, _: int, __: FrameType | None) -> None:
@@ -109,21 +122,12 @@ class _Process:
             raise SystemExit
         raise Stopped("interrupted")  # the pipe is closed, which ends the process afterwards
 
-    def _progress(self, share: float) -> None:
-        self._stop_if_told()
-        if share - self._sent >= _STEP:
-            self._sent = float(share)
-            self._send(self._sent)
-
-    def _evaluated(self, values: dict[str, Any]) -> None:
-        self._send(Evaluated(values))
-        self._stop_if_told()
-
-    def _stop_if_told(self) -> None:
+    def _stopped(self) -> str | None:
         with contextlib.suppress(OSError):  # the pipe is closed, and SIGTERM comes
             if self._pipe.poll() and isinstance(told := self._pipe.recv(), Stop):
-                raise Stopped(told.reason)
+                return told.reason
+        return None
 
-    def _send(self, said: Said | Written) -> None:
+    def _send(self, said: Said) -> None:
         with contextlib.suppress(OSError):  # the pool is being closed and no longer reads
             self._pipe.send(said)

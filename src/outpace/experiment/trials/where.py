@@ -13,17 +13,16 @@ from outpace.config.launchers import MOST_WAIT_S, Ray
 from outpace.config.trackers import Mlflow, TensorBoard, Wandb
 from outpace.errors import ConfigError, did_you_mean
 from outpace.experiment.launching import files_of, no_ray
-from outpace.experiment.trials.elsewhere import ProcessesElsewhere
+from outpace.experiment.trials.elsewhere import RunsElsewhere
 from outpace.experiment.trials.pool import needs_all_cores, stays_here
+from outpace.experiment.trials.remote import Runs
 from outpace.real.process.ray.slot_news import Slots
 from outpace.support.notices import warn
-from outpace.support.processes.forking import preloaded
 from outpace.support.words import plural
 
 On: TypeAlias = str | Mapping[str, Any] | None
 """None or "local": this machine. "ray", or the attributes of `OnRay` with `kind: ray`."""
 
-_TARGET: Final = "outpace.experiment.trials.process:serve"
 _SHOWN: Final = 3  # nodes that cannot take part, in an error
 
 
@@ -107,7 +106,7 @@ class RunsOnRay:
 
     def __init__(self, settings: OnRay, slots: Slots, say: Callable[[str], None]) -> None:
         self._settings, self._slots, self._say = settings, slots, say
-        self._carriers: list[ProcessesElsewhere] = []
+        self._carriers: list[RunsElsewhere] = []
 
     def carrier(
         self,
@@ -115,7 +114,7 @@ class RunsOnRay:
         *,
         processes: int | None = None,
         have_folders: bool,
-    ) -> ProcessesElsewhere | None:
+    ) -> RunsElsewhere | None:
         """Return the carrier of runs like these, when there is room for one on the cluster.
 
         Args:
@@ -148,7 +147,7 @@ class RunsOnRay:
             if len(problems) > _SHOWN:
                 lines.append(f"on: and {plural(len(problems) - _SHOWN, 'more node')}")
             raise ConfigError("\n".join(lines))
-        carrier = ProcessesElsewhere(
+        carrier = RunsElsewhere(
             self._slots,
             cpus=self._settings.cpus,
             all_cores=needs_all_cores(away[0]),
@@ -199,9 +198,7 @@ def runs_on(
         return
     from outpace.real.process.ray.slots import RaySlots
 
-    with RaySlots(
-        settings.address, "on.address", _TARGET, preloaded(), settings.runtime_env
-    ) as slots:
+    with RaySlots(settings.address, "on.address", Runs, settings.runtime_env) as slots:
         runs = RunsOnRay(settings, slots, say)
         try:
             yield runs

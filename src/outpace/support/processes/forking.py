@@ -99,11 +99,6 @@ def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
             _start_fork_server([_BEGIN, *modules])
 
 
-def preloaded() -> Sequence[str]:
-    """Return the names of the modules that were given to `preload`."""
-    return tuple(_preloaded[1:])
-
-
 def require_forking() -> None:
     """Raise ConfigError if this platform cannot fork processes."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
