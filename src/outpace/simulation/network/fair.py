@@ -26,14 +26,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from outpace.kernel import Alarm
-from outpace.simulation.network.flow_table import FlowTable
-from outpace.simulation.network.hubs import HubGroup
 from outpace.simulation.network.links import Nic, NodePath, Transfer
-from outpace.simulation.network.max_min import Flow, Resource
+from outpace.simulation.network.max_min import Flow, Resource, connected, max_min
 from outpace.simulation.network.network import Network
+from outpace.support.units import SECOND
+
+_LONGEST: Final = float(2**62)  # ns, 146 years: a flow that takes longer never ends
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +47,14 @@ class _Channel:
     flow: Flow | None = None  # of the first message, if it takes time
 
 
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Flows that are linked, whose rates were computed together."""
+
+    flows: list[Flow]
+    alarm: Alarm | None = None  # rings when the first of them ends
+
+
 class FairNetwork(Network):
     """A network whose nodes share their bandwidth among all messages under way."""
 
@@ -52,10 +62,7 @@ class FairNetwork(Network):
         super().__init__(*args, **kwargs)
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
         self._channels: dict[NodePath, _Channel] = {}
-        self._flows = FlowTable()
         self._flow_numbers = count()
-        self._groups = count(1)  # of flows whose rates were computed together
-        self._alarms: dict[int, Alarm] = {}  # by group, for the first flow that ends
         self._changed: dict[Resource, None] = {}  # since rates were computed
 
     def _queue(self, transfer: Transfer) -> None:
@@ -69,19 +76,18 @@ class FairNetwork(Network):
 
     def _resources(self, link: NodePath) -> tuple[Resource, ...]:
         """Return the resources with finite capacity that the link uses."""
-        resource = self._flows.resource
         for nic in (link.source, link.target):
             if nic not in self._ports:
-                self._ports[nic] = resource(nic.bandwidth), resource(nic.bandwidth)
+                self._ports[nic] = Resource(nic.bandwidth), Resource(nic.bandwidth)
         uses = [self._ports[link.source][0], self._ports[link.target][1]]
         if link.limit < math.inf:
-            uses.append(resource(link.limit))
+            uses.append(Resource(link.limit))
         return tuple(each for each in uses if each.capacity < math.inf)
 
     def _abandon(self, link: NodePath) -> None:
         channel = self._channels.pop(link, None)
         if channel is not None and channel.flow is not None:
-            self._flows.leave(channel.flow)
+            channel.flow.leave()
             self._note_change(channel.flow)
 
     # -- flows -----------------------------------------------------------------
@@ -94,13 +100,13 @@ class FairNetwork(Network):
             transfer.started = now
             if transfer.size_bytes and channel.resources:
                 flow = channel.flow = Flow(channel.resources, transfer, next(self._flow_numbers))
-                self._flows.begin(flow, transfer.size_bytes, now)
+                flow.left, flow.since = float(transfer.size_bytes), now
                 self._note_change(flow)
                 return
             self._depart(queue.popleft())
 
     def _end(self, flow: Flow) -> None:
-        self._flows.leave(flow)
+        flow.leave()
         self._note_change(flow)
         channel = self._channels[flow.carries.link]
         channel.flow = None
@@ -123,21 +129,37 @@ class FairNetwork(Network):
     def _share_out(self, _: object) -> None:
         """Compute the rates of all flows that a change may affect."""
         changed, self._changed = self._changed, {}
-        done: set[int | HubGroup | None] = set()  # numbers of resources; groups
-        kernel = self._kernel
+        done: set[Resource] = set()
         for resource in changed:
-            if not resource.flows or resource.number in done or resource.group in done:
-                continue
-            group = next(self._groups)
-            linked, before, first = self._flows.share_out(resource, group, kernel.now)
-            done.update(linked)
-            for other in before:
-                if (alarm := self._alarms.pop(other, None)) is not None:
-                    kernel.call_off(alarm)
-            self._alarms[group] = kernel.set_alarm(first, partial(self._end_due, group))
+            if resource.flows and resource not in done:
+                linked = connected(resource)
+                done.update(linked)
+                self._set_rates(max_min(linked))
 
-    def _end_due(self, group: int) -> None:
-        del self._alarms[group]
-        for flow in self._flows.due(group, self._kernel.now):
+    def _set_rates(self, rates: dict[Flow, float]) -> None:
+        """Give flows their rates, and set an alarm for the first one that ends."""
+        now, group = self._kernel.now, _Group(list(rates))
+        for former in {flow.group for flow in rates}:
+            if former is not None and former.alarm is not None:
+                self._kernel.call_off(former.alarm)
+                former.alarm = None
+        first = None
+        for flow, rate in rates.items():
+            flow.group = group
+            if rate != flow.rate:
+                left = flow.left - flow.rate * (now - flow.since) / SECOND
+                flow.left, flow.rate, flow.since = left, rate, now
+                ticks = min(left / rate * SECOND + 0.5, _LONGEST)
+                flow.end = now + int(ticks) if left > 0 else now
+            if first is None or flow.end < first:
+                first = flow.end
+        if first is not None:
+            group.alarm = self._kernel.set_alarm(first, partial(self._end_due, group))
+
+    def _end_due(self, group: _Group) -> None:
+        group.alarm = None
+        now = self._kernel.now
+        due = [flow for flow in group.flows if flow.group is group and flow.end <= now]
+        for flow in sorted(due, key=attrgetter("number")):
             if not flow.carries.link.is_cut:
                 self._end(flow)

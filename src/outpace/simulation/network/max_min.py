@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from outpace.simulation.network.hubs import HubGroup
+from outpace.support.units import Time
 
 
 @dataclass(slots=True, eq=False)
@@ -21,10 +20,7 @@ class Resource:
     """One direction of a machine's interface, or the limit of a pair of nodes."""
 
     capacity: float  # bytes/s
-    number: int = 0  # its place among the columns of `FlowTable`
     flows: dict[Flow, None] = field(default_factory=dict)  # that use it, oldest first
-    group: HubGroup | None = None  # in which all its flows are
-    hub: int = -1  # its place among the hubs of that group; -1: it is none of them
     _left: float = 0.0  # capacity that `max_min` has not given away
     _open: int = 0  # flows that it has given no rate
 
@@ -36,14 +32,18 @@ class Flow:
     resources: tuple[Resource, ...]
     carries: Any = None
     number: int = 0
-    place: int = -1  # among the columns of `FlowTable`
-    row: int = -1  # among those of a `HubGroup`
+    left: float = 0.0  # bytes to come at the time `since`
+    rate: float = 0.0  # bytes/s from then on; 0: not yet known
+    since: Time = 0
+    end: Time = 0  # at that rate
+    group: Any = None  # the flows whose rates were computed together with this one's
 
     def __post_init__(self) -> None:
         for resource in self.resources:
             resource.flows[self] = None
 
     def leave(self) -> None:
+        self.group = None
         for resource in self.resources:
             del resource.flows[self]
 
