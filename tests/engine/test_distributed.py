@@ -30,6 +30,8 @@ from outpace.engine.scripts import takeover
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
+OPTIONS: Any = dist.distributed_c10d
+
 
 class Noted(Alone):
     """Carries collectives out alone, and notes them."""
@@ -61,9 +63,9 @@ def test_a_collective_becomes_a_call_with_the_line_of_the_script():
     noted = Several()
     group = group_of(noted)
     table = torch.zeros(3, 2)
-    group.all_gather_single(table, torch.ones(2)).wait()
-    group.allreduce([torch.ones(4)]).wait()
-    group.barrier().wait()
+    group.all_gather_single(table, torch.ones(2), OPTIONS.AllgatherOptions()).wait()
+    group.allreduce([torch.ones(4)], OPTIONS.AllreduceOptions()).wait()
+    group.barrier(OPTIONS.BarrierOptions()).wait()
     gathered, reduced, barrier = noted.calls
     assert [call.number for call in noted.calls] == [0, 1, 2]
     assert [call.kind for call in noted.calls] == ["all_gather", "all_reduce", "barrier"]
@@ -81,7 +83,7 @@ def test_groups_of_some_processes_and_sparse_tensors_are_refused():
     with pytest.raises(ConfigError, match=r"new_group at test_distributed.py:\d+ has the ranks \["):
         group.new_group([0, 2])
     with pytest.raises(ConfigError, match="sparse tensors cannot be exchanged"):
-        group.allreduce([torch.eye(2).to_sparse()])
+        group.allreduce([torch.eye(2).to_sparse()], OPTIONS.AllreduceOptions())
 
 
 @pytest.mark.parametrize("static_graph", [False, True])
@@ -117,7 +119,7 @@ def test_a_sum_of_the_script_is_no_bucket():
     noted, backward = Noted(), BackwardPass()
     backward.forward(1, 4, waits_at_last=False)
     group = group_of(noted, backward)
-    options = dist.distributed_c10d.AllreduceOptions()
+    options = OPTIONS.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.MAX
     group.allreduce([torch.ones(4)], options)
     assert noted.calls[0].bucket is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.gpu.training import (
-    ddp,
     launch,
     mean_gradient_training,
     plain,
@@ -40,8 +39,14 @@ def test_workers_that_share_a_device_average_on_the_cpu(tmp_path, kind):
     require_averaged(tmp_path, "pretend", {"kind": kind})
 
 
-def test_collectives_of_a_script_take_tensors_on_a_device(tmp_path):
-    found = ddp(tmp_path, "pretend", 2, {"kind": "ssgd"})
+def test_collectives_of_a_script_in_virtual_time_take_tensors_on_a_device(tmp_path):
+    config = {
+        "workers": 2,
+        "sync": {"kind": "ssgd"},
+        "compute": {"kind": "constant", "mean_s": 1.0},
+    }
+    outpace.simulate({**config, "task": script("ddp_on_gpu.py", tmp_path, "pretend")})
+    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
     expected = mean_gradient_training("cpu", 2, lr=0.1, momentum=0.0)
     require_close(found[0]["parameters"], expected, 1e-5)
     require_collectives(found)

@@ -24,7 +24,8 @@ class Place:
         files: the folder for files of this worker's script, if the run has one.
         looked: True once the environment has been read.
         collectives: makes what carries out the collectives of torch.distributed, see
-            `outpace.engine.distributed`. Its argument: seconds that a process waits for others.
+            `outpace.engine.distributed`. Its arguments: seconds that a process waits for others,
+            and the backend that the script names.
         follow: like `attach`, if the script's own collectives and optimizer do the training.
         begin: begins the run with a model in DistributedDataParallel and its optimizer; None: the
             script has called no `init_process_group`.
@@ -43,7 +44,7 @@ class Place:
     files: Path | None = None
     looked: bool = False
     batch_sizes: set[int] = field(default_factory=set)
-    collectives: Callable[[float], Any] | None = None
+    collectives: Callable[[float, str | None], Any] | None = None
     follow: Callable[[Any, Any], Any] | None = None
     begin: Callable[[Any, Any], None] | None = None
     is_distributed: bool = False

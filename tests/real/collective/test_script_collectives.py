@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import methodcaller
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +14,12 @@ import torch
 from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
 from outpace.real.collective.probe import timed_all_reduces
-from outpace.real.collective.script_collectives import GlooCollectives
+from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.coordinator.averaging.key_values import KeyValues
 from outpace.real.net.probes import ROUNDS, SIZES
 from outpace.real.node.script.follow import BackwardTimes
 
+c10d: Any = torch.distributed.distributed_c10d  # type: ignore[attr-defined]
 HOUR = 3600 * 10**9
 
 
@@ -58,11 +61,23 @@ class Observer:
         self.joined = joined
 
 
+def reduced(value: torch.Tensor):
+    """Return what starts an all-reduce."""
+    return methodcaller("allreduce", [value], c10d.AllreduceOptions())
+
+
 def call(kind: str, size: int, rank: int, dtype=torch.float32, **more) -> Call:
     value = torch.ones(size, dtype=dtype)
     given = (value,) if kind != "broadcast" or rank == more.get("root") else ()
     taken = (value,) if kind != "barrier" else ()
-    return Call(0, kind, f"a.py:{rank}", given, taken, **more)
+    options = c10d.BroadcastOptions()
+    options.rootRank = more.get("root", 0)
+    start = {
+        "all_reduce": reduced(value),
+        "broadcast": methodcaller("broadcast", [value], options),
+        "barrier": methodcaller("barrier", c10d.BarrierOptions()),
+    }[kind]
+    return Call(0, kind, f"a.py:{rank}", start, given, taken, **more)
 
 
 REDUCE = "all_reduce sum of 3 elements float32"
@@ -91,7 +106,7 @@ def test_calls_that_differ_are_named_with_both_lines(calls, second, waits):
     limit_s = 60.0 if waits else 1.0  # a call that has begun is pending until its time-out
 
     def join(rank: int) -> str:
-        collectives = GlooCollectives(store, "127.0.0.1", rank, 2, limit_s)
+        collectives = BackendCollectives(store, "127.0.0.1", rank, 2, limit_s)
         kind, size, *dtype = calls[rank]
         with pytest.raises(RunError) as caught:
             collectives.begin(call(kind, size, rank, *dtype, waits=waits, timeout_s=limit_s)).wait()
@@ -110,7 +125,7 @@ def test_a_receiver_of_a_broadcast_does_not_wait_for_the_others():
     store, received = Store(), threading.Event()
 
     def join(rank: int) -> list[float]:
-        collectives = GlooCollectives(store, "127.0.0.1", rank, 3, 10.0)
+        collectives = BackendCollectives(store, "127.0.0.1", rank, 3, 10.0)
         if rank == 2:
             assert received.wait(10)
         first = call("broadcast", 4, rank, root=0, timeout_s=10.0)
@@ -130,11 +145,12 @@ def test_workers_agree_on_the_run_time_of_the_latest_bucket():
     observers = [Observer(late) for late in lates]
 
     def exchange(rank: int) -> list[float]:
-        collectives = GlooCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
+        collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
         collectives.observer = observers[rank]
         value = torch.tensor([rank + 1.0])
-        call = Call(0, "all_reduce", "a.py:1", (value,), (value,), bucket=Bucket(0, 1, 1, 1))
-        collectives.finish([collectives.begin(call)])
+        bucket = Bucket(0, 1, 1, 1)
+        mine = Call(0, "all_reduce", "a.py:1", reduced(value), (value,), (value,), bucket=bucket)
+        collectives.finish([collectives.begin(mine)])
         collectives.end()
         return value.tolist()
 
@@ -148,10 +164,11 @@ def test_the_probe_times_the_same_all_reduces_in_all_workers_beside_those_of_the
     store, hour = Store(), {0: 0, 1: HOUR}  # the workers' clocks differ
 
     def measure(rank: int) -> tuple[list[int], list[float]]:
-        collectives = GlooCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
+        collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 60.0, follows=True)
         one, two = torch.full((3,), rank + 1.0), torch.full((9,), rank + 2.0)
-        pending = [collectives.begin(Call(0, "all_reduce", "a.py:1", (one,), (one,)))]
-        second = Call(1, "all_reduce", "a.py:2", (two,), (two,))
+        first = Call(0, "all_reduce", "a.py:1", reduced(one), (one,), (one,))
+        second = Call(1, "all_reduce", "a.py:2", reduced(two), (two,), (two,))
+        pending = [collectives.begin(first)]
         if rank == 1:  # has one more collective under way than worker 0
             pending.append(collectives.begin(second))
         group = collectives.separate_group("probe")

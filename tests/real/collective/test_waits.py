@@ -30,8 +30,11 @@ def workers():
         waits.close()
 
 
-BARRIER = Call(7, "barrier", "train.py:50")
-ALL_REDUCE = Call(7, "all_reduce", "train.py:41")
+def call(number, kind, where):
+    return Call(number, kind, where, lambda _: None)
+
+
+BARRIER, ALL_REDUCE = call(7, "barrier", "train.py:50"), call(7, "all_reduce", "train.py:41")
 
 
 def test_a_long_wait_names_the_workers_that_have_not_joined(workers):
@@ -53,7 +56,7 @@ def test_a_long_wait_names_the_other_collective_that_a_worker_waits_in(workers):
 
 
 def test_a_worker_that_waited_in_an_earlier_collective_counts_as_missing(workers):
-    workers[0].publish(Call(6, "barrier", "train.py:30"))
+    workers[0].publish(call(6, "barrier", "train.py:30"))
     workers[1].publish(ALL_REDUCE)
     warning = workers[1].warning(ALL_REDUCE, 30.0)
     assert warning is not None

@@ -68,9 +68,9 @@ def moves(rank):
     parts = [floats(-1), floats(-1)]
     dist.all_gather(parts, floats(rank))
     check(torch.cat(parts), 0, 1)
-    table = torch.empty(2, 2)
-    dist.all_gather_into_tensor(table, floats(rank, rank))
-    check(table.view(-1), 0, 0, 1, 1)
+    row = torch.empty(4)
+    dist.all_gather_into_tensor(row, floats(rank, rank))
+    check(row, 0, 0, 1, 1)
     dist.gather(floats(rank + 5), parts if rank == 0 else None, 0)
     assert rank == 1 or torch.cat(parts).tolist() == [5, 6]
     dist.scatter(value, [floats(7), floats(8)] if rank == 1 else None, 1)

@@ -12,14 +12,6 @@ from outpace.engine.distributed.where import SUPPORTED
 from outpace.errors import ConfigError
 
 
-def copy_alone(call: Call) -> None:
-    """Give a call of a group of one process its outputs: copies of its inputs."""
-    with torch.no_grad():
-        for given, into in zip(call.inputs, call.outputs, strict=False):
-            if given is not into:
-                into.copy_(given)
-
-
 class Alone:
     """Carries out collectives of this process alone. Implements `Collectives`.
 
@@ -28,7 +20,6 @@ class Alone:
 
     rank = 0
     size = 1
-    store: Any = None
     has_reduced = False  # True once a backward pass has all-reduced its gradients
 
     def begin(self, call: Call) -> Pending:
@@ -40,7 +31,10 @@ class Alone:
         if call.kind in ("send", "recv"):
             raise ConfigError(f"{call}: there is no other process in this group; {SUPPORTED}")
         self.has_reduced |= call.kind == "all_reduce"
-        copy_alone(call)
+        with torch.no_grad():
+            for given, into in zip(call.inputs, call.outputs, strict=False):
+                if given is not into:
+                    into.copy_(given)
         return Done(call.outputs)
 
     def finish(self, buckets: Sequence[Pending]) -> None:

@@ -6,7 +6,7 @@ over Gloo in a real run, over a pipe to the simulation in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
@@ -77,6 +77,8 @@ class Call:
     Attributes:
         number: from 0, in the order in which this process began its calls.
         where: the line of the script, such as `train.py:41`.
+        start: starts the operation in a group of torch, with the arguments that torch has given;
+            returns its `Work`.
         operation: of all_reduce, reduce and reduce_scatter.
         root: rank of the root; the other process of send and recv (-1: any sender).
         tag: of send and recv.
@@ -90,6 +92,7 @@ class Call:
     number: int
     kind: Kind
     where: str
+    start: Callable[[Any], Any]
     inputs: tuple[torch.Tensor, ...] = ()
     outputs: tuple[torch.Tensor, ...] = ()
     operation: Operation = "sum"
@@ -133,12 +136,10 @@ class Collectives(Protocol):
 
     Attributes:
         rank, size: of this process, and number of processes.
-        store: a `torch.distributed.Store` that the processes share; None if there is none.
     """
 
     rank: int
     size: int
-    store: Any
 
     def begin(self, call: Call) -> Pending:
         """Begin a collective. May not block, except for a collective of one process."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import methodcaller
 from typing import Any, Final
 
 import torch
@@ -20,7 +21,7 @@ from outpace.engine.distributed.where import called_by_reducer, innermost, where
 from outpace.engine.distributed.work import CollectiveWork, Several
 from outpace.errors import ConfigError
 
-c10d: Any = dist  # parts of it have no type annotations
+c10d: Any = dist.distributed_c10d  # parts of it have no type annotations
 
 _OPERATIONS: Final[list[tuple[Any, Operation]]] = [
     (dist.ReduceOp.SUM, "sum"),
@@ -111,6 +112,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     def _begin(
         self,
         kind: Kind,
+        start: Callable[[Any], Any],
         inputs: Sequence[torch.Tensor] = (),
         outputs: Sequence[torch.Tensor] = (),
         opts: Any = None,
@@ -126,17 +128,21 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
                     f"{kind} at {where(innermost())}: sparse tensors cannot be exchanged: make "
                     "the embedding dense"
                 )
+        timeout_s = self._timeout_of(opts)
+        if opts is not None:
+            opts.timeout = timedelta(seconds=timeout_s)
         call = Call(
             self._next(),
             kind,
             where(innermost()),
+            start,
             tuple(inputs),
             tuple(outputs),
             operation,
             root,
             tag,
             bucket,
-            self._timeout_of(opts),
+            timeout_s,
             waits=not getattr(opts, "asyncOp", True),
             computed=None if bucket is not None else self._backward.computed(),
         )
@@ -154,82 +160,91 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         return self.timeout_s
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
-        tensors = _listed(tensors)
-        bucket = None
+        tensors, bucket, opts = _listed(tensors), None, opts or c10d.AllreduceOptions()
         is_gradient = self._backward.is_expected and tensors[0].is_floating_point()
         if is_gradient and called_by_reducer(innermost()):
             bucket = self._backward.bucket(sum(tensor.numel() for tensor in tensors))
+        start = methodcaller("allreduce", tensors, opts)
         work = self._begin(
-            "all_reduce", tensors, tensors, opts, operation=_operation(opts), bucket=bucket
+            "all_reduce", start, tensors, tensors, opts, operation=_operation(opts), bucket=bucket
         )
         if bucket is not None:
             self._backward.add(work.pending, bucket, self._collectives)
         return work
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
-        return self._begin("all_reduce", tensors, tensors, opts, operation=_operation(opts))
+    def allreduce_coalesced(self, tensors: Any, opts: Any) -> Any:
+        start = methodcaller("allreduce_coalesced", tensors, opts)
+        return self._begin("all_reduce", start, tensors, tensors, opts, operation=_operation(opts))
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         tensors, root = _listed(tensors), opts.rootRank
         inputs = tensors if root == self._rank else []
-        return self._begin("broadcast", inputs, tensors, opts, root=root)
+        start = methodcaller("broadcast", tensors, opts)
+        return self._begin("broadcast", start, inputs, tensors, opts, root=root)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
         tensors, root = _listed(tensors), opts.rootRank
         outputs = tensors if root == self._rank else []
-        kind_of = _operation(opts)
-        return self._begin("reduce", tensors, outputs, opts, operation=kind_of, root=root)
+        start, of = methodcaller("reduce", tensors, opts), _operation(opts)
+        return self._begin("reduce", start, tensors, outputs, opts, operation=of, root=root)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        (into,), (value,) = outputs, inputs
-        return self._begin("all_gather", [value], into, opts)
+    def allgather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
+        start = methodcaller("allgather", outputs, inputs, opts)
+        return self._begin("all_gather", start, inputs, outputs[0], opts)
 
-    def all_gather_single(self, output: Any, value: Any, opts: Any = None) -> Any:
+    def all_gather_single(self, output: Any, value: Any, opts: Any) -> Any:
         into = _pieces(output, [value.numel()] * self._size)
-        return self._begin("all_gather", [value.contiguous().view(-1)], into, opts)
+        start = methodcaller("_allgather_base", output, value, opts)
+        return self._begin("all_gather", start, [value.contiguous().view(-1)], into, opts)
 
-    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
             self.all_gather_single(output, value, opts).wait()
         return self.all_gather_single(outputs[-1], inputs[-1], opts)
 
-    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         """Gather several tensors. outputs: for each rank, a list of tensors like the inputs."""
         *before, last = [
-            ([theirs[number] for theirs in outputs], value) for number, value in enumerate(inputs)
+            ([[theirs[number] for theirs in outputs]], [value])
+            for number, value in enumerate(inputs)
         ]
-        for into, value in before:
-            self._begin("all_gather", [value], into, opts).wait()
-        return self._begin("all_gather", [last[1]], last[0], opts)
+        for into, values in before:
+            self.allgather(into, values, opts).wait()
+        return self.allgather(*last, opts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         into = outputs[0] if opts.rootRank == self._rank else []
-        return self._begin("gather", inputs, into, opts, root=opts.rootRank)
+        start = methodcaller("gather", outputs, inputs, opts)
+        return self._begin("gather", start, inputs, into, opts, root=opts.rootRank)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         given = inputs[0] if opts.rootRank == self._rank else []
-        return self._begin("scatter", given, outputs, opts, root=opts.rootRank)
+        start = methodcaller("scatter", outputs, inputs, opts)
+        return self._begin("scatter", start, given, outputs, opts, root=opts.rootRank)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        (output,), (values,) = outputs, inputs
-        return self._begin("reduce_scatter", values, [output], opts, operation=_operation(opts))
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
+        start, of = methodcaller("reduce_scatter", outputs, inputs, opts), _operation(opts)
+        return self._begin("reduce_scatter", start, inputs[0], outputs, opts, operation=of)
 
-    def reduce_scatter_single(self, output: Any, value: Any, opts: Any = None) -> Any:
+    def reduce_scatter_single(self, output: Any, value: Any, opts: Any) -> Any:
         given = _pieces(value.contiguous(), [output.numel()] * self._size)
+        start, of = methodcaller("_reduce_scatter_base", output, value, opts), _operation(opts)
         into = [output.view(-1)]
-        return self._begin("reduce_scatter", given, into, opts, operation=_operation(opts))
+        return self._begin("reduce_scatter", start, given, into, opts, operation=of)
 
-    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
             self.reduce_scatter_single(output, value, opts).wait()
         return self.reduce_scatter_single(outputs[-1], inputs[-1], opts)
 
-    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        return self._begin("all_to_all", inputs, outputs, opts)
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any) -> Any:
+        start = methodcaller("alltoall", outputs, inputs, opts)
+        return self._begin("all_to_all", start, inputs, outputs, opts)
 
     def all_to_all_single(
-        self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any = None
+        self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any
     ) -> Any:
+        start = methodcaller("alltoall_base", output, value, output_sizes, input_sizes, opts)
         into, given = [
             _pieces(tensor, [size * (tensor.numel() // max(1, len(tensor))) for size in sizes])
             for tensor, sizes in (
@@ -237,25 +252,29 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
                 (value.contiguous(), input_sizes or self._equal_shares(value)),
             )
         ]
-        return self._begin("all_to_all", given, into, opts)
+        return self._begin("all_to_all", start, given, into, opts)
 
     def _equal_shares(self, tensor: torch.Tensor) -> list[int]:
         return [len(tensor) // self._size] * self._size
 
     def barrier(self, opts: Any = None) -> Any:
-        return self._begin("barrier", opts=opts)
+        opts = opts or c10d.BarrierOptions()
+        return self._begin("barrier", methodcaller("barrier", opts), opts=opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self.barrier().wait()
 
     def send(self, tensors: Any, destination: int, tag: int) -> Any:
-        return self._begin("send", tensors, root=destination, tag=tag)
+        start = methodcaller("send", tensors, destination, tag)
+        return self._begin("send", start, tensors, root=destination, tag=tag)
 
     def recv(self, tensors: Any, source: int, tag: int) -> Any:
-        return self._begin("recv", (), tensors, root=source, tag=tag)
+        start = methodcaller("recv", tensors, source, tag)
+        return self._begin("recv", start, (), tensors, root=source, tag=tag)
 
     def recv_anysource(self, tensors: Any, tag: int) -> Any:
-        return self._begin("recv", (), tensors, tag=tag)
+        start = methodcaller("recv_anysource", tensors, tag)
+        return self._begin("recv", start, (), tensors, tag=tag)
 
     # Earlier names of torch.
     _allgather_base = all_gather_single
@@ -296,8 +315,6 @@ def _pieces(tensor: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
 
 
 def _operation(opts: Any) -> Operation:
-    if opts is None:
-        return "sum"
     for known, name in _OPERATIONS:
         if opts.reduceOp == known:
             return name

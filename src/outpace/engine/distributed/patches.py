@@ -113,6 +113,7 @@ class _Script:
         self.by_hand = ByHand(self.optimizers, self._begin)
         self._backward = BackwardPass(self.by_hand.share)
         self._by_passes = CountedPasses(self._backward)
+        self._backend: str | None = None  # that the script has named
         self._numbers = itertools.count()
         self._exchanges_nothing = Alone()
         self._models = weakref.WeakSet[Any]()  # of DistributedDataParallel
@@ -152,6 +153,7 @@ class _Script:
         HERE.is_distributed, HERE.begin = True, self.attach
         if self._follows and not self._models:
             self.by_hand.look()
+        self._backend = backend
         original(
             _NAME,
             store=shared.HashStore(),
@@ -168,7 +170,7 @@ class _Script:
         """Return the default group; called by torch."""
         assert HERE.collectives is not None
         seconds = timeout.total_seconds()
-        collectives = HERE.collectives(seconds)
+        collectives = HERE.collectives(seconds, self._backend)
         check = None if self._follows else self.check
         numbers = self._numbers
         return OutpaceGroup(collectives, seconds, self._backward, lambda: next(numbers), check)

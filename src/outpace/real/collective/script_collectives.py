@@ -1,22 +1,31 @@
-"""Carries out the collectives of a script that uses torch.distributed, over Gloo."""
+"""The collectives of a script that uses torch.distributed, on the backend that it asks for.
+
+Each operation is the backend's own, Gloo's or NCCL's, with the arguments of the script's call. Here
+it is noted when a collective begins and ends, and which worker is waited for.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 import torch
 
-from outpace.engine.distributed.alone import copy_alone
 from outpace.engine.distributed.call import Call, Pending
 from outpace.engine.distributed.sameness import ROOTED
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import RunError
 from outpace.real.collective.checks import Check, Checks
-from outpace.real.collective.gloo_operations import begun
-from outpace.real.collective.group import Group, GroupSettings, dist, gloo_group
+from outpace.real.collective.group import (
+    Group,
+    GroupSettings,
+    backend_for,
+    dist,
+    gloo_group,
+    gpu_of,
+)
 from outpace.real.collective.observer import Observer
 from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.collective.waits import Waits
@@ -29,13 +38,17 @@ _LOOK_S: Final = 0.001  # between two looks whether other workers want something
 _STORE_S: Final = 60.0  # for an answer of the store
 
 
-class GlooCollectives:
+class BackendCollectives:
     """The collectives of one worker. Implements `Collectives`.
+
+    Tensors on GPUs go through NCCL if the script allows it and each worker has its own GPU. All
+    others go through Gloo, as does what the workers tell each other beside.
 
     Args:
         store: through which the workers find each other.
         host: address at which other workers reach this one.
         timeout_s: longest time for which a worker waits for the others.
+        backend: as the script has named it; None: it leaves the choice to torch.
         number: of this group, if the script makes several one after the other.
         follows: gradient buckets are all-reduced here; see `Observer.exchanged`.
 
@@ -50,6 +63,7 @@ class GlooCollectives:
         rank: int,
         size: int,
         timeout_s: float,
+        backend: str | None = "gloo",
         *,
         number: int = 0,
         follows: bool = False,
@@ -58,18 +72,17 @@ class GlooCollectives:
         self.observer: Observer | None = None
         self.follows, self._timeout_s, self._host = follows, timeout_s, host
         kept = self._kept = GroupStore(store, timeout_s)  # torch keeps no reference to it
-        self.store = dist.PrefixStore(f"script {number}", kept)
-        self._group: Any = None
+        self._store = dist.PrefixStore(f"script {number}", kept)
+        self._may_use_nccl = backend is None or "nccl" in backend.lower()
+        self._on_gpus: Any = None  # the group for tensors on GPUs, once there was one
         self._agreed: tuple[Any, torch.Tensor] | None = None  # see `_begin_agreeing`
         self._is_at_end = False  # see `end_run`
         shared, prefix = GroupStore(store, _STORE_S), f"waits {number}"
         self._waits = Waits(shared, prefix, rank, size)
         self.checks = Checks(shared, prefix, rank, size, self._differs)
-        if size == 1:
-            return
-        own = dist.PrefixStore("gloo", self.store)
+        own = dist.PrefixStore("gloo", self._store)
         try:
-            self._group = gloo_group(own, host, rank, size, timedelta(seconds=timeout_s))
+            self._group: Any = gloo_group(own, host, rank, size, timedelta(seconds=timeout_s))
         except RuntimeError as error:
             raise RunError(
                 f"init_process_group: worker-{rank} waited {timeout_s:g} s (its timeout) for the "
@@ -90,7 +103,7 @@ class GlooCollectives:
         pending = _Pending(self, call)
         self._waits.begun(call)
         try:
-            pending.begin(self._group, self.size)
+            pending.begin()
         except RuntimeError as error:
             if is_gpu_error(error):  # of this script's own computation, which is seen here
                 raise
@@ -125,7 +138,27 @@ class GlooCollectives:
     def end(self) -> None:
         """Close the connections to the other workers."""
         self._waits.close()
-        self._group = None
+        self._group = self._on_gpus = None
+
+    def start(self, call: Call) -> Any:
+        """Start an operation on its backend, and return torch's `Work`."""
+        return call.start(self._group_for((*call.inputs, *call.outputs)))
+
+    def _group_for(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return the group of torch for these tensors. The first one on a GPU makes it."""
+        if not self._may_use_nccl or all(tensor.device.type != "cuda" for tensor in tensors):
+            return self._group
+        if self._on_gpus is None:
+            places = dist.PrefixStore("gpus", self._store)
+            places.set(str(self.rank), gpu_of(tensors[0].device))
+            gpus = [places.get(str(rank)).decode() for rank in range(self.size)]
+            self._on_gpus = self._group
+            if backend_for(gpus) == "nccl":
+                options = dist.ProcessGroupNCCL.Options()
+                options._timeout = timedelta(seconds=self._timeout_s)
+                own = dist.PrefixStore("nccl", self._store)
+                self._on_gpus = dist.ProcessGroupNCCL(own, self.rank, self.size, options)
+        return self._on_gpus
 
     def check(self, call: Call) -> Check | None:
         """Begin to check a call; the other buckets of a backward pass follow its first one."""
@@ -152,7 +185,7 @@ class GlooCollectives:
             RuntimeError: another worker has not made its group in time.
         """
         limit = timedelta(seconds=self._timeout_s)
-        settings = GroupSettings(self.store, self._host, "gloo", limit=limit)
+        settings = GroupSettings(self._store, self._host, "gloo", limit=limit)
         return Group(settings, name, range(self.size), self.rank)
 
     # -- what the workers agree on ------------------------------------------------------------
@@ -165,9 +198,6 @@ class GlooCollectives:
         observer = self.observer
         now, ended = (0, False) if observer is None else (observer.now, observer.has_seen_end())
         mine = torch.tensor([now, int(ended)], device="cpu")
-        if self._group is None:
-            self._agreed = None, mine
-            return
         options = c10d.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX
         self._agreed = self._group.allreduce([mine], options), mine
@@ -175,13 +205,12 @@ class GlooCollectives:
     def _agree(self, buckets: Sequence[Pending]) -> tuple[int, bool]:
         assert self._agreed is not None
         (work, found), self._agreed = self._agreed, None
-        if work is not None:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                last = buckets[-1]
-                assert isinstance(last, _Pending)
-                self.failed(last.call, error, last.begun)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            last = buckets[-1]
+            assert isinstance(last, _Pending)
+            self.failed(last.call, error, last.begun)
         joined, over = found.tolist()
         return joined, bool(over)
 
@@ -212,24 +241,19 @@ class GlooCollectives:
 class _Pending:
     """Implements `Pending`."""
 
-    def __init__(self, owner: GlooCollectives, call: Call) -> None:
+    def __init__(self, owner: BackendCollectives, call: Call) -> None:
         self._owner, self.call = owner, call
         self.begun = time.monotonic_ns()
         self._check: Check | None = None  # to be settled
         self._waits = False  # the observer knows that the script waits
         self._work: Any = None
         self._is_over = False
-        self._then: Callable[[], None] | None = None  # makes the outputs from what has arrived
-        self._future: torch.futures.Future[Any] | None = None  # of the outputs, if `_then` does
 
-    def begin(self, group: Any, size: int) -> None:
-        if group is None:
-            copy_alone(self.call)
-        else:
-            self._check = self._owner.check(self.call)
-            if self.call.waits:
-                self._settle()
-            self._work, self._then = begun(group, self.call, size)
+    def begin(self) -> None:
+        self._check = self._owner.check(self.call)
+        if self.call.waits:
+            self._settle()
+        self._work = self._owner.start(self.call)
 
     def wait(self) -> None:
         if self._is_over:
@@ -245,19 +269,16 @@ class _Pending:
             self._owner.arrived(self.call)
 
     def _wait(self) -> None:
-        if self._work is not None:
-            try:
-                self._settle()
-                self._attend(self)
-                self._work.wait()
-            except RuntimeError as error:
-                self._owner.failed(self.call, error, self.begun)
-        if self._then is not None:
-            with torch.no_grad():
-                self._then()
+        try:
+            self._settle()
+            self._attend(self)
+            self._work.wait()
+            for tensor in self.call.outputs[:1]:
+                if tensor.is_cuda:  # NCCL's work is only queued so far
+                    torch.cuda.current_stream(tensor.device).synchronize()
+        except RuntimeError as error:
+            self._owner.failed(self.call, error, self.begun)
         self._is_over = True
-        if self._future is not None:
-            self._future.set_result(list(self.call.outputs))
 
     def _settle(self) -> None:
         """Settle the check. The end of a rooted collective does not wait for all workers."""
@@ -285,20 +306,13 @@ class _Pending:
             time.sleep(_LOOK_S)
 
     def is_done(self) -> bool:
-        return self._is_over or self._work is None or bool(self._work.is_completed())
+        return self._is_over or bool(self._work.is_completed())
 
     def sender(self) -> int:
         return int(self._work._source_rank())
 
     def future(self) -> torch.futures.Future[Any]:
-        is_followed = self._work is not None and self._owner.follows
-        if is_followed and self._then is None:
-            found: torch.futures.Future[Any] = self._work.get_future()
-            return found
-        if not (is_followed and self.call.bucket is not None):  # `finish` waits for buckets
+        if not self._owner.follows:
             self.wait()  # where it is seen that the script waits
-        if self._future is None:
-            self._future = torch.futures.Future()
-            if self._is_over:
-                self._future.set_result(list(self.call.outputs))
-        return self._future
+        found: torch.futures.Future[Any] = self._work.get_future()
+        return found

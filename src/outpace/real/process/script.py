@@ -12,7 +12,7 @@ from outpace.engine.scripts.files import Written
 from outpace.engine.scripts.running import run_as_main
 from outpace.engine.servers import tells_pauses
 from outpace.real.collective.group import own_address
-from outpace.real.collective.script_collectives import GlooCollectives
+from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.collective.store import SharedStore
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import Attached
@@ -84,17 +84,18 @@ class _Place:
     def __init__(self, link: CoordinatorLink, number: int, experiment: Experiment) -> None:
         self._link, self._number, self._experiment = link, number, experiment
         self._store = SharedStore(link.name, link.session, link.key)
-        self._made: list[GlooCollectives] = []  # by `init_process_group`
+        self._made: list[BackendCollectives] = []  # by `init_process_group`
 
-    def make_collectives(self, timeout_s: float) -> GlooCollectives:
+    def make_collectives(self, timeout_s: float, backend: str | None) -> BackendCollectives:
         """See `HERE.collectives`."""
         link = self._link
-        collectives = GlooCollectives(
+        collectives = BackendCollectives(
             self._store.at(link.store),
             own_address(link.endpoint),
             self._number,
             self._experiment.workers,
             timeout_s,
+            backend,
             number=len(self._made),
             follows=HERE.follow is not None,
         )

@@ -1,7 +1,7 @@
 """A script that trains with its own collectives and its own optimizer, in a worker (ADR 20).
 
-The gradients are all-reduced by DistributedDataParallel, over `GlooCollectives`. An iteration ends
-with each `optimizer.step()`. This worker tells the coordinator when it computed and waited.
+The gradients are all-reduced by DistributedDataParallel, over `BackendCollectives`. An iteration
+ends with each `optimizer.step()`. This worker tells the coordinator when it computed and waited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.recorded import RecordedModel
-from outpace.real.collective.script_collectives import GlooCollectives
+from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
 from outpace.real.node.member import CoordinatorLink
@@ -79,7 +79,7 @@ class Followed(Attached):
         process: FollowingWorker,
         trainer: ScriptTrainer,
         experiment: Experiment,
-        collectives: GlooCollectives,
+        collectives: BackendCollectives,
     ) -> None:
         super().__init__(process, trainer, process.work(trainer))
         self._own = OwnCollectives(self)
@@ -246,7 +246,7 @@ def followed(
     link: CoordinatorLink,
     number: int,
     experiment: Experiment,
-    collectives: GlooCollectives,
+    collectives: BackendCollectives,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> Followed:

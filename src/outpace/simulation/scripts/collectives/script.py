@@ -26,12 +26,9 @@ class VirtualCollectives:
     """The collectives of this worker's script. Implements `Collectives`.
 
     Attributes:
-        store: None: the processes share no store.
         progress: returns the share of the iteration's computation that is done when a call begins.
         waiting: returns a context for the time in which the script waits.
     """
-
-    store = None
 
     def __init__(self, pipe: ScriptPipe, memory: CallMemory, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
