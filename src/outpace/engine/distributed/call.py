@@ -61,18 +61,17 @@ class Call:
     |---|---|---|
     | all_reduce | tensors | the same tensors: in place |
     | broadcast | the root: tensors, else none | tensors; the root's are its inputs |
-    | all_gather | one tensor | N tensors, by rank |
+    | all_gather | one tensor | by rank |
     | reduce | tensors | the root: the same tensors, in place; else none |
-    | gather | one tensor | the root: N tensors, by rank; else none |
-    | scatter | the root: N tensors, by rank; else none | one tensor |
-    | reduce_scatter | N tensors, by rank | one tensor |
-    | all_to_all | N tensors, by receiver | N tensors, by sender |
+    | gather | one tensor | the root: by rank; else none |
+    | scatter | the root: by rank; else none | one tensor |
+    | reduce_scatter | by rank | one tensor |
+    | all_to_all | N tensors, by receiver | by sender |
     | barrier | none | none |
     | send | tensors | none |
     | recv | none | tensors |
 
-    Outputs may be views of one larger tensor. Tensors are contiguous, except that those of
-    all_to_all and all_gather may be empty.
+    What is there by rank, receiver or sender is in N tensors or one after the other in one.
 
     Attributes:
         number: from 0, in the order in which this process began its calls.

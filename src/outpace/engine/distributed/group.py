@@ -193,9 +193,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         return self._begin("all_gather", start, inputs, outputs[0], opts)
 
     def all_gather_single(self, output: Any, value: Any, opts: Any) -> Any:
-        into = _pieces(output, [value.numel()] * self._size)
         start = methodcaller("_allgather_base", output, value, opts)
-        return self._begin("all_gather", start, [value.contiguous().view(-1)], into, opts)
+        return self._begin("all_gather", start, [value], [output], opts)
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
@@ -227,10 +226,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         return self._begin("reduce_scatter", start, inputs[0], outputs, opts, operation=of)
 
     def reduce_scatter_single(self, output: Any, value: Any, opts: Any) -> Any:
-        given = _pieces(value.contiguous(), [output.numel()] * self._size)
         start, of = methodcaller("_reduce_scatter_base", output, value, opts), _operation(opts)
-        into = [output.view(-1)]
-        return self._begin("reduce_scatter", start, given, into, opts, operation=of)
+        return self._begin("reduce_scatter", start, [value], [output], opts, operation=of)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
@@ -245,17 +242,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any
     ) -> Any:
         start = methodcaller("alltoall_base", output, value, output_sizes, input_sizes, opts)
-        into, given = [
-            _pieces(tensor, [size * (tensor.numel() // max(1, len(tensor))) for size in sizes])
-            for tensor, sizes in (
-                (output, output_sizes or self._equal_shares(output)),
-                (value.contiguous(), input_sizes or self._equal_shares(value)),
-            )
-        ]
-        return self._begin("all_to_all", start, given, into, opts)
-
-    def _equal_shares(self, tensor: torch.Tensor) -> list[int]:
-        return [len(tensor) // self._size] * self._size
+        given = torch.split(value, input_sizes or [len(value) // self._size] * self._size)
+        return self._begin("all_to_all", start, given, [output], opts)
 
     def barrier(self, opts: Any = None) -> Any:
         opts = opts or c10d.BarrierOptions()
@@ -308,10 +296,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
 
 def _listed(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _pieces(tensor: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
-    return list(torch.split(tensor.view(-1), list(sizes)))
 
 
 def _operation(opts: Any) -> Operation:
