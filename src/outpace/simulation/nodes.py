@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -97,12 +97,15 @@ class Computing:
         """Return how long the iteration takes that begins to compute now."""
         return self._run_time(self.worker, iteration, self._kernel.now)
 
+    def _spend(self, duration: Time) -> Awaitable[None]:
+        """Let the time of a computation pass (ns)."""
+        return self._kernel.sleep(seconds(duration))
+
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        kernel = self._kernel
-        duration_s = self._duration_s(iteration)
-        due = kernel.now + nanoseconds(duration_s)
+        duration = nanoseconds(self._duration_s(iteration))
+        due = self._kernel.now + duration
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        await kernel.sleep(duration_s)
+        await self._spend(duration)
         self._has_computed()
         return gradient
 
@@ -140,12 +143,8 @@ class WorkerNode(Computing, VirtualNode):
         duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
         due = self._kernel.now + parts.first_after(duration)
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        await parts.send(gradient, duration, self._pass, send)
+        await parts.send(gradient, duration, self._spend, send)
         self._has_computed()
-
-    async def _pass(self, duration: Time) -> None:
-        """Let the time of a computation pass."""
-        await self._kernel.sleep(seconds(duration))
 
     def prepare(self, iteration: int) -> None:
         """See `AbortableContext`. A batch takes no virtual time."""
@@ -159,13 +158,25 @@ class WorkerNode(Computing, VirtualNode):
     async def execute_until(
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        kernel, started = self._kernel, self._kernel.now
-        duration = nanoseconds(self._run_time(self.worker, iteration, started))
-        due = started + duration
+        duration = nanoseconds(self._duration_s(iteration))
+        due = self._kernel.now + duration
         gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
-            if ends_it(message):  # nothing refers to the gradient any more: never computed
-                self._run.finished_step()
-                return stopped(kernel.now - started, duration)
+        computed = await self._spend_until(duration, ends_it)
+        if computed is not None:  # nothing refers to the gradient any more: never computed
+            self._run.finished_step()
+            return stopped(computed, duration)
         self._has_computed()
         return gradient
+
+    async def _spend_until(self, duration: Time, ends_it: Callable[[Message], bool]) -> Time | None:
+        """Let the time of a computation pass (ns), or a part of it until a message ends it.
+
+        Returns:
+            The part that has passed; None: all of it.
+        """
+        kernel, started = self._kernel, self._kernel.now
+        due = started + duration
+        while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
+            if ends_it(message):
+                return kernel.now - started
+        return None

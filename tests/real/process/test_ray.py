@@ -270,7 +270,9 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_an_ac
     }
     on = {"kind": "ray", "address": cluster.address, "wait_s": 300}
     out = tmp_path / "out"
-    with pytest.warns(OutpaceWarning, match=r"^a run on node .* was lost, and begins again: ") as warned:
+    with pytest.warns(
+        OutpaceWarning, match=r"^a run on node .* was lost, and begins again: "
+    ) as warned:
         rows = library.compare(config, out, on=on, processes=1)
     assert sum("was lost" in str(each.message) for each in warned) == 1
     assert (tmp_path / "killed").exists()

@@ -18,7 +18,7 @@ from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.lone_workers import AfterAverage, Given, LoneWorkers
 from outpace.simulation.faults.peer_saving import KeepsLast, KeptPeerSaving
-from outpace.simulation.faults.processes import Process, computed
+from outpace.simulation.faults.processes import FailingComputing, Process
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
@@ -313,22 +313,13 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         self._start(self._before)
 
 
-class FailingPeer(SimulatedPeer):
+class FailingPeer(FailingComputing, SimulatedPeer):
     """The context of a worker's program, whose process may stand still or be slow."""
 
     def __init__(self, simulation: FailingPeerSimulation, worker: int, process: Process) -> None:
         super().__init__(simulation, worker)
         self._process, self._failing = process, simulation
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        kernel, process = self._kernel, self._process
-        await process.awake()
-        process.computing = iteration, kernel.now
+    async def _awake(self, iteration: int) -> None:
+        await super()._awake(iteration)
         self._failing.computes(self.worker, iteration)
-        duration_s = process.stretched(self._run_time(self.worker, iteration, kernel.now))
-        duration = nanoseconds(duration_s)
-        due = kernel.now + duration
-        gradient = self._run.gradients.submit(parameters, self.worker, iteration, due)
-        await computed(kernel, process, duration)
-        self._has_computed()
-        return gradient

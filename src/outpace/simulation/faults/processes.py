@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from outpace.blocks.block import Block
 from outpace.kernel import Kernel, Walker
-from outpace.simulation.nodes import VirtualNode, WorkerNode, stopped
+from outpace.simulation.nodes import Computing, VirtualNode, WorkerNode
 from outpace.simulation.virtual import VirtualRun
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import Time, seconds
 from outpace.sync.messages import Lost, Message, Rejoin, Restarted
 from outpace.sync.programs.context import SendPart, Stopped
 
@@ -61,6 +61,12 @@ class Process:
         """Wait until it does not stand still."""
         while self._kernel.now < self.until:
             await self._kernel.sleep(seconds(self.until - self._kernel.now))
+
+    async def spend(self, duration: Time) -> None:
+        """Wait for so long (ns), and for as long as it stands still meanwhile."""
+        kernel, started, stood = self._kernel, self._kernel.now, self.stood
+        while (left := started + duration + self.stood - stood - kernel.now) > 0:
+            await kernel.sleep(seconds(left))
 
 
 class _Order(NamedTuple):
@@ -138,13 +144,6 @@ class Obedient:
             self._send_awake(to, *messages)
 
 
-async def computed(kernel: Kernel, process: Process, duration: Time) -> None:
-    """Wait for so long (ns), and for as long as the process stands still meanwhile."""
-    started, stood = kernel.now, process.stood
-    while (left := started + duration + process.stood - stood - kernel.now) > 0:
-        await kernel.sleep(seconds(left))
-
-
 class FailingNode(WorkerNode):
     """The part about messages of the context of a worker whose process may stand still.
 
@@ -196,66 +195,57 @@ class FailingNode(WorkerNode):
         if to not in self._process.unreachable and not self._process.unread[to]:
             super().send(to, *messages)
 
+    async def _spend_until(self, duration: Time, ends_it: Callable[[Message], bool]) -> Time | None:
+        kernel, process = self._kernel, self._process
+        started, stood = kernel.now, process.stood
+        while True:
+            left = max(0, started + duration + process.stood - stood - kernel.now)
+            message = await self.mailbox.get_within(seconds(left))
+            await process.awake()
+            self._look_at(message, kernel.now)
+            computed = kernel.now - started - (process.stood - stood)
+            if message is None:
+                if computed >= duration:
+                    return None
+            elif ends_it(message):
+                return computed
 
-class FailingWorker(FailingNode):
-    """The context of a worker's program, whose process may stand still or be slow."""
 
-    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        gradient = await self._compute(parameters, iteration, None)
-        assert not isinstance(gradient, Stopped)
-        return gradient
+class FailingComputing(Computing):
+    """The part about gradients of the context of a worker whose process may stand still or be slow.
 
-    async def execute_until(
-        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
-    ) -> Sequence[Block | None] | Stopped:
-        return await self._compute(parameters, iteration, ends_it)
+    A computation takes the run time that the law gives, and as long as the process stands still.
+    """
 
-    async def execute_in_parts(
-        self, parameters: Sequence[Block], iteration: int, send: SendPart
-    ) -> None:
+    _process: Process
+
+    async def _awake(self, iteration: int) -> None:
+        """Begin an iteration, once the process does not stand still."""
         await self._process.awake()
         self._process.computing = iteration, self._kernel.now
-        await super().execute_in_parts(parameters, iteration, send)
+
+    async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
+        await self._awake(iteration)
+        return await super().execute(parameters, iteration)
 
     def _duration_s(self, iteration: int) -> float:
         return self._process.stretched(super()._duration_s(iteration))
 
-    async def _pass(self, duration: Time) -> None:
-        await computed(self._kernel, self._process, duration)
+    def _spend(self, duration: Time) -> Awaitable[None]:
+        return self._process.spend(duration)
 
-    async def _compute(
-        self,
-        parameters: Sequence[Block],
-        iteration: int,
-        ends_it: Callable[[Message], bool] | None,
+
+class FailingWorker(FailingComputing, FailingNode):
+    """The context of a worker's program, whose process may stand still or be slow."""
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
-        """Compute for the run time that the law gives, and for as long as the process stood still.
+        await self._awake(iteration)
+        return await super().execute_until(parameters, iteration, ends_it)
 
-        ends_it: as in `execute_until`; None: messages wait until the gradient is done.
-        """
-        kernel, process = self._kernel, self._process
-        await process.awake()
-        started, stood = kernel.now, process.stood
-        process.computing = iteration, started
-        duration = nanoseconds(self._duration_s(iteration))
-        gradient = self._run.gradients.submit(
-            parameters, self.worker, iteration, started + duration
-        )
-        while True:
-            left = max(0, started + duration + process.stood - stood - kernel.now)
-            if ends_it is None:
-                message = None
-                await kernel.sleep(seconds(left))
-            else:
-                message = await self.mailbox.get_within(seconds(left))
-                await process.awake()
-                self._look_at(message, kernel.now)
-            if message is None:
-                if kernel.now >= started + duration + process.stood - stood:
-                    break
-            elif ends_it is not None and ends_it(message):
-                self._run.finished_step()
-                computed = kernel.now - started - (process.stood - stood)
-                return stopped(computed, duration)
-        self._has_computed()
-        return gradient
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        await self._awake(iteration)
+        await super().execute_in_parts(parameters, iteration, send)

@@ -15,7 +15,7 @@ from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.step import Step, StepGradient
-from outpace.support.units import Time, nanoseconds, seconds
+from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import Message, Push
 from outpace.sync.peers.context import Parameters
 from outpace.sync.programs.context import SendPart, Stopped
@@ -41,7 +41,7 @@ class ScriptComputing(Computing, ABC):
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         await self._begin(parameters, iteration)
-        await self._kernel.sleep(self._duration_s(iteration))
+        await self._spend(nanoseconds(self._duration_s(iteration)))
         return await self._end()
 
     async def _begin(self, parameters: Sequence[Block], iteration: int) -> Computes:
@@ -52,7 +52,7 @@ class ScriptComputing(Computing, ABC):
         self.evaluated = next(self.evaluations) if found.evaluated else 0
         if self.evaluated:
             begun = self._kernel.now
-            await self._kernel.sleep(seconds(self.evaluated))
+            await self._spend(self.evaluated)
             self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 
@@ -99,17 +99,15 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
         self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
     ) -> Sequence[Block | None] | Stopped:
         begun = await self._begin(parameters, iteration)
-        kernel, started = self._kernel, self._kernel.now
         duration = nanoseconds(self._duration_s(iteration))
-        due = started + duration
         if not begun.abortable:
-            await self._kernel.sleep(seconds(duration))  # as for real: it computes to the end
+            await self._spend(duration)  # as for real: it computes to the end
             return await self._end()
-        while message := await self.mailbox.get_within(seconds(max(0, due - kernel.now))):
-            if ends_it(message):  # the script goes on to its step, which is then discarded
-                self._run.finished_step()
-                return stopped(kernel.now - started, duration)
-        return await self._end()
+        computed = await self._spend_until(duration, ends_it)
+        if computed is None:
+            return await self._end()
+        self._run.finished_step()  # the script goes on to its step, which is then discarded
+        return stopped(computed, duration)
 
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
@@ -117,12 +115,12 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
         await self._begin(parameters, iteration)
         duration, parts = nanoseconds(self._duration_s(iteration)), self._run.parts
         first = parts.first_after(duration)
-        await self._pass(first)
+        await self._spend(first)
         step = await self.process.finish_step()
         if step is None:
-            await self._pass(duration - first)
+            await self._spend(duration - first)
             raise ScriptLeft
-        await parts.send(self._blocks(step), duration, self._pass, send, first)
+        await parts.send(self._blocks(step), duration, self._spend, send, first)
         self._note(step)
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
