@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from operator import methodcaller
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from outpace.engine.distributed.call import Bucket, Call
 from outpace.errors import RunError
+from outpace.real.collective import script_collectives
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.coordinator.averaging.key_values import KeyValues
@@ -119,6 +121,52 @@ def test_calls_that_differ_are_named_with_both_lines(calls, second, waits):
         f"a collective differs between workers: worker-0 called {REDUCE} at a.py:0, but worker-1 "
         f"called {second} at a.py:1: call the same collectives in the same order"
     )
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpus", "expected"),
+    [
+        ("nccl", ["a", "b"], "nccl"),
+        (None, ["a", "b"], "nccl"),
+        ("cpu:gloo,cuda:nccl", ["a", "b"], "nccl"),
+        ("nccl", ["a", "a"], "gloo"),
+        ("gloo", ["a", "b"], "gloo"),
+    ],
+)
+def test_tensors_on_gpus_go_through_nccl_if_no_workers_share_one(
+    backend, gpus, expected, monkeypatch
+):
+    """There is no GPU here: only the choice is tested."""
+
+    class OnGpu:
+        def __init__(self, rank):
+            self.device = SimpleNamespace(type="cuda", rank=rank)
+
+    class Nccl:
+        class Options:
+            pass
+
+        def __init__(self, store, rank, size, options):
+            self.place, self.timeout = (rank, size), options._timeout
+
+    monkeypatch.setattr(script_collectives, "gpu_of", lambda device: gpus[device.rank])
+    monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", Nccl, raising=False)
+    store = Store()
+
+    def join(rank: int) -> str:
+        collectives = BackendCollectives(store, "127.0.0.1", rank, 2, 10.0, backend)
+        found = [collectives._group_for([OnGpu(rank)]) for _ in range(2)]
+        assert found[0] is found[1]
+        on_cpu = collectives._group_for([torch.ones(1)])
+        collectives.end()
+        if isinstance(found[0], Nccl):
+            assert (found[0].place, found[0].timeout.total_seconds()) == ((rank, 2), 10)
+            return "nccl"
+        assert found[0] is on_cpu
+        return "gloo"
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(join, range(2))) == [expected] * 2
 
 
 def test_a_receiver_of_a_broadcast_does_not_wait_for_the_others():
