@@ -52,4 +52,11 @@ def differences(before: Mapping[str, Digests], now: Mapping[str, Digests], calle
 
 def _changed(before: Digests, now: Digests) -> str:
     """Return the parts whose digests differ; empty if those that both have are the same."""
-    return ", ".join(part for part in before if part in now and before[part] != now[part])
+    both = [part for part in before if part in now]
+    changed = [part for part in both if before[part] != now[part]]
+    words = [part for part in changed if not part.startswith("trace.")]
+    columns = [part.removeprefix("trace.") for part in changed if part.startswith("trace.")]
+    if columns:
+        whole = len(columns) == sum(part.startswith("trace.") for part in both)
+        words.append("all columns of the trace" if whole else f"trace ({', '.join(columns)})")
+    return ", ".join(words)

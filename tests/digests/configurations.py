@@ -126,7 +126,8 @@ PEERS: Final[Mapping[str, Config]] = {
     "ssgd-bf16": _sync("ssgd", wire="bf16"),
 }
 SERVERS_BY_DEFAULT: Final = {"servers": 2}
-_LINK: Final = {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e7}
+# Slow enough that transfers of all four workers meet at a server.
+_LINK: Final = {"latency_s": 0.002, "bandwidth_bytes_per_s": 4e6}
 # With the keys that only strategies with servers have in the second place.
 NETWORKS: Final[Mapping[str, tuple[Config, Config]]] = {
     "none": ({}, {}),
@@ -247,6 +248,11 @@ def _trained() -> Iterator[tuple[str, Configuration]]:
     for name, optimizer in OPTIMIZERS.items():
         made = _made(SERVERS["bsp"], "none", "lognormal", TASKS["digits-mlp"], optimizer=optimizer)
         yield f"bsp/none/lognormal/digits-mlp/{name}", Configuration(made)
+    for kind in ("sgd", "adam"):  # steps in chunks
+        optimizer = _MOMENTUM if kind == "sgd" else OPTIMIZERS["adam"]
+        task = {"task": {"kind": "python", "target": f"{PARTS}:make_large_task"}}
+        made = _made(SERVERS["bsp"], "none", "lognormal", task, optimizer=optimizer)
+        yield f"bsp/none/lognormal/large/{kind}", Configuration(made)
     for model in ("pooled", "deep-markov"):
         made = _made(_cutoff(model), "ideal", "regimes", _TIMING, stop={"iterations": 30})
         yield f"cutoff-{model}/ideal/regimes/timing", Configuration(made)

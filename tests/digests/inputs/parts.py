@@ -78,6 +78,13 @@ def make_task():
     )
 
 
+def make_large_task():
+    """Return a regression whose blocks are so large that optimizers take their steps in chunks."""
+    inputs = torch.randn(32, 600, generator=torch.Generator().manual_seed(1))
+    model = torch.nn.Linear(600, 600)
+    return outpace.Task(model, loss=torch.nn.functional.mse_loss, train=(inputs, inputs.flip(1)))
+
+
 def adam(groups):
     """Return the optimizer that a user wrote in a file."""
     return torch.optim.Adam(groups, lr=0.02)
