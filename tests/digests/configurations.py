@@ -188,6 +188,7 @@ TASKS: Final[Mapping[str, Config]] = {
         "batch_size": 4,
     },
 }
+_LARGE: Final[Config] = {"task": {"kind": "python", "target": f"{PARTS}:make_large_task"}}
 OPTIMIZERS: Final[Mapping[str, Config]] = {
     "sgd-schedule": {
         **_MOMENTUM,
@@ -248,10 +249,9 @@ def _trained() -> Iterator[tuple[str, Configuration]]:
     for name, optimizer in OPTIMIZERS.items():
         made = _made(SERVERS["bsp"], "none", "lognormal", TASKS["digits-mlp"], optimizer=optimizer)
         yield f"bsp/none/lognormal/digits-mlp/{name}", Configuration(made)
-    for kind in ("sgd", "adam"):  # steps in chunks
+    for kind in ("sgd", "adam"):
         optimizer = _MOMENTUM if kind == "sgd" else OPTIMIZERS["adam"]
-        task = {"task": {"kind": "python", "target": f"{PARTS}:make_large_task"}}
-        made = _made(SERVERS["bsp"], "none", "lognormal", task, optimizer=optimizer)
+        made = _made(SERVERS["bsp"], "none", "lognormal", _LARGE, optimizer=optimizer)
         yield f"bsp/none/lognormal/large/{kind}", Configuration(made)
     for model in ("pooled", "deep-markov"):
         made = _made(_cutoff(model), "ideal", "regimes", _TIMING, stop={"iterations": 30})
@@ -358,11 +358,22 @@ def _scripts() -> Iterator[tuple[str, Configuration]]:
 
 def _real() -> Iterator[tuple[str, Configuration]]:
     """Deterministic runs of processes."""
-    law = {"kind": "constant", "mean_s": 0.01}
-    for name, optimizer in (("bsp", _MOMENTUM), ("bsp", OPTIMIZERS["adam"]), ("ssgd", _MOMENTUM)):
-        made = _made((SERVERS | PEERS)[name], "none", "constant", TASKS["digits-mlp"])
-        made |= {"deterministic": True, "probe": False, "compute": law, "optimizer": optimizer}
-        yield f"{name}/real/digits-mlp/{optimizer['kind']}", Configuration(made, "real")
+    for name, task, optimizer in (
+        ("bsp", "digits-mlp", _MOMENTUM),
+        ("bsp", "digits-mlp", OPTIMIZERS["adam"]),
+        ("bsp", "large", _MOMENTUM),  # servers take steps in chunks
+        ("bsp", "large", OPTIMIZERS["adam"]),
+        ("ssgd", "digits-mlp", _MOMENTUM),
+    ):
+        parts = _LARGE if task == "large" else TASKS[task]
+        made = _made((SERVERS | PEERS)[name], "none", "constant", parts)
+        made |= {
+            "deterministic": True,
+            "probe": False,
+            "compute": {"kind": "constant", "mean_s": 0.01},
+            "optimizer": optimizer,
+        }
+        yield f"{name}/real/{task}/{optimizer['kind']}", Configuration(made, "real")
 
 
 def _all() -> Iterator[tuple[str, Configuration]]:
