@@ -317,8 +317,6 @@ class Reference:
         pushed = len(self.pushed.get(self.clock, ()))  # without the workers that have skipped it
         if policy.kind == "drop-stragglers" and pushed >= policy.quorum:
             return 0
-        if policy.kind == "partial-push" and pushed >= (policy.enough or math.inf):
-            return 0
         if policy.kind == "partial-push" and pushed >= policy.quorum:
             return policy.timeout_s * 1e9
         return math.inf

@@ -72,18 +72,6 @@ BAD = [
         sync("{kind: partial-push, quorum: 3, timeout_s: -0.1}"),
         "sync.timeout_s must be from 0 to 1e9, not -0.1",
     ),
-    (
-        sync("{kind: partial-push, quorum: 3, enough: 0}"),
-        "sync.enough must be from 3, the quorum, to 4, the number of workers, not 0",
-    ),
-    (
-        sync("{kind: partial-push, quorum: 3, enough: 5}"),
-        "sync.enough must be from 3, the quorum, to 4, the number of workers, not 5",
-    ),
-    (
-        sync("{kind: partial-push, quorum_percent: 75, enough: 2}"),
-        "sync.enough must be from 3, the quorum, to 4, the number of workers, not 2",
-    ),
     (sync("{kind: partial-push, quorum: 3, timeout_s: .nan}"), "sync.timeout_s"),
     (sync("{kind: partial-push, quorum: 3, timeout_s: .inf}"), "sync.timeout_s"),
     (

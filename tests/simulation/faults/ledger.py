@@ -117,7 +117,10 @@ def experiment(
         **changes,
     }
     if strategy in STRATEGIES:
-        data["sync"] = {**data["sync"], "scale": "sum"}
+        sync, summed = data["sync"], {"scale": "sum"}
+        if sync["kind"] == "python":
+            summed = {"arguments": {**sync["arguments"], **summed}}
+        data["sync"] = {**sync, **summed}
     if faults is not None:
         recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
         recovery["server_alone"] = server_alone

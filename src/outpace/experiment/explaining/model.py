@@ -44,6 +44,7 @@ _KEPT: Final = (
     "pull",
     "skip",
     "conditions",
+    "barrier",  # of an earlier version: refused if it is global, and not left out
     "slicing",
     "seed",
     *_SERVICE,

@@ -33,6 +33,7 @@ Row: TypeAlias = dict[str, Any]
 PERFETTO: Final = "perfetto.pftrace.gz"
 
 _WORKERS, _SERVERS = 1, 2  # process numbers
+_FORMER: Final = ("resync", "switch")  # events of earlier versions, which are not drawn
 
 
 def write_perfetto(run: Path, out: Path) -> None:
@@ -79,6 +80,8 @@ def _rows_of(trace: Path) -> Iterator[Row]:
     with reading(trace):
         for rows in batches(trace, SCHEMA.names):
             columns = columns_of(rows, SCHEMA.names)
+            known = ~np.isin(columns["event"], _FORMER)
+            columns = {name: column[known] for name, column in columns.items()}
             _require_sense(columns)
             yield from chosen_rows(columns, slice(None))
 
