@@ -136,6 +136,18 @@ def test_an_index_that_contradicts_itself_is_refused(change, problem, tmp_path):
         Checkpoints(tmp_path).newest()
 
 
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [(1, "format 1 of an earlier Outpace, and this one reads format"), (99, "or a newer one")],
+)
+def test_a_checkpoint_of_another_format_is_refused_in_one_line(version, words, tmp_path):
+    index = save(Checkpoints(tmp_path), 1, states(1))
+    write_index(tmp_path / "checkpoints" / "000001", replace(index, version=version))
+    with pytest.raises(ConfigError, match=words) as refused:
+        Checkpoints(tmp_path).newest()
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_a_full_disk_leaves_the_checkpoints_before(tmp_path, monkeypatch):
     save(Checkpoints(tmp_path), 1, states(1))
 

@@ -107,7 +107,7 @@ def test_runs_keep_their_colour_and_many_differ_by_dash():
 
 def test_long_names_lose_their_middle_in_figures_and_all_are_escaped():
     assert label("SSP <3>") == "SSP &lt;3&gt;"
-    assert label("diloco with momentum 0.95") == "diloco wi…um 0.95"
+    assert label("diloco with momentum 0.95") == "diloco wit…um 0.95"
 
 
 def test_numbers_are_written_for_people():

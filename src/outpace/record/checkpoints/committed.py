@@ -69,8 +69,8 @@ def read_plain_index(folder: Path) -> dict[str, Any]:
             )
         if plain["version"] < VERSION:
             raise ConfigError(
-                f"{path} was written by an earlier Outpace, {plain['outpace']}, whose checkpoints "
-                f"this one, {__version__}, cannot read: begin the run again"
+                f"{path} has format {plain['version']} of an earlier Outpace, and this one reads "
+                f"format {VERSION}: begin the run again"
             )
         number = plain["number"]
         if type(plain["now"]) is not int or not 0 <= plain["now"] < 2**63:
