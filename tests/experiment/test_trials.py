@@ -16,7 +16,7 @@ import outpace
 from outpace.config.reading import experiment_from
 from outpace.experiment.sources import as_experiment
 from outpace.experiment.trials import Ended, Order, Point, Pool
-from outpace.experiment.trials.elsewhere import ProcessesElsewhere
+from outpace.experiment.trials.elsewhere import RunsElsewhere
 
 BASE = {
     "task": {"kind": "quadratic", "eigenvalues": [1.0]},
@@ -45,7 +45,7 @@ def elsewhere(most: int) -> Iterator[Pool]:
     """A pool whose runs are on two nodes of a cluster; fails if a slot or a folder is left."""
     said = []
     with SlotsHere(one=1, two=1) as slots:
-        carrier = ProcessesElsewhere(slots, most=most, say=said.append)
+        carrier = RunsElsewhere(slots, most=most, say=said.append)
         with Pool(most, elsewhere=carrier) as pool:
             yield pool
         assert said == []

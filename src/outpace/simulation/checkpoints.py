@@ -163,7 +163,7 @@ class Saving:
         its last gradient, another checkpoint is taken.
         """
         if saved is None and self._scripts.awaits(worker):
-            last = self._run.last_pushed().get(worker, -1)  # -1: it was lost
+            last = self._run.last_pushed()[worker]
             if lacking(self._records, {worker: last}):
                 self._scripts.abandon()
                 self._is_due = True

@@ -255,18 +255,20 @@ class RunsElsewhere:
             case Printed():
                 write_line(sys.stderr if said.error else sys.stdout, said.line)
             case Piece():
-                self._arrive(run, slot.node, lambda folder: folder.add(said))
+                piece = said
+                self._arrive(run, slot.node, lambda folder: folder.add(piece))
             case End():
-                self._arrive(run, slot.node, lambda folder: folder.complete(said))
+                end = said
+                self._arrive(run, slot.node, lambda folder: folder.complete(end))
                 if run.failure:
                     summary = {"status": "failed", "error": run.failure}
-                    said = End("failed", run.failure, summary, said.cpu_s)
+                    end = End("failed", run.failure, summary, said.cpu_s)
                 slot.run, slot.idle_since = None, time.monotonic()
                 del self._runs[number]
                 if slot.runs >= self._runs_each:
                     del self._held[slot.number]
                     self._slots.give_back(slot.number)
-                yield number, said
+                yield number, end
             case _:
                 yield number, said
 

@@ -169,7 +169,6 @@ class FailingRun(VirtualRun):
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
         try:
-            self._require_replaceable(process, how)
             self._lose_process(process, how)
         except OutpaceError as error:
             where = f"after {seconds(self.kernel.now):.6f} s of virtual time"
@@ -178,9 +177,6 @@ class FailingRun(VirtualRun):
     def _log_loss(self, name: str, how: str) -> None:
         generation = self._generations.get(name, 0)
         self.events.add("lost", "warning", role=name, generation=generation, why=f"{name} {how}")
-
-    def _require_replaceable(self, process: Process, how: str) -> None:
-        """Raise RunError if the run cannot go on without a process, whatever replaces it."""
 
     @abstractmethod
     def _lose_process(self, process: Process, how: str) -> None:
@@ -219,7 +215,7 @@ class FailingRun(VirtualRun):
         self._failed_at.clear()
         self._generations.clear()
         self._take_back(kept)
-        self._interruptions.group_lost(servers, workers, failed, kept, self._anew())
+        self._interruptions.group_lost(servers, workers, failed, kept)
         self._restore_from(kept)
         self.events.add(
             "group-restart",
@@ -260,10 +256,6 @@ class FailingRun(VirtualRun):
         self._evaluated_at = None
         self._recovery.restarts += 1
         self._recovery.updates_lost = kept.recovery.updates_lost
-
-    def _anew(self) -> int:
-        """Return how many scripts begin anew when all processes begin again."""
-        return 0
 
     @abstractmethod
     def _restore_from(self, kept: Kept) -> None:

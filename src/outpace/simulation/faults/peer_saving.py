@@ -14,19 +14,26 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.tasks import Workload
 
 if TYPE_CHECKING:
-    from outpace.simulation.faults.failing import FailingRun
     from outpace.simulation.faults.peers import FailingPeerSimulation
 
 
-class KeepsLast(PeerSaving):
-    """The part of taking checkpoints that keeps the last one, to which all workers may go back.
+class KeptPeerSaving(PeerSaving):
+    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper.
 
     Attributes:
-        last: from which the run goes on; None: there is none yet.
+        last: from which the run goes on, and to which all workers may go back; None: there is none.
     """
 
-    _failing: FailingRun
-    last: Kept | None = None
+    def __init__(
+        self,
+        run: FailingPeerSimulation,
+        workload: Workload,
+        keeper: CheckpointKeeper | None,
+        settings: Checkpoint,
+    ) -> None:
+        super().__init__(run, workload, keeper, settings)
+        self._failing = run
+        self.last: Kept | None = None
 
     def begin(self) -> None:
         if self._number:  # the run was resumed from this one
@@ -73,23 +80,9 @@ class KeepsLast(PeerSaving):
         if not self._failing.is_down:
             super().soon()
 
-
-class KeptPeerSaving(KeepsLast):
-    """Takes the checkpoints of a run with failures, and writes them too if there is a keeper."""
-
-    def __init__(
-        self,
-        run: FailingPeerSimulation,
-        workload: Workload,
-        keeper: CheckpointKeeper | None,
-        settings: Checkpoint,
-    ) -> None:
-        super().__init__(run, workload, keeper, settings)
-        self._failing, self._peers = run, run
-
     @property
     def _can_begin(self) -> bool:
-        return not self._peers.away  # their parts would be missing
+        return not self._failing.away  # their parts would be missing
 
     def apart(self, worker: int, iteration: int) -> None:
         if self._can_begin:

@@ -17,7 +17,7 @@ from outpace.errors import RunError
 from outpace.simulation.collective.all_reduces import SimulatedReduction
 from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.lone_workers import AfterAverage, Given, LoneWorkers
-from outpace.simulation.faults.peer_saving import KeepsLast, KeptPeerSaving
+from outpace.simulation.faults.peer_saving import KeptPeerSaving
 from outpace.simulation.faults.processes import FailingComputing, Process
 from outpace.simulation.faults.saving import Kept
 from outpace.simulation.peer_checkpoints import PeerSaving
@@ -43,18 +43,15 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
         self._prepare(experiment)
-        self._kept_saving: KeepsLast | None = None
+        self._kept_saving: KeptPeerSaving | None = None
         wants_restart = experiment.on_worker_loss == "restart"
         self._can_be_joined = comes_back_alone(experiment) and wants_restart
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
     def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
-        self._kept_saving = self._new_kept_saving(settings, workload)
+        self._kept_saving = KeptPeerSaving(self, workload, self._keeper, settings)
         return self._kept_saving
-
-    def _new_kept_saving(self, settings: Checkpoint, workload: Workload) -> KeepsLast:
-        return KeptPeerSaving(self, workload, self._keeper, settings)
 
     # -- processes -----------------------------------------------------------------
 
@@ -225,7 +222,6 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
             context.joins(reduction)
         iterations = self.recorder.totals.iterations  # those that are repeated do not count
         iterations[worker] = min(context.first_iteration, iterations.get(worker, 0))
-        self._goes_on_alone(context)
         self._lone.has_joined(worker)
         self._left.discard(worker)
         self.meetings.join(worker)
@@ -236,9 +232,6 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         name, first = worker_name(worker), context.first_iteration
         self.events.add("rejoined", role=name, generation=self._generations[name], first=first)
         await self._train(context)
-
-    def _goes_on_alone(self, context: SimulatedPeer) -> None:
-        """A worker that comes back alone has a model, and knows its first iteration."""
 
     def _take_kept_model(self, context: SimulatedPeer) -> None:
         """Go on with the model that the last partner has kept."""

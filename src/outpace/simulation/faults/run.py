@@ -20,7 +20,7 @@ from outpace.simulation.checkpoints import Saving
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.failing import FailingRun
 from outpace.simulation.faults.lone_servers import LoneServers
-from outpace.simulation.faults.processes import FailingNode, FailingWorker, Obedient, Process
+from outpace.simulation.faults.processes import FailingWorker, Obedient, Process
 from outpace.simulation.faults.saving import Kept, KeptSaving
 from outpace.simulation.faults.worker_losses import WorkerLosses
 from outpace.simulation.nodes import CutOffNode, ServerNode, VirtualNode
@@ -29,7 +29,6 @@ from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import ShardState, gaps, scheduler_state
 from outpace.sync.membership import Lacks, Removed, Start
 from outpace.sync.messages import SCHEDULER, Lost, Restarted, server_name, worker_name
-from outpace.sync.programs.context import AbortableContext
 from outpace.sync.programs.restarted import RestartedServers
 from outpace.sync.shard import Shard
 from outpace.tasks import Workload
@@ -107,32 +106,16 @@ class FailingSimulation(FailingRun, Simulation):
     ) -> None:
         lone, pushed = self._lone, -1
         heard = _ignore if lone is None else lone.heard_again
-        me = self._failing_node(worker, servers, process, heard)
+        me = FailingWorker(self, worker, servers, self._first[worker], process, heard)
         if lone is None:
-            await self._run_program(train, me, me)
+            await train(me)
         else:
             context = RestartedServers(me)
-            await self._run_program(train, me, context)
+            await train(context)
             while self._losses.has_to_rejoin(worker):  # a server must hear that it has left
                 await context.recv_within(_LOOK_S)
             pushed = context.pushed
         self._has_finished(worker, process, pushed)
-
-    def _failing_node(
-        self,
-        worker: int,
-        servers: Sequence[str],
-        process: Process,
-        heard: Callable[[int, Time], None],
-    ) -> FailingNode:
-        """Return the context of a worker's process. heard: see `LoneServers.heard_again`."""
-        return FailingWorker(self, worker, servers, self._first[worker], process, heard)
-
-    async def _run_program(
-        self, train: AbortableProgram, me: FailingNode, context: AbortableContext
-    ) -> None:
-        """Run the program of a worker. context: what it sees of its node `me`."""
-        await train(context)
 
     def _has_finished(self, worker: int, process: Process, pushed: int = -1) -> None:
         """The program of a worker has come to its end. pushed: its last iteration, if known."""
@@ -158,11 +141,6 @@ class FailingSimulation(FailingRun, Simulation):
     def has_all_servers(self) -> bool:
         """True if no server is away, and all workers go on with those that came back alone."""
         return self._losses.has_all_servers
-
-    @property
-    def is_taking_checkpoint(self) -> bool:
-        """True while a checkpoint is being taken."""
-        return self._kept_saving is not None and self._kept_saving.is_taking
 
     @property
     def all_servers_live(self) -> bool:
@@ -245,10 +223,9 @@ class FailingSimulation(FailingRun, Simulation):
         kept = None if saving is None else saving.last
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
         server = self._servers.index(process.name)
-        if not self._returns_alone():
+        if self._lone is None:
             self._begin_all_again(loss, kept, failed, [server], [])
             return
-        assert self._lone is not None
         last = 0 if kept is None else kept.number
         self._server_losses.require_way_on(loss, last, process.name)
         assert kept is not None
@@ -258,10 +235,6 @@ class FailingSimulation(FailingRun, Simulation):
         self._log_loss(process.name, how)
         del self._failed_at[process.name]
         self._lone.lost(server, failed, kept)
-
-    def _returns_alone(self) -> bool:
-        """True if a server that is lost now comes back alone."""
-        return self._lone is not None
 
     def _restore_from(self, kept: Kept) -> None:
         self._losses.end()

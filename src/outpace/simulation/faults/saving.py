@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from msgspec import structs
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.engine.resuming import CheckpointKeeper
-from outpace.engine.scripts.redividing import Redivided
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
 from outpace.simulation.checkpoints import Saving
@@ -33,8 +31,6 @@ class Kept:
     """All that a run needs to go on from a checkpoint, in the memory of this process.
 
     number, now, first: as in `engine.interruptions.Stored`. rows: of the trace that were held then.
-    scripts: without servers the files with which scripts go on, by worker. redivided: how, if there
-    were other workers. anew: workers whose scripts begin anew.
     """
 
     number: int
@@ -46,9 +42,6 @@ class Kept:
     recovery: Recovery
     rows: int
     own: Sequence[ShardState] = ()  # of workers without servers
-    scripts: Mapping[int, Path] = field(default_factory=dict)
-    redivided: Redivided | None = None
-    anew: Sequence[int] = ()
 
     @classmethod
     def of(
@@ -112,11 +105,6 @@ class KeptSaving(Saving):
         self.last: Kept | None = None
         self._coming: Kept | None = None  # it is being written
         self._writing: Time = 0  # for which the servers stand still for it
-
-    @property
-    def newest(self) -> int:
-        """The number of the newest checkpoint, which may still be written; 0: there is none."""
-        return self._planner.number
 
     def begin(self) -> None:
         if self._planner.number:  # the run was resumed from this one

@@ -29,7 +29,6 @@ from outpace.sync.membership import (
     Start,
 )
 from outpace.sync.messages import SCHEDULER, Lost, server_name
-from outpace.tasks import Script
 
 
 class Cluster(Protocol):
@@ -77,8 +76,7 @@ class WorkerLosses:
         self._kernel, self._cluster = kernel, cluster
         self._restart = nanoseconds(experiment.faults.recovery.worker_s)
         # A process is ready when the configuration says so, however late that is.
-        can_start = experiment.checkpoint is not None or not isinstance(experiment.task, Script)
-        rules = Rules(experiment.on_worker_loss, can_start=can_start, start_s=2e9)
+        rules = Rules(experiment.on_worker_loss, start_s=2e9)
         schedulers: Sequence[str] = []
         servers = hearers
         if servers is None:
@@ -99,14 +97,6 @@ class WorkerLosses:
     def lost(self, worker: int, how: str) -> None:
         """A worker's process is lost, and has ended. Raises RunError if the run ends with it."""
         self._do(self._members.lost(worker, how, self._kernel.now, has_ended=True))
-
-    def keeps(self, worker: int, iteration: int) -> None:
-        """The script of a worker that is about to be `lost` goes on with its state at this one."""
-        self._members.keeps(worker, iteration)
-
-    def done(self, worker: int) -> int:
-        """Return how many iterations some server has of a worker that was lost."""
-        return self._members.done(worker)
 
     def finished(self, worker: int, pushed: int) -> None:
         """The worker is done. pushed: its last iteration."""
