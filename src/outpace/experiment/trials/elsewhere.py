@@ -38,7 +38,7 @@ class _Slot:
     """A slot.
 
     Attributes:
-        node: its name, once there is one for the slot.
+        node: its name, once there is room for the slot.
         is_placed: the slot can be used.
         problem: of its node; a slot with one is not used.
         runs: how many it has begun.
@@ -167,11 +167,18 @@ class RunsElsewhere:
         if self._starved_since is None:
             self._starved_since, self._has_said = now, False
         waited_s = now - self._starved_since
+        starting = [slot.node for slot in self._held.values() if slot.node and not slot.problem]
         if waited_s >= _SAY_AFTER_S and not self._has_said:
             self._has_said = True
-            self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
+            if not starting:
+                self._say(f"waiting for room on the cluster: {self._lack(all_cores)}")
         if self._refused and not self._room(all_cores):
             raise RunError(f"on: {self._lack(all_cores)}")
+        if waited_s >= self._wait_s and starting:
+            raise RunError(
+                f"on: node {starting[0]} did not answer within {self._wait_s:g} s: look at it with "
+                "`ray status`, or wait longer (wait_s)"
+            )
         if waited_s >= self._wait_s:
             raise RunError(
                 f"on: {self._lack(all_cores)}; waited {self._wait_s:g} s for it: ask for fewer "
@@ -232,6 +239,8 @@ class RunsElsewhere:
         if slot is None:  # given back
             return
         match told:
+            case news.Found():
+                slot.node = told.node
             case news.Placed():
                 slot.is_placed, slot.node, slot.idle_since = True, told.node, time.monotonic()
             case news.Refused():

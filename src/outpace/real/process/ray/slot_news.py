@@ -8,6 +8,14 @@ from typing import Any, Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """There is room for a slot; whether its node can take part is not known yet."""
+
+    slot: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """A slot can be used."""
 
@@ -41,7 +49,7 @@ class Lost:
     why: str
 
 
-SlotNews: TypeAlias = Placed | Refused | Said | Lost
+SlotNews: TypeAlias = Found | Placed | Refused | Said | Lost
 
 
 class Slots(Protocol):

@@ -1,7 +1,8 @@
-"""Slots on a Ray cluster: each is an actor that takes up CPUs, and carries out one run at a time.
+"""Slots on a Ray cluster: each is an actor on some CPUs, and carries out one run at a time.
 
-Ray finds the node of an actor, and a cluster that grows by itself sees those that have none. Actors
-belong to the job of this process: Ray removes them when this process ends, however it ends.
+The CPUs are a placement group, so that it is known when there is room for the actor, which then
+takes some seconds to import torch; and a cluster that grows by itself sees what is asked for.
+Both belong to the job of this process: Ray removes them when this process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -19,12 +20,21 @@ from typing import Any, Final
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 
 from outpace.real.process.ray.cluster import problem_of
 from outpace.real.process.ray.connecting import connected, last_line, node_names
 from outpace.real.process.ray.host import Survey, survey_here
-from outpace.real.process.ray.slot_news import Lost, Placed, Refused, Said, SlotNews
+from outpace.real.process.ray.slot_news import Found, Lost, Placed, Refused, Said, SlotNews
 
 _KNOWN_S: Final = 1.0  # so long the nodes of the cluster are taken to be the same
 _CLOSE_S: Final = 5.0
@@ -41,7 +51,8 @@ _STREAM: Final[Mapping[str, Any]] = {
 class _Slot:
     """A slot. begun: the arguments of the runs that it is to carry out; None: no more."""
 
-    actor: Any
+    group: PlacementGroup
+    actor: Any = None  # once there is room for it
     begun: SimpleQueue[tuple[Any, ...] | None] = field(default_factory=SimpleQueue)
     thread: threading.Thread | None = None
 
@@ -144,10 +155,9 @@ class RaySlots:
         """Ask for a slot, and return its number. `news` says when there is one."""
         self._count += 1
         number = self._count
-        options = {**self._options, "num_cpus": cpus, "max_restarts": 0}
-        slot = self._slots[number] = _Slot(self._kind.options(**options).remote(os.getcwd()))
+        slot = self._slots[number] = _Slot(placement_group([{"CPU": cpus}]))
         slot.thread = threading.Thread(
-            target=self._serve, args=(number, slot), name=f"slot {number}", daemon=True
+            target=self._serve, args=(number, slot, cpus), name=f"slot {number}", daemon=True
         )
         self._closing.callback(slot.thread.join, _CLOSE_S)  # before the connection, which it uses
         slot.thread.start()
@@ -158,7 +168,7 @@ class RaySlots:
         if (given := self._slots.pop(slot, None)) is not None:
             given.begun.put(None)
             with contextlib.suppress(RayError, ValueError):
-                ray.kill(given.actor)
+                remove_placement_group(given.group)  # its actor ends with it
 
     def begin(self, slot: int, *arguments: Any) -> None:
         if slot in self._slots:
@@ -180,12 +190,18 @@ class RaySlots:
 
     # ----------------------------------------------------------------------------------
 
-    def _serve(self, number: int, slot: _Slot) -> None:
+    def _serve(self, number: int, slot: _Slot, cpus: float) -> None:
         """Have a slot carry out what is begun on it, until it is lost. In a thread of its own."""
         node = ""
         try:
-            node_id, survey, torch = ray.get(slot.actor.__ray_call__.remote(_look))
+            ray.get(slot.group.ready())
+            (node_id,) = placement_group_table(slot.group)["bundles_to_node_id"].values()
             node = node_names().get(node_id, node_id)
+            self._tell(Found(number, node))
+            there = PlacementGroupSchedulingStrategy(slot.group, placement_group_bundle_index=0)
+            options = {**self._options, "num_cpus": cpus, "scheduling_strategy": there}
+            slot.actor = self._kind.options(**options).remote(os.getcwd())
+            survey, torch = ray.get(slot.actor.__ray_call__.remote(_look))
             problem = _problem(survey, torch)
             if problem:
                 self._refused.add(node)
@@ -217,9 +233,9 @@ def _survey(paths: Sequence[str]) -> tuple[Survey, str]:
     return survey_here(paths), torch_version()
 
 
-def _look(_: object) -> tuple[str, Survey, str]:
-    """Return the id of an actor's node, and what it finds there."""
-    return (ray.get_runtime_context().get_node_id(), *_survey([]))
+def _look(_: object) -> tuple[Survey, str]:
+    """Return what an actor finds on its node."""
+    return _survey([])
 
 
 def torch_version() -> str:
