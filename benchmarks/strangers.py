@@ -117,10 +117,12 @@ class Run:
                 self.last_files[pid] = count
 
     def ports(self) -> list[int]:
-        """Return the ports at which processes of the run listen."""
+        """Return the ports of servers, coordinator and store. Gloo's in workers are open."""
         own = set[str]()
         for pid in self.pids():
             with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().startswith("worker-"):
+                    continue
                 for each in os.listdir(f"/proc/{pid}/fd"):
                     with contextlib.suppress(OSError):
                         own.add(os.readlink(f"/proc/{pid}/fd/{each}"))

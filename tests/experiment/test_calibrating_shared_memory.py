@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.support.recorded_as_real import as_real, as_real_without_servers
+from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate
 from outpace.experiment.explaining import explain
@@ -87,41 +87,3 @@ def test_what_a_repair_gains_is_said_to_be_for_blocks_in_memory(tmp_path):
     found = explain(tmp_path / "run")
     assert "worker 2 as fast as the others" in [gain.change for gain in found.gains]
     assert len(about_memory(found.notes)) == 1
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "shared_memory", "nodes", "is_said"),
-    [
-        (1_200_000, True, ["machine 0"] * 2, True),
-        (1_000_000, True, ["machine 0"] * 2, False),
-        (1_200_000, False, ["machine 0"] * 2, False),
-        (1_200_000, True, ["machine 0", "machine 1"], False),
-    ],
-    ids=["in memory", "small", "over Gloo", "on two machines"],
-)
-def test_all_reduces_are_said_to_have_been_in_memory_if_they_could(
-    tmp_path, size_bytes, shared_memory, nodes, is_said
-):
-    run = tmp_path / "run"
-    simulate(
-        {
-            "task": {"kind": "timing", "parameters": size_bytes // 4},
-            "workers": 2,
-            "compute": {"kind": "lognormal", "mean_s": 0.1, "cv": 0.03},
-            "network": {"all_reduce": {"latency_s": 1e-3, "bandwidth_bytes_per_s": 1e8}},
-            "sync": {"kind": "ssgd"},
-            "stop": {"iterations": 24},
-        },
-        run,
-    )
-    as_real_without_servers(run, size_bytes=size_bytes, probe_s=lambda size: 2e-3 + size / 1e8)
-    config = {**read_yaml(run / files.CONFIG), "shared_memory": shared_memory}
-    (run / files.CONFIG).write_text(json.dumps(config))
-    summary = files.read_summary(run)
-    summary["nodes"] = {f"worker-{n}": node for n, node in enumerate(nodes)}
-    (run / files.SUMMARY).write_text(json.dumps(summary))
-    notes = about_memory(calibrate([run]).notes)
-    assert len(notes) == is_said
-    for note in notes:
-        assert "all-reduces of the training did not travel" in note
-        assert "right for 1.2 MB in memory" in note

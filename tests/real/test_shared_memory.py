@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from tests.kills.command import descendants
-from tests.support.saved_runs import once, once_saved
 
 import outpace as library
 from outpace.engine.control import Control
@@ -142,84 +141,4 @@ def test_a_run_over_shared_memory_survives_its_processes_and_leaves_nothing(tmp_
     assert summary["status"] == "complete"
     assert summary["restarts"] == len(killed) == 2
     assert summary["iterations"] == [150, 150]
-    assert not processes()
-
-
-def without_servers(folder: Path, sync: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A model of 2.6 MB."""
-    made = {
-        **config(folder, sync=sync, optimizer={"kind": "sgd", "lr": 0.1, "momentum": 0.9}),
-        "servers": 1,
-        "stop": {"iterations": 50},
-        **changes,
-    }
-    write_task(folder, 800)
-    return made
-
-
-@pytest.mark.parametrize(
-    "sync",
-    [
-        {"kind": "ssgd"},
-        {"kind": "local-sgd", "every": 5},
-        {"kind": "hpsgd", "window": 1, "start_together": True},
-    ],
-    ids=lambda sync: sync["kind"],
-)
-def test_a_run_with_all_reduces_through_memory_is_bitwise_the_run_in_virtual_time(tmp_path, sync):
-    made = without_servers(tmp_path, sync)
-    seen: dict[str, int] = {}
-    said: list[str] = []
-    # `deterministic` is for Gloo: sums in memory are always in this order.
-    result = library.run(
-        {**made, "deterministic": False},
-        control=most_mapped(seen),
-        log=said.append,
-    )
-    expected = library.simulate(made).summary["parameters_digest"]
-    assert result.summary["parameters_digest"] == expected
-    assert seen == {"worker-0": 4, "worker-1": 4}  # two of each worker
-    assert [line for line in said if "momentum" not in line] == []
-
-
-def test_after_the_death_of_a_worker_all_reduces_through_memory_go_on_from_the_checkpoint(tmp_path):
-    made = without_servers(tmp_path, {"kind": "ssgd"}, checkpoint={"every_updates": 10})
-    kill = once_saved(tmp_path / "run", lambda: os.kill(processes()["worker-1"], signal.SIGKILL))
-    summary = library.run(made, tmp_path / "run", control=kill).summary
-    assert (summary["status"], summary["restarts"]) == ("complete", 1)
-    assert summary["parameters_digest"] == library.simulate(made).summary["parameters_digest"]
-    assert not processes()
-
-
-def test_the_others_go_on_through_memory_without_a_worker_that_was_killed(tmp_path):
-    made = without_servers(
-        tmp_path, {"kind": "hpsgd"}, workers=3, on_worker_loss="continue", stop={"iterations": 240}
-    )
-    killed: list[int] = []
-    seen: list[list[int]] = []
-    said: list[str] = []
-
-    def kill_one() -> None:
-        killed.append(processes()["worker-2"])
-        os.kill(killed[0], signal.SIGKILL)
-
-    def look() -> None:
-        if killed:
-            seen.append(list(all_mapped().values()))
-
-    # Two of each worker are mapped.
-    kill = once(lambda: list(all_mapped().values()) == [6] * 3, kill_one)
-
-    def control(control: Control) -> None:
-        kill(control)
-        watched(control, look)
-
-    summary = library.run(made, control=control, log=said.append).summary
-    assert summary["status"] == "complete"
-    assert summary["iterations"][:2] == [240, 240]
-    assert summary["iterations"][2] < 240
-    # New ones of those that are left: two of each, and a third while one is still being read.
-    assert any(len(each) == 2 and 4 <= min(each) <= max(each) <= 5 for each in seen)
-    said = [line for line in said if "momentum" not in line]
-    assert len(said) == 1  # that it was killed
     assert not processes()

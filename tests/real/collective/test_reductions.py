@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -114,25 +113,18 @@ def _too_long(_: object) -> None:
     pytest.fail("it takes for ever")
 
 
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="has such memory")
-
-
-@pytest.fixture(
-    params=[pytest.param(None, id="over Gloo"), pytest.param(1, id="through memory", marks=LINUX)]
-)
-def team(request):
-    """How to make a team. Its workers share memory, or they do not."""
-    made, notes = [], []
+@pytest.fixture
+def team():
+    """How to make a team."""
+    made = []
 
     def make(*arguments, **how) -> Team:
-        how = {"shares_from": request.param, "note": notes.append, **how}
         made.append(Team(*arguments, **how))
         return made[-1]
 
     yield make
     for each in made:
         each.close()
-    assert not notes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -31,12 +31,7 @@ from outpace.experiment.calibrating.plain import compute_data, fit_data, law_dat
 from outpace.experiment.calibrating.probed import fit_probes
 from outpace.experiment.calibrating.runs import LEAST, RunData, read_runs
 from outpace.experiment.calibrating.servers import fit_service, service_size_of
-from outpace.experiment.calibrating.shared_memory import (
-    all_reduce_words,
-    is_in_memory,
-    memory_words,
-    reduces_in_memory,
-)
+from outpace.experiment.calibrating.shared_memory import is_in_memory, memory_words
 from outpace.predict.recorded.table import RunTimes
 
 _CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
@@ -209,7 +204,6 @@ def calibrate(folders: Sequence[Path], without_server: int | None = None) -> Cal
     network = fit_probes(runs, shared_machines(runs, notes), notes, caveats)
     with_servers = [run for run in runs if run.servers]
     caveats += [memory_words(run) for run in with_servers if is_in_memory(run)][:1]
-    caveats += [all_reduce_words(run) for run in runs if reduces_in_memory(run)][:1]
     notes += caveats
     contention = size = times = None
     service: dict[str, ServiceLaw] = {}

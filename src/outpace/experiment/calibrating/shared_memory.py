@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from outpace.experiment.calibrating.runs import RunData
-from outpace.real.collective.shared_buffers import LEAST_BYTES as LEAST_REDUCED
 from outpace.real.net.memory.pool import LEAST_BYTES
 from outpace.sync.messages import server_name, worker_name
 
@@ -24,25 +23,6 @@ def is_in_memory(run: RunData) -> bool:
     return any(
         run.nodes.get(worker_name(worker)) == run.nodes.get(server_name(server))
         for worker, server in np.unique(pairs, axis=0).tolist()
-    )
-
-
-def reduces_in_memory(run: RunData) -> bool:
-    """True if the training's all-reduces lay in memory that all workers shared, if they could."""
-    if run.all_reduces is None or not run.config.get("shared_memory"):
-        return False
-    machines = {run.nodes.get(worker_name(worker)) for worker in range(run.workers)}
-    return len(machines) == 1 and bool((run.all_reduces.size_bytes >= LEAST_REDUCED).all())
-
-
-def all_reduce_words(run: RunData) -> str:
-    """Return what must be known of a calibration on a run with all-reduces in shared memory."""
-    assert run.all_reduces is not None
-    return (
-        "the run had shared memory, and all workers on one machine, so all-reduces of the "
-        "training did not travel, but those of the probe did: network.all_reduce is right for "
-        f"{run.all_reduces.size_bytes.mean() / 1e6:.3g} MB in memory, and wrong for other sizes "
-        "and for runs without shared_memory; for these calibrate on a run without it"
     )
 
 

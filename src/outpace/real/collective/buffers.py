@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 import torch
 
 from outpace.blocks.block import Block, Pieces, Value, parts
 from outpace.blocks.sums import BlockSum, all_finite
-from outpace.real.collective.given_values import GivenValues
-from outpace.real.collective.shared_buffers import SharedBuffers
 
 _PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
 
@@ -60,21 +60,60 @@ class AccumulatedInBuffer:
         return full if len(full.parts) > 1 else full.parts[0], count
 
 
+class GivenValues:
+    """What a worker gives to an all-reduce: consecutive tensors of a block, times `share`.
+
+    Args:
+        value: None: the worker gives nothing, which is written as zeros.
+        unchecked: number of elements at the end that need not be finite.
+    """
+
+    def __init__(self, value: Block | None, share: float, unchecked: int = 0) -> None:
+        self._tensors = [] if value is None else [part.reshape(-1) for part in parts(value)]
+        self._starts = [0, *accumulate(map(len, self._tensors))]
+        self._share, self._checked = share, self._starts[-1] - unchecked
+
+    def write(self, start: int, place: torch.Tensor) -> list[torch.Tensor]:
+        """Fill a tensor with the elements from number `start` on.
+
+        Returns:
+            Those of them that are to be finite, as they were.
+        """
+        if not self._tensors:
+            place.zero_()
+            return []
+        found = []
+        for part in self._parts(start, start + len(place)):
+            here, place = place[: len(part)], place[len(part) :]
+            if self._share != 1 and part.device == here.device:
+                torch.mul(part, self._share, out=here)
+            else:
+                here.copy_(part)
+                if self._share != 1:
+                    here.mul_(self._share)
+            if start < self._checked:
+                found.append(part[: self._checked - start])
+            start += len(part)
+        return found
+
+    def _parts(self, start: int, stop: int) -> Iterator[torch.Tensor]:
+        number = bisect_right(self._starts, start) - 1
+        while start < stop:
+            first, last = self._starts[number], min(stop, self._starts[number + 1])
+            if start < last:
+                yield self._tensors[number][start - first : last - first]
+            start, number = last, number + 1
+
+
 class WireBuffer:
     """The values that a worker sends, of one or two dtypes, followed by the entries.
 
     Args:
         elements: of the values.
-        memory: has the buffers, and other workers may map it; None: none can.
     """
 
-    def __init__(
-        self,
-        buffers: Sequence[torch.Tensor],
-        elements: int,
-        memory: SharedBuffers | None = None,
-    ) -> None:
-        self.buffers, self.memory = buffers, memory
+    def __init__(self, buffers: Sequence[torch.Tensor], elements: int) -> None:
+        self.buffers = buffers
         self.is_summed = False  # False: the buffers hold this worker's value
         rest = elements
         self.values = []  # views
@@ -109,11 +148,6 @@ class WireBuffer:
             if piece is not self._pieces[-1]:
                 yield piece
             self.is_finite = self.is_finite and all(map(all_finite, written))
-
-    def fill(self, values: GivenValues, number: int, part: slice) -> None:
-        """Write those values that lie in a part of buffer `number`; entries there stay."""
-        before = sum(map(len, self.values[:number]))
-        values.write(before + part.start, self.values[number][part])
 
     def total(self, dtype: torch.dtype) -> Value:
         """Return a copy of the values in this dtype; of a tail with another one, in its own."""
@@ -193,24 +227,3 @@ def split_among(
         found.append(part.view(tensor.shape))
         start += len(part)
     return found
-
-
-def new_wire(
-    sizes: Sequence[tuple[int, torch.dtype]],
-    elements: int,
-    device: torch.device | None,
-    shares_from: int | None,
-) -> WireBuffer:
-    """Return an uninitialized wire buffer.
-
-    Args:
-        sizes: elements and dtype of its buffers, the entries included.
-        elements: of the values.
-        shares_from: see `Reductions`.
-    """
-    nbytes = sum(count * dtype.itemsize for count, dtype in sizes)
-    if shares_from is not None and nbytes >= shares_from and device in (None, torch.device("cpu")):
-        memory = SharedBuffers(sizes)
-        return WireBuffer(memory.tensors, elements, memory)
-    buffers = [torch.empty(count, dtype=dtype, device=device) for count, dtype in sizes]
-    return WireBuffer(buffers, elements)

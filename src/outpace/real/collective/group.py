@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -18,10 +18,6 @@ import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from outpace.blocks.sums import TreeSum
-from outpace.real.collective.connections import Door
-from outpace.real.collective.shared_buffers import SharedBuffers
-from outpace.real.collective.sums_in_memory import Fill, add_share, fill_shares_of_others
-from outpace.real.collective.swapping import NotShared, meet, swapped
 
 dist: Any = torch.distributed  # parts of it have no type annotations
 
@@ -78,7 +74,9 @@ def own_address(endpoint: str) -> str:
 
 
 def gloo_group(store: Any, host: str, rank: int, size: int, timeout: timedelta = _NO_LIMIT) -> Any:
-    """Return a ProcessGroupGloo, in which no stranger takes part.
+    """Return a ProcessGroupGloo.
+
+    Gloo listens at `host` alone as long as the group lasts, and accepts every connection.
 
     Args:
         store: of this group alone.
@@ -89,13 +87,10 @@ def gloo_group(store: Any, host: str, rank: int, size: int, timeout: timedelta =
         RuntimeError: a member cannot be reached.
     """
     options = dist.ProcessGroupGloo._Options()
-    door = Door(lambda: dist.ProcessGroupGloo.create_device(hostname=host))
-    options._devices = [door.made]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
     options._timeout = timeout
     options._threads = _AT_ONCE
-    group = dist.ProcessGroupGloo(store, rank, size, options)
-    door.close(store, rank, size)
-    return group
+    return dist.ProcessGroupGloo(store, rank, size, options)
 
 
 class Group:
@@ -118,12 +113,9 @@ class Group:
         self._deterministic = settings.deterministic
         self._device = settings.device if settings.backend == "nccl" else None
         self._group: Any = None
-        # Buffers of all members, by rank, for each of this one; see `shares`.
-        self._mapped: dict[SharedBuffers, list[Sequence[torch.Tensor]]] = {}
-        self._is_shared = len(members) > 1 and settings.backend == "gloo"
         if len(members) == 1:
             return
-        self._store = shared = dist.PrefixStore(f"group {name}", settings.store)
+        shared = dist.PrefixStore(f"group {name}", settings.store)
         limit = settings.limit or _NO_LIMIT
         if settings.backend == "nccl":
             options = dist.ProcessGroupNCCL.Options()
@@ -148,48 +140,6 @@ class Group:
         under_way = [(self._group.allreduce([values]), values) for values in pieces]
         for work, values in under_way:
             _wait(work, values)
-
-    def shares(self, memory: SharedBuffers, note: Callable[[str], object]) -> bool:
-        """True if the members have mapped each other's buffers, for `all_reduce_in`.
-
-        All members must ask together. The first time, they map them. If one of them cannot, none
-        of them shares any memory in this group.
-
-        Args:
-            note: called in one member with why they share none.
-        """
-        if self._is_shared and memory not in self._mapped:
-            size, name = len(self._members), str(len(self._mapped))
-            try:
-                found = swapped(memory, self._group, self._store, name, self._rank, size)
-                self._mapped[memory] = found
-            except NotShared as reason:
-                self._is_shared = False
-                self._mapped.clear()
-                if str(reason):
-                    note(f"all-reduces go over the network: {reason}")
-        return self._is_shared
-
-    def all_reduce_in(self, memory: SharedBuffers, fill: Fill, checked: int | None = None) -> bool:
-        """Replace the buffers by their sums over all members, in the order of the workers.
-
-        Args:
-            memory: of which `shares` said that it is shared.
-            fill: writes this member's values into a part of a buffer.
-            checked: as for `add_share`.
-
-        Returns:
-            True if the sums are finite: the same answer for all members.
-        """
-        buffers = self._mapped[memory]
-        fill_shares_of_others(memory.tensors, self._rank, len(self._members), fill)
-        meet(self._group)  # all have filled what others add up
-        is_finite = add_share(self._members, self._rank, buffers, fill, checked)
-        return not meet(self._group, not is_finite)  # all shares are in all buffers
-
-    def count(self, said: bool) -> int:
-        """Return how many members said yes, in a group that shares memory."""
-        return meet(self._group, said)
 
     def _add_in_order(self, values: torch.Tensor) -> None:
         found = [torch.empty_like(values) for _ in self._members]

@@ -18,7 +18,7 @@ import torch
 from outpace.blocks.block import Block, Phantom, Value
 from outpace.blocks.sums import ArrivalSum, BlockSum
 from outpace.kernel import Future, Kernel
-from outpace.real.collective.buffers import WireBuffer, WireSum, new_wire
+from outpace.real.collective.buffers import GivenValues, WireBuffer, WireSum
 from outpace.real.collective.communication_thread import CommunicationThread, Done, Waker
 from outpace.real.collective.entries import (
     DIGITS,
@@ -28,7 +28,6 @@ from outpace.real.collective.entries import (
     digits_of,
     entries_in,
 )
-from outpace.real.collective.given_values import GivenValues
 from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.collective.joining import Encode, HandingOver, receive_state
 from outpace.real.net.checkpoint_messages import MOST_COPIES, MOST_KEPT
@@ -57,9 +56,6 @@ class Reductions:
         ended: called with each finished all-reduce.
         least: returns the minimum duration of an all-reduce of these members, in ns.
         state: returns this worker's state, for one that joins; None: none can.
-        shares_from: bytes of an all-reduce from which on it goes through memory that the workers
-            share, if they are on one machine; None: none does. The same in all workers.
-        note: called with why all-reduces do not go through memory that should.
 
     Attributes:
         progress: for each worker, what is in the results so far.
@@ -82,8 +78,6 @@ class Reductions:
         ended: Callable[[PendingReduction], None],
         least: Callable[[Sequence[int]], Time],
         state: Callable[[], Encode] | None = None,
-        shares_from: int | None = None,
-        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
@@ -94,7 +88,6 @@ class Reductions:
         self._rounds = like is not None and like.dtype != wire
         self._share = 1 / workers if averages and not self._rounds else 1.0
         self._tell, self._on_ended, self._least = tell, ended, least
-        self._shares_from, self._note = shares_from, note
         self._thread: CommunicationThread | None = None
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
@@ -236,8 +229,7 @@ class Reductions:
             first, exact = self._elements - self._exact, self._exact
             sizes = [(first, self._wire)] if first else []
             sizes.append((exact + entries, self._tail))
-        device = None if self._like is None else self._like.device
-        return new_wire(sizes, self._elements, device, self._shares_from)
+        return WireBuffer([self._new(*size) for size in sizes], self._elements)
 
     def _new(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialized buffer on the device of the values."""
@@ -322,42 +314,24 @@ class Reductions:
 
         A worker whose value is not finite contributes nothing in the next attempt.
         """
-        given = GivenValues(part.value if part.is_finite else None, self._share, self._exact)
-        gives = part.value is not None and part.is_finite
-        kind = Contribution.VALUE if gives else Contribution.NOTHING
-        if wire.memory is None or not group.shares(wire.memory, self._note_later):
-            group.all_reduce(self._written(part, wire, given, kind))
-            table = self._table_in(wire)
-            return all(entry.part is not Contribution.SPOILED for entry in table.values())
-        self._write_entry(part, wire, kind)
-        checked = self._elements - self._exact
-        if group.all_reduce_in(wire.memory, partial(wire.fill, given), checked):
-            return True
-        # Finite values can have a sum that is not; it is used as it is.
-        is_spoiled = not given.are_finite
-        part.is_finite = part.is_finite and not is_spoiled
-        return not group.count(is_spoiled)
-
-    def _note_later(self, why: str) -> None:
-        self._waker.call(partial(self._note, why))
+        group.all_reduce(self._written(part, wire))
+        table = self._table_in(wire)
+        return all(entry.part is not Contribution.SPOILED for entry in table.values())
 
     def _table_in(self, wire: WireBuffer) -> dict[int, Entry]:
         rows: list[list[float]] = wire.numbers.view(self._workers, DIGITS).tolist()
         return entries_in(rows)
 
-    def _written(
-        self, part: PendingReduction, wire: WireBuffer, given: GivenValues, kind: Contribution
-    ) -> Iterator[torch.Tensor]:
+    def _written(self, part: PendingReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
         """Write this worker's value and entry; yield each piece once it is written."""
-        yield from wire.write(given)
+        gives = part.value is not None and part.is_finite
+        kind = Contribution.VALUE if gives else Contribution.NOTHING
+        yield from wire.write(GivenValues(part.value if gives else None, self._share, self._exact))
         if not wire.is_finite:
             part.is_finite, kind = False, Contribution.SPOILED
-        self._write_entry(part, wire, kind)
-        yield wire.last
-
-    def _write_entry(self, part: PendingReduction, wire: WireBuffer, kind: Contribution) -> None:
         numbers = wire.numbers.view(self._workers, DIGITS).zero_()
         numbers[self._me] = numbers.new_tensor(_row(kind, part))
+        yield wire.last
 
     # -- in the training thread again ---------------------------------------------------
 

@@ -80,9 +80,7 @@ class PeerWorker(WorkerProcess):
         self.workers = experiment.workers
         self.models: PeerModels
         tell = self.coordinator.send
-        self._groups = PeerGroups(
-            link, worker, experiment, self.kernel, self.clock, store, tell, self._log.note
-        )
+        self._groups = PeerGroups(link, worker, experiment, self.kernel, self.clock, store, tell)
         self._meetings = OwnMeetings(self.kernel, self.clock, tell)
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None

@@ -17,7 +17,6 @@ from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges, Pendin
 from outpace.real.collective.group import Backend, GroupSettings, own_address
 from outpace.real.collective.joining import Encode
 from outpace.real.collective.reductions import PendingReduction, Reductions
-from outpace.real.collective.shared_buffers import LEAST_BYTES
 from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
@@ -42,7 +41,6 @@ class PeerGroups:
     Args:
         store: the worker's connection to the store, if it has one already.
         tell: sends a message to the coordinator.
-        note: logs a line, once if it comes again.
 
     Attributes:
         elements: of the parameters.
@@ -57,14 +55,12 @@ class PeerGroups:
         clock: RealClock,
         store: SharedStore | None,
         tell: Callable[[WireMessage], None],
-        note: Callable[[str], None],
     ) -> None:
         assert experiment.peers is not None
         self.elements = 0
         self._strategy, self._worker, self._workers = experiment.peers, worker, experiment.workers
         self._deterministic, self._kernel, self._clock = experiment.deterministic, kernel, clock
-        self._tell, self._note = tell, note
-        self._shares_from = LEAST_BYTES if link.session.shares_memory else None
+        self._tell = tell
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._address = own_address(link.endpoint)
@@ -167,8 +163,6 @@ class PeerGroups:
             ended=ended,
             least=self._least,
             state=state,
-            shares_from=self._shares_from,
-            note=self._note,
         )
 
     def _least(self, members: Sequence[int]) -> Time:
