@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
-from outpace.real.net.memory.pool import Pool
+from outpace.real.net.memory import slots
 from outpace.real.net.messages import BlockHead, Fetch, Ready, Refused, WirePush
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import Log
@@ -40,8 +41,8 @@ from outpace.sync.messages import WireMessage
 
 
 def over_memory(name: str, session: Session, clock: RealClock, log: Log) -> ZeroMQTransport:
-    """Blocks of any size go through shared memory, once both processes have it."""
-    return ZeroMQTransport(name, session, clock, log, Pool(clock, log, least_bytes=1))
+    """Blocks go through shared memory, once both processes have it."""
+    return ZeroMQTransport(name, replace(session, shares_memory=True), clock, log)
 
 
 # Opens the transport of a named process, and an address at which it can listen.
@@ -50,6 +51,7 @@ TRANSPORTS: list[tuple[Callable[..., Transport], str]] = [
     (over_memory, LOOPBACK),
 ]
 RUN, LEASE_S = 77, 10.0
+MOST_SHARED = 20_000_000  # bytes of a block in shared memory
 PEERS = ("worker-0", "worker-1")
 STRANGER = "worker-9"  # has keys, but is not a peer of the listener
 
@@ -86,10 +88,20 @@ class Process:
 
 
 class Cluster:
-    """A server that listens, and the workers that call it, all in this process."""
+    """A server that listens, and the workers that call it, all in this process.
 
-    def __init__(self, transport: tuple[Callable[..., Transport], str], insecure: bool) -> None:
+    Args:
+        block_bytes: of the blocks in shared memory; 0: none are.
+    """
+
+    def __init__(
+        self,
+        transport: tuple[Callable[..., Transport], str],
+        insecure: bool,
+        block_bytes: int = 0,
+    ) -> None:
         self._open, self.address = transport
+        self.block_bytes = block_bytes
         names = ("server-0", *PEERS, STRANGER)
         self.keys: dict[str, Keys] = {} if insecure else {name: new_keys() for name in names}
         self.clock = RealClock()
@@ -103,22 +115,28 @@ class Cluster:
 
     def listen(self, process: Process, address: str = "", **options: Any) -> Listener:
         peers = {name: self.keys[name].public if self.keys else "" for name in PEERS}
-        return process.transport.listen(
+        listener = process.transport.listen(
             address or self.address,
             peers,
             Handlers(
                 options.get("expect", any_block), process.take, process.lost.append, all_finite
             ),
         )
+        if self.block_bytes:
+            listener.share_memory(self.block_bytes)
+        return listener
 
     def call(self, process: Process, endpoint: str = "", generation: int = FIRST) -> Caller:
-        return process.transport.call(
+        caller = process.transport.call(
             "server-0",
             endpoint or self.listener.endpoint,
             self.keys["server-0"].public if self.keys else "",
             Handlers(any_block, process.take, process.lost.append),
             generation,
         )
+        if self.block_bytes:
+            caller.share_memory(self.block_bytes)
+        return caller
 
     def connected(self, name: str = "worker-0") -> tuple[Process, Caller]:
         """A process that the server has heard."""
@@ -126,6 +144,9 @@ class Cluster:
         caller = self.call(process)
         caller.send(Ready())
         self.until(lambda: (name, Ready(), None) in self.server.got)
+        if self.block_bytes:  # until both can send blocks in shared memory
+            lanes: list[Any] = [caller, self.listener._named[name]]  # type: ignore[attr-defined]
+            self.until(lambda: lanes[0]._lane.is_ready and lanes[1].lane.is_ready)
         return process, caller
 
     def until(self, condition: Callable[[], Any], limit_s: float = 20.0) -> None:
@@ -146,8 +167,10 @@ def transport(request: pytest.FixtureRequest) -> tuple[Callable[..., Transport],
 
 
 @pytest.fixture(params=[False, True], ids=["keys", "insecure"])
-def cluster(transport, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with contextlib.closing(Cluster(transport, request.param)) as cluster:
+def cluster(transport, request: pytest.FixtureRequest, monkeypatch) -> Iterator[Cluster]:
+    monkeypatch.setattr(slots, "LEAST_BYTES", 1)
+    block_bytes = MOST_SHARED if transport[0] is over_memory else 0
+    with contextlib.closing(Cluster(transport, request.param, block_bytes)) as cluster:
         yield cluster
 
 

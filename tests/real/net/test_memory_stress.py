@@ -12,15 +12,15 @@ import random
 import sys
 from collections import deque
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 import torch
 
-from outpace.blocks.block import Block, Pieces, parts
+from outpace.blocks.block import Block, parts
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.memory.pool import Pool
 from outpace.real.net.messages import BlockHead, WirePush
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -36,14 +36,23 @@ def any_block(_: str, message: WireMessage) -> tuple[str, int] | None:
     return None if head is None else (head.dtype, head.elements)
 
 
+def is_mapped(block: Block) -> bool:
+    """True if a block lies in memory that was shared."""
+    address = parts(block)[0].data_ptr()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        low, _, rest = line.partition("-")
+        if int(low, 16) <= address < int(rest.partition(" ")[0], 16):
+            return "memfd:outpace" in line
+    return False
+
+
 class End:
     """One process: keeps a few of the blocks that it has received, and looks at them again."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.clock = RealClock()
-        pool = Pool(self.clock, print)
-        session = Session(5, FIRST, 20.0, None)
-        self.transport = ZeroMQTransport(name, session, self.clock, print, pool)
+        session = Session(5, FIRST, 20.0, None, shares_memory=True)
+        self.transport = ZeroMQTransport(name, session, self.clock, print)
         self.handlers = Handlers(any_block, self.take, lambda _: None)
         self.received = self.in_memory = 0
         self._kept = deque[tuple[int, Block]]()
@@ -52,7 +61,7 @@ class End:
     def take(self, _: str, message: WireMessage, block: Block | None) -> None:
         assert isinstance(message, WirePush)
         assert block is not None
-        self.in_memory += isinstance(block, Pieces) and len(block.parts) == 2
+        self.in_memory += is_mapped(block)
         self._kept.append((message.iteration, block))
         self.received = message.iteration + 1
         while len(self._kept) > self._draw.randrange(4):
@@ -79,12 +88,13 @@ def work(endpoint: str, rounds: int, said: Connection) -> None:
     torch.set_num_threads(1)  # more would spin
     end = End("worker-0", 1)
     caller = end.transport.call("server-0", endpoint, "", end.handlers)
+    caller.share_memory(4 * ELEMENTS)
     for number in range(rounds):
         place = caller.memory(ELEMENTS, torch.float32) if number % 2 else None
         caller.send(*message(number, place))
         end.wait_for(number)  # one block is on the way in each direction
     end.wait_for(rounds)
-    said.send(end.received)
+    said.send((end.received, end.in_memory))
     end.transport.close()
 
 
@@ -93,6 +103,7 @@ def work(endpoint: str, rounds: int, said: Connection) -> None:
 def test_no_block_changes_while_it_is_read():
     end = End("server-0", 2)
     listener = end.transport.listen(LOOPBACK, {"worker-0": ""}, end.handlers)
+    listener.share_memory(4 * ELEMENTS)
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("forkserver").Process(
         target=work, args=(listener.endpoint, ROUNDS, theirs)
@@ -104,6 +115,8 @@ def test_no_block_changes_while_it_is_read():
     while not mine.poll(0):
         end.clock(end.clock.now + 10_000_000)
         assert process.is_alive() or mine.poll(0)  # it may end after it has said so
-    assert mine.recv() == ROUNDS
+    received, in_memory = mine.recv()
+    assert received == ROUNDS
+    assert min(in_memory, end.in_memory) > ROUNDS // 10  # a slot is free now and then
     process.join()
     end.transport.close()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from outpace.experiment.calibrating.runs import RunData
-from outpace.real.net.memory.pool import LEAST_BYTES
+from outpace.real.net.memory.slots import LEAST_BYTES
 from outpace.sync.messages import server_name, worker_name
 
 
 def is_in_memory(run: RunData) -> bool:
     """True if large blocks of requests or answers lay in memory that both processes shared.
 
-    Which of them did is not recorded: the first one of a connection does not, nor do those for
-    which there is no memory.
+    Which of them did is not recorded: those for which there was no memory or no slot did not.
     """
     requests = None if run.measured is None else run.measured.requests
     if requests is None or not run.config.get("shared_memory"):

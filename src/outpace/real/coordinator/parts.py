@@ -36,7 +36,6 @@ from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.elastic.view import RunView
 from outpace.real.net.clock import RealClock
-from outpace.real.net.memory.pool import pool_of
 from outpace.real.net.messages import Go, Ready
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
@@ -76,10 +75,7 @@ class Parts:
         self.processes = Processes()
         first_gradients = SameGradients(self.workers, setting.log_warning)
         self.announced = Announcements(self.kernel)
-        memory = pool_of(setting.session, self.clock, log)
-        self.transport: Transport = ZeroMQTransport(
-            COORDINATOR, setting.session, self.clock, log, memory
-        )
+        self.transport: Transport = ZeroMQTransport(COORDINATOR, setting.session, self.clock, log)
         try:
             self.listener = self.transport.listen(
                 address,

@@ -37,6 +37,11 @@ def block_elements(dtype: str, part: slice) -> int:
     return elements * (4 if dtype == PHANTOM else 1)
 
 
+def value_bytes(block: tuple[str, int]) -> int:
+    """Return the bytes of a block of this dtype and elements; 0: it has no values."""
+    return 0 if block[0] == PHANTOM else BlockHead(*block).nbytes
+
+
 def on_the_wire(block: tuple[str, int]) -> tuple[str, int]:
     """Return dtype and elements of a block of these when it is narrowed (`blocks.narrowing`)."""
     dtype, elements = block

@@ -1,7 +1,6 @@
-"""Wire messages about memory that processes of one machine share (`net.memory`).
+"""Wire messages about memory that the two processes of a connection share (`net.memory`).
 
-They are between two transports: nothing above these hears of them. A slot is a piece of memory that
-holds one block at a time.
+They are between two transports: nothing above these hears of them.
 """
 
 from __future__ import annotations
@@ -14,43 +13,36 @@ from outpace.real.net.messages import Name
 from outpace.sync.messages import Count, Index, WireMessage
 
 
-class OfferSlot(WireMessage, tag="offer slot"):
-    """Some blocks of this process will lie in this memory. Whoever shows the token gets it, once.
+class OfferMemory(WireMessage, tag="offer memory"):
+    """Large blocks of this process will lie in memory that the other one can open.
 
-    address: where to show it, the name of an abstract Unix socket. boot: id of the machine's boot.
+    pid, descriptor: where it is found. token: with which it begins. boot: id of the machine's boot.
+    slots, nbytes: their number, and the size of each. is_read: the other process only reads them.
     """
 
-    slot: Index
-    nbytes: Count
-    address: Name
+    pid: Index
+    descriptor: Index
     token: Name
     boot: Name
+    slots: Index
+    nbytes: Count
+    is_read: bool
 
 
-class HasSlot(WireMessage, tag="has slot"):
-    """The answer to OfferSlot: blocks may come in this memory."""
-
-    slot: Index
+class HasMemory(WireMessage, tag="has memory"):
+    """The answer to OfferMemory: blocks may come in this memory."""
 
 
-class LacksSlot(WireMessage, tag="lacks slot"):
-    """The answer to OfferSlot if the memory cannot be had.
+class LacksMemory(WireMessage, tag="lacks memory"):
+    """The answer to OfferMemory if the memory cannot be had.
 
-    is_final: this process can get no memory of the other one, so no more need be offered.
+    reason: empty if that was to be expected.
     """
 
-    slot: Index
     reason: Annotated[str, msgspec.Meta(max_length=400)]
-    is_final: bool = False
 
 
 class FreeSlot(WireMessage, tag="free slot"):
-    """The block that came in this memory is not used any more."""
-
-    slot: Index
-
-
-class DropSlot(WireMessage, tag="drop slot"):
-    """No block will come in this memory any more."""
+    """The block that came in this slot is not used any more."""
 
     slot: Index

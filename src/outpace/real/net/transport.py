@@ -103,6 +103,18 @@ class Listener(Protocol):
     def refused(self, name: str) -> bool:
         """True if this peer was refused. Earlier messages of the peer may still be queued."""
 
+    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return memory in which a block for peers is best made, with any content.
+
+        The block is then sent without a copy. None: any other memory is as good.
+        """
+
+    def share_memory(self, nbytes: int) -> None:
+        """Send blocks of up to so many bytes in memory that peers on this machine read.
+
+        It has an effect once, and none unless the session shares memory.
+        """
+
     def admit(self, name: str, key: str) -> None:
         """Let one more peer call, with this public key; empty in an insecure run."""
 
@@ -143,6 +155,12 @@ class Caller(Protocol):
         """Return memory in which a block for the peer is best made, with any content.
 
         The block is then sent without a copy. None: any other memory is as good.
+        """
+
+    def share_memory(self, nbytes: int) -> None:
+        """Send blocks of up to so many bytes in memory that a listener on this machine shares.
+
+        It has an effect once, and none unless the session shares memory.
         """
 
     def close(self, linger_s: float = 1.0) -> None:

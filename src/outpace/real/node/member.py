@@ -17,7 +17,6 @@ from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
-from outpace.real.net.memory.pool import pool_of
 from outpace.real.net.messages import (
     AllArrived,
     BlockHead,
@@ -81,9 +80,8 @@ class Member:
         self.name = link.name
         self._generation, self._lease_s = link.session.generation, link.session.lease_s
         self.clock = RealClock()
-        self.memory = pool_of(link.session, self.clock, self.notice)
         self.transport: Transport = ZeroMQTransport(
-            link.name, link.session, self.clock, self.notice, self.memory
+            link.name, link.session, self.clock, self.notice
         )
         self.kernel = Kernel(self.clock)
         self.orders = Mailbox[WireMessage](self.kernel, f"the coordinator's orders to {link.name}")

@@ -11,6 +11,7 @@ from outpace.blocks.block import Block
 from outpace.blocks.division import Division
 from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import is_narrow
 from outpace.engine.servers import (
     most_unanswered,
     pushes_in_a_row,
@@ -18,6 +19,7 @@ from outpace.engine.servers import (
     why_servers_stay,
 )
 from outpace.real.net.addresses import LOOPBACK
+from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.membership_messages import ServerBack, WorkerRejoined
 from outpace.real.net.messages import (
@@ -103,7 +105,7 @@ class Server(Member):
             self._optimizer,
             self.recorder,
             self._times,
-            memory_for_copies(experiment, self.memory),
+            memory_for_copies(experiment, lambda *size: self.listener.memory(*size)),
         )
         self._part = ServerPart(self.clock, new_shards)
         names = [worker_name(worker) for worker in range(experiment.workers)]
@@ -165,6 +167,7 @@ class Server(Member):
         if isinstance(self._experiment.task, Script):
             self._optimizer.trains_script(plan.layers)
         self._part.planned(plan, joins=self._joins)
+        self._share_memory()
         if self._joins:  # the part comes from the other servers
             self._may_move(Division(plan.division, {}))
             await self.start_run()
@@ -173,6 +176,14 @@ class Server(Member):
             await self._begin(plan)
         while True:
             self._snapshots.take(await self.order(TakeSnapshot))
+
+    def _share_memory(self) -> None:
+        """Send parameters to processes of this machine in shared memory."""
+        block = self._part.block
+        if block is not None:
+            self.coordinator.share_memory(value_bytes(block))
+            sent = on_the_wire(block) if is_narrow(self._experiment) else block
+            self.listener.share_memory(value_bytes(sent))
 
     async def _begin(self, plan: Plan) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""

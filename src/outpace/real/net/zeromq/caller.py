@@ -14,13 +14,14 @@ from outpace.blocks.block import Block
 from outpace.errors import ProtocolError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane, MemoryMessage
-from outpace.real.net.memory.pool import Pool
-from outpace.real.net.memory_messages import LacksSlot, OfferSlot
-from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.memory.slots import new_slots
+from outpace.real.net.sparse_log import SparseLog
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
 from outpace.sync.messages import WireMessage
 
+_SLOTS: Final = 3  # for the blocks of a connection
 _ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
 _EVENT_MS: Final = 1000  # wait for the event that says why a connection ended
 
@@ -38,17 +39,18 @@ class ZeroMQCaller(MonitoredSocket):
         peer: str,
         endpoint: str,
         key: str,
-        generation: int = FIRST,
-        pool: Pool | None = None,
+        generation: int,
+        log: SparseLog,
     ) -> None:
         super().__init__(context, clock, zmq.DEALER, session, handlers)
         self.peer = peer
-        self._lane = None if pool is None else Lane(pool, self._tell, is_read=False)
+        self._note = log.note
+        self._lane = Lane(self._tell, self._later, log.note)
         self._incoming = Incoming(
             session.run,
             generation,
             partial(handlers.expect, peer),
-            in_slot=None if self._lane is None else self._lane.block,
+            in_slot=self._lane.block,
         )
         self._outgoing = Outgoing(session.run, session.generation)
         self._up = False
@@ -78,7 +80,14 @@ class ZeroMQCaller(MonitoredSocket):
             raise WireError(f"the connection to {self.peer} has ended") from None
 
     def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        return None if self._lane is None else self._lane.memory(elements, dtype)
+        if self._slots is None or not self._lane.is_ready:
+            return None
+        return self._slots.empty(elements, dtype)
+
+    def share_memory(self, nbytes: int) -> None:
+        if self._session.shares_memory and self._slots is None:
+            self._slots = new_slots(_SLOTS, nbytes, self._later, self._note, is_read=False)
+            self._lane.offer(self._slots)
 
     def _tell(self, message: WireMessage) -> None:
         """Send a message about shared memory; queued until there is a connection."""
@@ -104,25 +113,19 @@ class ZeroMQCaller(MonitoredSocket):
         return True
 
     def _take_memory(self, message: MemoryMessage) -> None:
-        if self._lane is None:
-            if isinstance(message, OfferSlot):
-                self._tell(LacksSlot(message.slot, "", is_final=True))
-            return
         try:
             self._lane.take(message)
         except ProtocolError as error:
             raise WireError(f"a message of {self.peer} does not belong here: {error}") from None
 
     def close(self, linger_s: float = 1.0) -> None:
-        if self._lane is not None:
-            self._lane.close()
+        self._lane.close()
         super().close(linger_s)
 
     def _disconnected(self, _: int) -> None:
         if self._up:  # else only a handshake has ended
             self._up = False
-            if self._lane is not None:
-                self._lane.close(hears=True)
+            self._lane.close(hears=True)
             self._handlers.on_lost(self.peer)
 
     def _handshake_succeeded(self) -> None:

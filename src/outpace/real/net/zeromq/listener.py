@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import torch
 import zmq
 
 from outpace.blocks.block import Block
@@ -24,8 +25,7 @@ from outpace.errors import ConfigError, ProtocolError
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.memory.lane import Lane, MemoryMessage
-from outpace.real.net.memory.pool import Pool
-from outpace.real.net.memory_messages import LacksSlot, OfferSlot
+from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.messages import Refused
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Session
@@ -35,6 +35,8 @@ from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket
 from outpace.sync.messages import WireMessage
 
 _CLOSED: Final = -1
+_SLOTS_MORE: Final = 3  # than peers, of those that all peers read
+_MOST_SLOTS: Final = 64
 _STRANGERS: Final = 32  # connections beside those of peers that are still to come
 
 
@@ -49,7 +51,7 @@ class _Peer:
     connection: int  # file descriptor; _CLOSED: none
     incoming: Incoming
     outgoing: Outgoing
-    lane: Lane | None
+    lane: Lane
     refused: bool = False
     first_ns: int = 0  # when the first piece of a message in several pieces was read
 
@@ -66,10 +68,8 @@ class ZeroMQListener(MonitoredSocket):
         address: str,
         names: Collection[str],
         log: SparseLog,
-        pool: Pool | None = None,
     ) -> None:
         super().__init__(context, clock, zmq.ROUTER, session, handlers)
-        self._pool = pool
         self._log, self._names = log, set(names)
         self.admits: dict[str, str] = {}  # public key -> name, of those that may connect
         self._peers: dict[bytes, _Peer] = {}  # by identity
@@ -129,9 +129,21 @@ class ZeroMQListener(MonitoredSocket):
             self._log.note(line, always=True)
             self.send(name, Refused(reason))
             peer.refused = True
-            _close_lane(peer)
+            peer.lane.close()
             if peer.connection != _CLOSED:
                 self._handlers.on_lost(name)
+
+    def memory(self, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        if self._slots is None or not any(peer.lane.is_ready for peer in self._peers.values()):
+            return None
+        return self._slots.empty(elements, dtype)
+
+    def share_memory(self, nbytes: int) -> None:
+        if self._session.shares_memory and self._slots is None:
+            count = min(len(self._names) + _SLOTS_MORE, _MOST_SLOTS)
+            self._slots = new_slots(count, nbytes, self._later, self._log.note, is_read=True)
+            for peer in self._peers.values():
+                peer.lane.offer(self._slots)
 
     def admit(self, name: str, key: str) -> None:
         self.admits[key] = name
@@ -148,7 +160,7 @@ class ZeroMQListener(MonitoredSocket):
             if not peer.refused and peer.connection != _CLOSED:
                 self._tell(peer.outgoing, peer.identity, Fenced(generation))
             peer.refused = True
-            _close_lane(peer)
+            peer.lane.close()
             self._drop_if_over(peer)
 
     def _take(self, frames: list[zmq.Frame]) -> bool:
@@ -168,6 +180,7 @@ class ZeroMQListener(MonitoredSocket):
                 if name in self._named:
                     raise _NameTaken("it has been here already, over another connection")
                 peer = self._peers[identity] = self._named[name] = newcomer
+                newcomer.lane.offer(self._slots)
                 self._coming.discard(name)
                 if is_gone := peer.connection in self._ended:
                     self._ended.remove(peer.connection)
@@ -212,18 +225,12 @@ class ZeroMQListener(MonitoredSocket):
         run, generation = self._session.run, self._generations.get(name, FIRST)
         expect = partial(self._handlers.expect, name)
         outgoing = self._outgoing()
-        lane = None
-        if self._pool is not None:
-            lane = Lane(self._pool, partial(self._tell, outgoing, identity), is_read=True)
-        in_slot = None if lane is None else lane.block
-        incoming = Incoming(run, generation, expect, self._handlers.is_finite, in_slot)
+        tell = partial(self._tell, outgoing, identity)
+        lane = Lane(tell, self._later, self._log.note)
+        incoming = Incoming(run, generation, expect, self._handlers.is_finite, lane.block)
         return _Peer(name, identity, connection, incoming, outgoing, lane)
 
     def _take_memory(self, peer: _Peer, message: MemoryMessage) -> None:
-        if peer.lane is None:
-            if isinstance(message, OfferSlot):
-                self._tell(peer.outgoing, peer.identity, LacksSlot(message.slot, "", is_final=True))
-            return
         try:
             peer.lane.take(message)
         except ProtocolError as error:
@@ -271,7 +278,7 @@ class ZeroMQListener(MonitoredSocket):
             self._ended.clear()
             lost, self._lost = self._lost, []
             for peer in lost:
-                _close_lane(peer)
+                peer.lane.close()
                 self._drop_if_over(peer)
 
     def _drop_if_over(self, peer: _Peer) -> None:
@@ -289,7 +296,7 @@ class ZeroMQListener(MonitoredSocket):
 
     def close(self, linger_s: float = 1.0) -> None:
         for peer in self._peers.values():
-            _close_lane(peer)
+            peer.lane.close()
         super().close(linger_s)
 
     def _disconnected(self, connection: int) -> None:
@@ -305,7 +312,7 @@ class ZeroMQListener(MonitoredSocket):
     def _end(self, peer: _Peer) -> None:
         """The connection of a peer has ended. Earlier messages are still to be read."""
         peer.connection = _CLOSED
-        _close_lane(peer, hears=True)
+        peer.lane.close(hears=True)
         self._lost.append(peer)
 
     def _handshake_failed(self, *, unclear: bool) -> None:
@@ -324,11 +331,6 @@ class ZeroMQListener(MonitoredSocket):
 def _name_in(identity: bytes) -> str:
     """Return the name in a routing identity."""
     return identity.decode("utf-8", "replace").partition(NAME_END)[0]
-
-
-def _close_lane(peer: _Peer, *, hears: bool = False) -> None:
-    if peer.lane is not None:
-        peer.lane.close(hears=hears)
 
 
 def _require_own_key(name: str, frame: zmq.Frame) -> None:

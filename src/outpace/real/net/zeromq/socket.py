@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
+from collections import deque
+from functools import partial
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ from outpace.blocks.block import Block
 from outpace.real.net.block_frames import PIECE_BYTES
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane
+from outpace.real.net.memory.slots import Later, OwnSlots, settle
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.wire import HEADER_BYTES, Outgoing
 from outpace.sync.messages import WireMessage
@@ -54,6 +57,10 @@ class MonitoredSocket(ABC):
         handlers: Handlers,
     ) -> None:
         self._clock, self._session, self._handlers = clock, session, handlers
+        self._later: Later = deque()  # of the lanes; appended to in any thread
+        self._slots: OwnSlots | None = None  # of this process, for large blocks
+        self._settle = partial(settle, self._later)
+        clock.before_waits(self._settle)
         self._socket: zmq.Socket[bytes] = context.socket(kind)
         self._empty_ns = 0  # when nothing was there to be read
         lease_ms = max(1, int(session.lease_s * 1000))
@@ -168,6 +175,9 @@ class MonitoredSocket(ABC):
     def close(self, linger_s: float = 1.0) -> None:
         if self._socket.closed:
             return
+        if self._slots is not None:
+            self._slots.close()
+        self._clock.not_before_waits(self._settle)
         self._clock.forget(self._monitor)
         self._clock.forget(self._socket)
         self._socket.disable_monitor()

@@ -15,7 +15,6 @@ import zmq
 import zmq.utils.z85
 
 from outpace.real.net.clock import RealClock
-from outpace.real.net.memory.pool import Pool
 from outpace.real.net.sparse_log import Log, SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.zeromq.caller import ZeroMQCaller
@@ -27,21 +26,14 @@ _GATE: Final = "inproc://zeromq.zap.01"  # the address is part of the protocol
 
 
 class ZeroMQTransport:
-    """A `transport.Transport`: the connections of the process called `name`.
+    """A `transport.Transport`: the connections of the process called `name`."""
 
-    pool: shared memory for large blocks to and from processes of this machine; None: all blocks go
-    over the network.
-    """
-
-    def __init__(
-        self, name: str, session: Session, clock: RealClock, log: Log, pool: Pool | None = None
-    ) -> None:
+    def __init__(self, name: str, session: Session, clock: RealClock, log: Log) -> None:
         self._name, self._session, self._clock = name, session, clock
         self._context: zmq.Context[Any] = zmq.Context()
         self._log = SparseLog(log)
         self._gate: _Gate | None = None
         self._open: list[ZeroMQListener | ZeroMQCaller] = []
-        self._pool = pool
 
     def listen(self, address: str, peers: Mapping[str, str], handlers: Handlers) -> ZeroMQListener:
         if self._gate is None:
@@ -55,7 +47,6 @@ class ZeroMQTransport:
             address,
             peers,
             self._log,
-            self._pool,
         )
         listener.admits = self._gate.admitted
         self._open.append(listener)
@@ -74,7 +65,7 @@ class ZeroMQTransport:
             endpoint,
             key,
             generation,
-            self._pool,
+            self._log,
         )
         self._open.append(caller)
         return caller
@@ -85,8 +76,6 @@ class ZeroMQTransport:
         if self._gate is not None:
             self._gate.close()
             self._gate = None
-        if self._pool is not None:
-            self._pool.close()
         self._context.term()
 
 

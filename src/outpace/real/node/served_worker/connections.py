@@ -37,6 +37,7 @@ class Connections:
     Args:
         times: told of each server that there is, and of the requests that a lost one had.
         expect: returns the check of the blocks that a server may send.
+        block_bytes: returns the bytes of the blocks for a server; 0: they are not known.
         on_message: called with the name of a server and its message. Messages of a process in
             whose place there is another one are dropped.
         on_lost: called with a connection that has ended, if this class has not closed it.
@@ -52,11 +53,13 @@ class Connections:
         times: RequestTimes,
         *,
         expect: Callable[[int], Expect],
+        block_bytes: Callable[[int], int],
         on_message: Callable[[str, WireMessage, Block | None], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._transport, self._divisions, self._times = transport, divisions, times
-        self._expect, self._on_message, self._on_lost = expect, on_message, on_lost
+        self._expect, self._block_bytes = expect, block_bytes
+        self._on_message, self._on_lost = on_message, on_lost
         self.by_name: dict[str, Connection] = {}
 
     def connect(
@@ -119,6 +122,7 @@ class Connections:
             ),
             generation,
         )
+        connection.caller.share_memory(self._block_bytes(connection.number))
 
     def _take(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from outpace.blocks.block import Block
 from outpace.blocks.division import Division, Ranges
 from outpace.kernel import Kernel, Mailbox
+from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.clock import RealClock
 from outpace.real.net.membership_messages import ServerLost, ServerReturned
 from outpace.real.net.messages import BlockHead, Plan
@@ -68,6 +69,7 @@ class PresentServers:
             divisions,
             times,
             expect=self._expect,
+            block_bytes=self._block_bytes,
             on_message=on_message,
             on_lost=self.lost.lost,
         )
@@ -143,3 +145,11 @@ class PresentServers:
         """Return the check of the blocks that this server may send."""
         head = self._heads[server] if server < len(self._heads) else None
         return expected_of(server, head, self._divisions, self._lengths, is_narrow=self._is_narrow)
+
+    def _block_bytes(self, server: int) -> int:
+        """Return the bytes of the blocks for a server; 0: they have no values."""
+        head = self._heads[server] if server < len(self._heads) else None
+        if head is None:
+            return 0
+        block = head.dtype, head.elements
+        return value_bytes(on_the_wire(block) if self._is_narrow else block)

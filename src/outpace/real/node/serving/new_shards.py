@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
-from outpace.real.net.memory.pool import Pool
 from outpace.real.net.messages import ScriptOptimizer
 from outpace.real.node.serving.optimizer import ServerOptimizer
 from outpace.real.node.serving.policy import FollowedPolicy
@@ -56,9 +55,9 @@ class NewShards:
         return shard
 
 
-def memory_for_copies(experiment: Experiment, pool: Pool | None) -> NewMemory:
+def memory_for_copies(experiment: Experiment, memory: NewMemory) -> NewMemory:
     """Return what gives memory for the copies of the parameters that are sent.
 
-    Without a pool there is none. If they are narrowed, others are sent.
+    If they are narrowed, others are sent.
     """
-    return no_memory if pool is None or is_narrow(experiment) else pool.empty
+    return no_memory if is_narrow(experiment) else memory
