@@ -210,8 +210,7 @@ def _run(
             **options,
         )
     output.result(result.summary, lambda: print_table([folder.name], [result.summary]))
-    stopped = result.summary.get("stopped", {"count": 0})["count"]
-    abstained = result.summary["pushes_abstained"] - stopped
+    abstained = result.summary["pushes_abstained"]
     if abstained > 0 and "cut_offs" not in result.summary:
         output.note(f"{abstained} pushes had no gradient: not finite, or a skipped step")
     output.where(folder)

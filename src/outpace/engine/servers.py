@@ -184,13 +184,9 @@ def leaves_behind(experiment: Experiment) -> bool:
     """True if an iteration may be finished without a worker, which then passes over it."""
     if any(each.push is not None for each in experiment.conditions):
         return True
-    return any(policy.leaves_behind for policy in _policies(experiment))
-
-
-def _policies(experiment: Experiment) -> list[Policy]:
-    """Return the policies that servers follow at any time."""
-    later = [policy for _, _, policy in experiment.policies.later()]
-    return [*later, *(followed.policy for followed in experiment.policies.initial())]
+    policies = [followed.policy for followed in experiment.policies.initial()]
+    policies += [policy for _, _, policy in experiment.policies.later()]
+    return any(policy.leaves_behind for policy in policies)
 
 
 def scheduler_number(experiment: Experiment) -> int | None:
