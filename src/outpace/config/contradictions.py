@@ -54,7 +54,6 @@ def contradictions(experiment: Experiment, load: bool) -> Iterator[str]:
         )
         return
     yield from experiment.policies.contradictions(load)
-    yield from _of_scripts(experiment, load)
     yield from _of_run_times(experiment)
     is_known = load or not isinstance(experiment.sync, PythonStrategy)
     if is_known and experiment.peers is not None:
@@ -112,14 +111,6 @@ def _left_to_the_script(experiment: Experiment) -> Iterator[str]:
     optimizer = experiment.optimizer
     if not isinstance(optimizer, PythonOptimizer) and optimizer != Sgd():
         yield "optimizer: a script brings its own (only kind: python can replace it)"
-
-
-def _of_scripts(experiment: Experiment, load: bool) -> Iterator[str]:
-    """Yield why a script cannot be trained with the policies."""
-    if isinstance(experiment.task, Script):
-        reasons = (policy.tasks_only for policy in experiment.policies.traits(load))
-        for why in dict.fromkeys(filter(None, reasons)):
-            yield f"sync: {why}"
 
 
 def _of_run_times(experiment: Experiment) -> Iterator[str]:

@@ -176,9 +176,6 @@ class Policy(ABC):
     lockstep: ClassVar[bool] = False
     """True if every worker waits until an iteration is closed, so all start the next together."""
 
-    tasks_only: ClassVar[str] = ""
-    """Why scripts cannot be trained with this policy; empty if they can."""
-
     acknowledges: ClassVar[bool] = False
     """True if servers confirm every push with an `Ack`."""
 

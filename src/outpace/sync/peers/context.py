@@ -5,7 +5,6 @@ A program knows only these methods, in virtual time and for real.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -212,10 +211,6 @@ class Reduction(Protocol):
     @property
     def began(self) -> Time:
         """Time when all had joined (ns since the start of the run); known once it is done."""
-
-    @property
-    def members(self) -> Sequence[int]:
-        """The workers that took part, in order; known once it is done."""
 
     async def result(self) -> Reduced:
         """Wait for the result, which is the same for all workers."""
