@@ -80,8 +80,6 @@ class SlotsHere:
     """A `slot_news.Slots`. Use as a context manager. Slots are on the node with most free CPUs."""
 
     def __init__(self, **cpus: float) -> None:
-        # By this thread: it would die with another one.
-        forking.start_fork_server()
         self.nodes = {name: _Node(much) for name, much in cpus.items()}
         self._told = deque[SlotNews]()
         self._waiting: dict[int, float] = {}

@@ -73,15 +73,6 @@ def start_new_pythons() -> None:
     _starts_new_pythons[0] = True
 
 
-def start_fork_server() -> None:
-    """Start the fork server if there is none, so that it has its modules when `start` is called.
-
-    On Linux it ends with the thread that calls this.
-    """
-    with _STARTING, uninterrupted(), _no_main_module():
-        _start_fork_server(_preloaded)
-
-
 def start_fork_server_as_copy(modules: Sequence[str] = ()) -> None:
     """Start the fork server, if there is none, as a copy of this process: see `copied_server`.
 
@@ -161,16 +152,11 @@ def how_it_ended(process: Process) -> str:
     server: Any = vars(multiprocessing.forkserver)["_forkserver"]
     pid = getattr(server, "_forkserver_pid", None)
     if pid is not None and is_ending(pid):
-        return ended_with_fork_server(pid)
+        return f"ended with the fork server (process {pid}), from which it was forked,"
     code = process.exitcode
     if code is not None and code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"{_EXITED} {code}"
-
-
-def ended_with_fork_server(pid: int) -> str:
-    """Say how a process ended that lost the process from which it was forked."""
-    return f"ended with the fork server (process {pid}), from which it was forked,"
 
 
 def has_exited(how: str) -> bool:
