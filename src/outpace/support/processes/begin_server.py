@@ -1,8 +1,24 @@
 """The first module of a fork server: it gets its own session, and ends with its starter."""
 
 import os
+import signal
+from types import FrameType
 
-from outpace.support.processes.left_behind import end_with_starter
+from outpace.support.processes.forking import die_with_parent
 
-end_with_starter()
+_SERVER = os.getpid()
+
+
+def _stay(number: int, frame: FrameType | None) -> None:
+    """Ignore SIGTERM, which a cluster sends to all processes of a job.
+
+    The command ends the run in order, and for that its processes must not end at once.
+    """
+    if os.getpid() != _SERVER:  # a new process, which has not set up its own handler yet
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+signal.signal(signal.SIGTERM, _stay)
+die_with_parent()
 os.setsid()  # away from the terminal's Ctrl-C

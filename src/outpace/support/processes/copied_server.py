@@ -96,8 +96,8 @@ def _become(
         in_copy()
         exec(line, {"__name__": "__main__"})
         code = 0
-    except SystemExit:  # the command has ended: do what the signal for that does
-        signal.raise_signal(signal.SIGTERM)
+    except SystemExit:  # the command has ended
+        code = 0
     except BaseException:
         traceback.print_exc()
     finally:

@@ -31,7 +31,6 @@ from outpace.errors import ConfigError
 from outpace.support.processes.copied_server import can_copy, copies_this_process
 from outpace.support.processes.room import require_short_temporary_folder
 from outpace.support.processes.signals import uninterrupted
-from outpace.support.processes.stale_sockets import remove_stale_sockets
 
 _BEGIN: Final = "outpace.support.processes.begin_server"
 _PRELOAD: Final = "outpace.support.processes.preload"
@@ -105,11 +104,11 @@ def preload(module: str) -> None:
         _preloaded.append(module)
 
 
-def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Make the kernel send this signal to this process when its parent dies. Linux only."""
+def die_with_parent() -> None:
+    """Make the kernel kill this process when its parent dies. Linux only."""
     if sys.platform == "linux":
         parent = os.getppid()
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died just before
             os._exit(1)
 
@@ -210,7 +209,6 @@ def _start_fork_server(modules: Sequence[str]) -> None:
     Ctrl-C is blocked until it has its own session.
     """
     require_short_temporary_folder()
-    remove_stale_sockets()
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(modules))
     multiprocessing.resource_tracker.ensure_running()  # starting it later would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
