@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+from tests.support.fluentps import behind_barrier, ssptable
+
 Config: TypeAlias = dict[str, Any]
 INPUTS: Final = Path(__file__).with_name("inputs")
 PARTS: Final = INPUTS / "parts.py"
@@ -70,7 +72,7 @@ SERVERS: Final[Mapping[str, Config]] = {
     "dsps": _sync("dsps", staleness=1, extra=4),
     "psp-sampling": _sync("psp-sampling", sample=2, staleness=1),
     "drop-stragglers": _sync("drop-stragglers", quorum=3),
-    "partial-push": _sync("partial-push", quorum=2, timeout_s=0.02, enough=3),
+    "partial-push": _sync("partial-push", quorum=2, timeout_s=0.02),
     "partial-pull": {**_sync("ssp", staleness=2), "pull": {"quorum_percent": 50}},
     "partial-pull-drop": {
         **_sync("bsp"),
@@ -108,8 +110,8 @@ SERVERS: Final[Mapping[str, Config]] = {
         "pull_time": {"kind": "constant", "mean_s": 0.002},
         "update_time": {"kind": "constant", "mean_s": 0.003},
     },
-    "ssptable": _sync("ssptable", staleness=2),
-    "global-barrier": {**_sync("ssp", staleness=1), "barrier": "global"},
+    "ssptable": {"sync": ssptable(staleness=2)},
+    "global-barrier": {"sync": behind_barrier("ssp", staleness=1)},
 }
 PEERS: Final[Mapping[str, Config]] = {
     "ssgd": _sync("ssgd"),
