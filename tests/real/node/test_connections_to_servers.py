@@ -31,7 +31,9 @@ class Transport:
     def call(self, peer: str, endpoint: str, key: str, handlers: Handlers, generation: int) -> Any:
         self.called.append((peer, endpoint, key, generation))
         self.handlers.append(handlers)
-        return SimpleNamespace(close=lambda linger_s: self.closed.append(endpoint))
+        return SimpleNamespace(
+            close=lambda linger_s: self.closed.append(endpoint), share_memory=lambda size: None
+        )
 
 
 @pytest.fixture
@@ -54,6 +56,7 @@ def connections(transport: Transport, heard: list[object]) -> Connections:
         divisions,
         RequestTimes(TimingRows(RealClock()), 0),
         expect=lambda server: lambda peer, message: None,
+        block_bytes=lambda server: 0,
         on_message=lambda peer, message, block: heard.append((peer, message)),
         on_lost=lambda connection: heard.append(("lost", connection.number)),
     )
