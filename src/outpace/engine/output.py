@@ -111,15 +111,17 @@ def print_line(name: str, line: str, error: bool) -> None:
 class OneTraceback:
     """Shows lines of processes; a traceback that several print is shown once.
 
-    Of the others one line says that it is the same. The lines of a traceback are kept until it is
-    complete, because those of several processes come mixed.
+    For each other process one line says that its traceback is the same. The lines of a traceback
+    are kept until it is complete, because lines of several processes arrive mixed.
     """
 
     def __init__(self, show: OnOutput) -> None:
         self._show = show
         self._open: dict[str, list[str]] = {}  # by name: the lines of a traceback so far
-        self._first: dict[tuple[str, ...], str] = {}  # by traceback: who has printed it first
-        self._same = set[str]()  # those of whom the last line says that it is the same
+        self._first: dict[
+            tuple[str, ...], str
+        ] = {}  # by traceback: the process that printed it first
+        self._same = set[str]()  # processes whose last line said so
 
     def __call__(self, name: str, line: str, error: bool) -> None:
         """Show a line, or keep it."""

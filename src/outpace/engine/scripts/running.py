@@ -69,7 +69,7 @@ class OwnHandler:
 
     def __init__(self) -> None:
         self._come = -1  # a pipe with the numbers of the signals that have come
-        self._until: float | None = None  # the script may go on until then, once it was called
+        self._until: float | None = None  # when the script's time to end by itself is over
 
     def watch(self) -> None:
         """Note which signals come, while a script runs in this process."""
@@ -81,11 +81,14 @@ class OwnHandler:
         os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
     def close(self) -> None:
-        """Call it no more: the script has ended."""
+        """Do not call the handler any more: the script has ended."""
         self._come = -1
 
     def call(self) -> bool:
-        """Call it, unless it was; return True if the script may still go on, to end by itself.
+        """Call the handler, unless it has been called.
+
+        Returns:
+            True while the script still has time to end by itself.
 
         torchrun passes the signal on, too: scripts set a flag, leave their loop and save.
         """
@@ -114,9 +117,10 @@ own_handler: Final = OwnHandler()  # there is one script in a process
 
 @contextlib.contextmanager
 def letting_it_end() -> Iterator[None]:
-    """Go on after this block if the run is ended early and the script has a handler of its own.
+    """Continue after this block if the run is ended early and the script has a handler of its own.
 
-    So the script comes to where it looks at the flag that its handler has set. Steps train no more.
+    The script then reaches the place where it reads the flag that its handler has set. Its further
+    steps train nothing.
     """
     try:
         yield

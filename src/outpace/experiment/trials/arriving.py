@@ -45,9 +45,9 @@ class Arriving:
                 file.write(piece.data)
 
     def complete(self, end: End) -> None:
-        """Let the folder be there, if files have come.
+        """Rename the hidden folder to that of the run, if files have arrived.
 
-        end: of the run; the command in its summary that goes on with it is changed to this folder.
+        end: of the run. The command that resumes it, in its summary, is changed to name this folder.
 
         Raises OSError if that cannot be.
         """

@@ -1,4 +1,4 @@
-"""What a run tells while it is carried out, and a process of a pool that carries runs out."""
+"""The messages of a run in progress, and the process of a pool that carries runs out."""
 
 from __future__ import annotations
 
