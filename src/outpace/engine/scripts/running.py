@@ -170,9 +170,13 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
 
 
 def _call(path: str) -> str:
-    """Return the call that the training of this script begins with."""
-    is_ours = "outpace" in Path(path).read_text(encoding="utf-8", errors="replace")
-    return "outpace.attach(model, optimizer)" if is_ours else "init_process_group"
+    """Return the call that the training of this script begins with; both if it names neither."""
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    if "outpace" in text:
+        return "outpace.attach(model, optimizer)"
+    if "distributed" in text:
+        return "init_process_group"
+    return "outpace.attach(model, optimizer) or torch.distributed.init_process_group"
 
 
 def watch_for_attach(path: str, worker: int) -> RemovableHandle:

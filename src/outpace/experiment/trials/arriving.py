@@ -47,7 +47,8 @@ class Arriving:
     def complete(self, end: End) -> None:
         """Rename the hidden folder to that of the run, if files have arrived.
 
-        end: of the run. The command that resumes it, in its summary, is changed to name this folder.
+        end: of the run. The command in its summary that resumes it is changed to name this
+            folder.
 
         Raises OSError if that cannot be.
         """
