@@ -24,6 +24,7 @@ import pydantic
 
 from outpace.config.cluster_files import included
 from outpace.config.experiment import Experiment
+from outpace.config.removed import why_removed
 from outpace.errors import ConfigError, did_you_mean, nearest
 from outpace.support.checks import noted
 from outpace.support.paths import with_paths
@@ -257,7 +258,10 @@ def _made(
     values = {}
     usual = {entry.name: type(_default(entry)) for entry in dataclasses.fields(option)}
     for key, entry in data.items():
-        if key in usual:  # `hints` also contains class variables, which are not keys
+        if removed := why_removed(prefix + key, entry):
+            problems.append(removed)
+            values[key] = _UNREADABLE
+        elif key in usual:  # `hints` also contains class variables, which are not keys
             values[key] = _read(hints[key], entry, prefix + key, problems, usual[key])
         else:
             advice = _in_a_section(key, hints, data) or _of_another_kind(key, options)

@@ -120,25 +120,6 @@ def in_lockstep(policy: Policy) -> bool:
     return isinstance(policy, Adaptive) or (policy.scheduler or policy).lockstep
 
 
-def returns_alone(experiment: Experiment) -> bool:
-    """True if a server that is lost comes back alone, while the workers go on.
-
-    It does if `on_server_loss` and the strategy allow it: where all workers wait for each
-    iteration, or a scheduler decides for all servers at once, all processes begin again, because
-    the workers would wait for the server anyway, and so nothing is lost. Without `checkpoint` there
-    is nothing to come back from.
-    """
-    if experiment.on_server_loss != "restart" or experiment.checkpoint is None:
-        return False
-    return not (is_exact(experiment) or has_scheduler(experiment))
-
-
-def returns_alone_in_virtual_time(experiment: Experiment) -> bool:
-    """True if a simulation has `returns_alone`, and no `faults.recovery.server_alone: false`."""
-    faults = experiment.faults
-    return faults is not None and faults.recovery.server_alone and returns_alone(experiment)
-
-
 def pushes_in_a_row(experiment: Experiment) -> int:
     """Return the number of pushes that a worker may send to a server without a pull in between."""
     skipped = 0 if experiment.skip is None else experiment.skip.pulls_in_a_row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
-from outpace.errors import RunError
 from outpace.predict.interface import Rule
 from outpace.predict.rules.history import History
 from outpace.real.coordinator.coordinator import Coordinator
@@ -44,7 +42,7 @@ class Setting:
     """The arguments that all attempts of a run share; see `RealRun`.
 
     address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
-    count_server_loss: see `real.coordinator.recovery.processes`. copies: see `CoordinatorSetting`.
+    copies: see `CoordinatorSetting`.
     """
 
     experiment: Experiment
@@ -61,7 +59,6 @@ class Setting:
     launcher: MakeLauncher | None
     on_output: OnOutput
     saving: Saving | None
-    count_server_loss: Callable[[RunError, str], None]
     copies: bool
 
 
@@ -152,13 +149,10 @@ class Attempt:
         is_lost = isinstance(experiment.task, Script) and setting.saving is None
         if setting.outside is None and not is_lost:
             coordinator.processes.start = self._start_again
-        if setting.outside is None and setting.saving is not None:
-            coordinator.processes.start_server = self._start_server_again
         if setting.outside is None:
             coordinator.processes.all_again = True
             coordinator.processes.join_server = self._join_server
             coordinator.processes.join_worker = self._join_worker
-        coordinator.processes.count_server_loss = setting.count_server_loss
         self._scaled: Experiment | None = None  # with the workers that have joined
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
@@ -207,18 +201,6 @@ class Attempt:
         session = replace(link.session, generation=generation)
         self._start_worker(worker, replace(link, session=session))
 
-    def _start_server_again(self, server: int, generation: int) -> None:
-        """Start a process for a server whose process has ended; it begins at the last checkpoint.
-
-        The workers, which have gone on, know its key.
-        """
-        assert self._setting.saving is not None
-        saved = self._setting.saving.keeper.folder
-        assert saved is not None
-        link = self._links[server_name(server)]
-        session = replace(link.session, generation=generation)
-        self._start_server(server, replace(link, session=session), saved.absolute(), alone=True)
-
     def _join_server(self, server: int) -> str:
         """Start a server that joins, which gets its part from the others; return its public key."""
         name, run = server_name(server), self._links[COORDINATOR]
@@ -259,12 +241,11 @@ class Attempt:
         link: CoordinatorLink,
         saved: Path | None,
         *,
-        alone: bool = False,
         joins: bool = False,
     ) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
         plan, copies = self._plan, self._setting.copies
-        arguments = link, server, plan, public, ADDRESS, saved, alone, joins, copies
+        arguments = link, server, plan, public, ADDRESS, saved, joins, copies
         self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:

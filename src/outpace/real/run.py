@@ -161,7 +161,6 @@ class RealRun:
             launcher=launcher,
             on_output=self._show,
             saving=None if keeper is None else self._saving(keeper),
-            count_server_loss=self._count_server_loss,
             copies=copies,
         )
         self._attempt = self._new_attempt()
@@ -179,10 +178,6 @@ class RealRun:
             lambda: self._adaptation,
         )
         return Saving(keeper, completion.complete)
-
-    def _count_server_loss(self, loss: RunError, alone: str = "") -> None:
-        last = 0 if self._keeper is None else self._keeper.last
-        self._server_losses.require_way_on(loss, last, alone)
 
     def _new_attempt(self, workers: int | None = None) -> Attempt:
         """Return an attempt. workers: their number; None: as in the configuration."""
@@ -304,7 +299,7 @@ class RealRun:
             self._begin_anew(loss)
             return
         self._early_losses = 0
-        self._count_server_loss(loss)
+        self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
         done = self.totals.iterations
         lost_at = 0 if self._resume is None else self._resume.now

@@ -133,17 +133,6 @@ class Moved(msgspec.Struct, gc=False):
     state: Any
 
 
-class Restarted(msgspec.Struct, gc=False):
-    """Tells a worker that the server of `shard` goes on from an earlier state.
-
-    version: of the parameters of that state. What the worker had sent to the server before, and has
-    no answer to, is lost.
-    """
-
-    shard: int
-    version: int
-
-
 class SetPolicy(msgspec.Struct, gc=False):
     """Replaces the policy of the shard by this `sync.Policy`. Workers must not send it."""
 
@@ -252,7 +241,6 @@ Message: TypeAlias = (
     | Divided
     | Moved
     | Lost
-    | Restarted
     | Reply
     | Ack
     | SetPolicy

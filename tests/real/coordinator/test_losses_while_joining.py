@@ -20,7 +20,6 @@ from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.scaling import scale_both
 from outpace.real.net.membership_messages import DataDivided, ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready
 from outpace.real.noting import Noting
@@ -203,7 +202,7 @@ def test_the_end_of_a_run_names_the_process_that_it_needed_and_not_one_that_was_
 def _left(run: Run, worker: int) -> None:
     """The last worker has been told to leave, and has."""
     run.scaling.scale(worker, run.tell)
-    assert run.replacements.take(f"worker-{worker}", ProcessDone(1)) is False
+    assert run.replacements.take(f"worker-{worker}", ProcessDone()) is False
     run.losses.process_finished(f"worker-{worker}")
     run.losses.process_ended(f"worker-{worker}", "ended with exit code 0")
     assert not run.scaling.is_changing
@@ -251,23 +250,6 @@ def test_servers_stay_as_they_are_if_the_process_of_one_cannot_be_started():
     assert ("kill", "server-2") in run.did
     run.fails.clear()
     assert run.moving.scale(3) == "server-4 will join"
-
-
-def test_the_log_says_that_workers_stay_as_they_are_though_the_servers_have_changed():
-    """A worker is lost while the servers move, and nobody asked to be told."""
-    run, said = Run(), []
-    ends = []
-    moving: Any = SimpleNamespace(
-        require_possible=lambda _: None,
-        scale=lambda _, told, without: ends.append(told) or "server-2",
-    )
-    assert scale_both(moving, run.scaling, 3, 4, None, said.append) == "server-2"
-    run.losses.away.add("server-1")
-    ends[0](is_done=True, text="the run goes on with 3 servers")
-    assert said == [
-        "the number of workers stays 3: workers: a process that was lost is coming back; "
-        "try again when it has"
-    ]
 
 
 def _given_up(run: Run, worker: int, generation: int = 1) -> None:

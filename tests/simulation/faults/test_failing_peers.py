@@ -107,7 +107,6 @@ def test_goodput_and_lost_time_are_those_of_the_death():
             "detection": 0.01,
             "restart": 0.2,
             "repeated": 0.25,
-            "lost": 0,
             "standing": 0,
             "checkpoints": 0,
         }

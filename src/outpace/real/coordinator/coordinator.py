@@ -56,7 +56,6 @@ class Coordinator:
         self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers, self.processes = parts.observers, parts.processes
-        self.changes = parts.changes
         self._log = setting.log
         self.started = self.over = False
         self._ending, self._resume, self._origin = parts.ending, setting.resume, origin

@@ -196,8 +196,6 @@ class MovingServers:
             return "workers are joining or leaving; try again when they have"
         if self._is_about_to_end:
             return "the run is about to end"
-        if self._losses.away:
-            return f"{min(self._losses.away)} is coming back; try again when it has"
         if servers > self.division.elements:
             return f"{servers} servers cannot share {self.division.elements} parameters"
         return ""
@@ -254,7 +252,7 @@ class MovingServers:
             self._drop("the run is about to end")
             return
         is_first = self._checkpoints is not None and self._checkpoints.last == 0
-        if is_first or not self._replacements.is_settled or self._losses.away:
+        if is_first or not self._replacements.is_settled:
             # The first checkpoint must not be given up, and a process that begins now would not
             # hear of the division.
             later = self._kernel.now + nanoseconds(_LOOK_AGAIN_S)
@@ -279,15 +277,13 @@ class MovingServers:
         keys = [self._keys[server] for server in servers] if self._keys else []
         plan = self._reports.plan
         assert plan is not None
-        # Servers that have come back alone have other endpoints than at the start.
         self._endpoints.update(enumerate(plan.endpoints))
-        generations = dict(enumerate(plan.generations))
         return Divide(
             wire_division(self._next),
             servers,
             [self._endpoints[server] for server in servers],
             keys,
-            [generations.get(server, FIRST) for server in servers],
+            [FIRST for server in servers],
             sorted(self._replacements.generations.items()),
         )
 

@@ -10,7 +10,7 @@ from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog
 from outpace.record.trace import Table
-from outpace.sync.membership.orders import Lacks, Removed, Start
+from outpace.sync.membership.orders import Removed, Start
 
 Told = JoinRun | ProcessDone | ProcessFailed
 
@@ -47,18 +47,6 @@ class RunObserver:
 
         first: its first iteration, if that was not known when it was started.
         """
-
-    def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:
-        """A process is started for a lost server, which begins as at this checkpoint."""
-
-    def server_back(self, server: int, clock: int) -> None:
-        """The workers go on with a server that was lost.
-
-        clock: the iterations that it had finished at its checkpoint.
-        """
-
-    def server_lacks(self, server: int, lacks: Lacks) -> None:
-        """It is known what a server that came back lacks of a worker."""
 
     def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
         """The run has another number of workers, from iteration `first` on."""
@@ -124,18 +112,6 @@ class Observers(RunObserver):
     def began(self, worker: int, first: int | None) -> None:
         for each in self._all:
             each.began(worker, first)
-
-    def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:
-        for each in self._all:
-            each.server_restarted(server, generation, checkpoint)
-
-    def server_back(self, server: int, clock: int) -> None:
-        for each in self._all:
-            each.server_back(server, clock)
-
-    def server_lacks(self, server: int, lacks: Lacks) -> None:
-        for each in self._all:
-            each.server_lacks(server, lacks)
 
     def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
         for each in self._all:

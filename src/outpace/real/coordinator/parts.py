@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.servers import leaves_behind, returns_alone
+from outpace.engine.servers import leaves_behind
 from outpace.engine.worker_losses import comes_back_alone
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel
@@ -17,7 +17,6 @@ from outpace.real.coordinator.ending import Ending
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.moving import MovingServers
 from outpace.real.coordinator.observers import Observers
-from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
@@ -37,7 +36,7 @@ from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.elastic.view import RunView
 from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.pool import pool_of
-from outpace.real.net.messages import Go, Ready
+from outpace.real.net.messages import Go
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -90,7 +89,6 @@ class Parts:
                     on_lost=lambda name: self.losses.connection_lost(name),
                 ),
             )
-            self.changes = PolicyChanges(experiment, self.clock, self.listener)
             self._store: HostedStore | None = None
             if experiment.peers is not None or isinstance(experiment.task, Script):
                 self._store = HostedStore(self.transport, address, self.workers, keys)
@@ -207,13 +205,6 @@ class Parts:
         is_elsewhere = isinstance(task, Script) and task.is_elsewhere
         return self._setting.copies or (experiment.peers is not None and is_elsewhere)
 
-    def _offer(self, server: str) -> None:
-        """Offer a server that comes back the last checkpoint, if processes do not see it."""
-        saving = self._setting.saving
-        last = None if saving is None else saving.keeper.folder
-        if self.given is not None and last is not None:
-            self.given.offer(server, last)
-
     def _failed(self, name: str, why: str) -> None:
         """A process cannot go on, as if it had found that out itself."""
         self.losses.process_failed(name, ProcessFailed("RunError", f"{name} {why}"))
@@ -260,7 +251,6 @@ class Parts:
             or scaling.is_changing
             or scaling.has_finished
             or not replacements.is_settled
-            or bool(self.losses.away)
             or self.ending.reason is not None,
         )
 
@@ -298,8 +288,6 @@ class Parts:
         if self.moving is not None and self.moving.take(name, message):
             return
         if self.given is not None and self.given.take(name, message):
-            if self._replacements is not None and self._replacements.returning is not None:
-                self._replacements.returning.fetches(name)
             return
         if not self.survival.take(name, message):
             self.announced.add(name, message)
@@ -317,14 +305,6 @@ class Parts:
                 lambda worker, stays: architecture.replace(worker, stays=stays),
                 passes_over=passes_over,
             )
-            if self.checkpoints is not None and returns_alone(experiment):
-                returning = replacements.let_servers_return(
-                    self.checkpoints,
-                    self.snapshots,
-                    self.changes,
-                    lambda: self.announced.add(COORDINATOR, Ready()),
-                )
-                self.ending.has_all_servers = lambda: returning.is_over
             assert self.checkpoints is None or isinstance(self.checkpoints, CheckpointsOfServers)
             self.scaling = replacements.let_workers_scale(
                 self.workers,
@@ -359,7 +339,6 @@ class Parts:
             self.kept,
             self.go,
             lambda: self.ending.order,
-            self._offer,
         )
 
     def go(self) -> Go:

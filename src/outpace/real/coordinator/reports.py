@@ -35,9 +35,7 @@ from outpace.real.net.messages import (
     ModelBuffers,
     Plan,
     ProcessDone,
-    ScriptOptimizer,
     Snapshot,
-    StateLoaded,
     TrainingDone,
 )
 from outpace.real.net.report_messages import (
@@ -67,7 +65,6 @@ _OF_WORKERS = (
     ModelBuffers,
     FilesWritten,
     ScriptLog,
-    StateLoaded,
     TrainingDone,
 )
 
@@ -99,13 +96,11 @@ class Reports:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
         self.totals_of = totals_of
-        self.optimizers: dict[str, ScriptOptimizer] = {}  # by server: of the script
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
         self.plan: Plan | None = None  # once it is made
-        self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
         # Takes what the script of worker 0 keeps, while it has not answered a request for it.
@@ -205,8 +200,6 @@ class Reports:
         block = None if block is None else whole(block)
         if isinstance(message, _OF_WORKERS) and name not in self._numbers:
             self._listener.refuse(name, f"only workers send {type(message).__name__}")
-        elif isinstance(message, ScriptOptimizer) and name in self._numbers:
-            self._listener.refuse(name, "only servers run the optimizer of a script")
         elif isinstance(message, TraceReport):
             self._add_rows(name, message, block)
         elif isinstance(message, TimingReport):
@@ -274,8 +267,6 @@ class Reports:
             self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
             self.buffers = block
-        elif isinstance(message, ScriptOptimizer):
-            self.optimizers[name] = message
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined and not self.may_join_again(name):
@@ -327,13 +318,6 @@ class Reports:
         known.iterations[worker] = counted - self.totals.iterations.get(worker, 0)
         of_worker = [each for key, each in self.totals_of.items() if key.startswith(earlier)]
         known.applied += gradients - sum(each.applied for each in of_worker)
-
-    def server_begins_again(self, name: str, generation: int) -> None:
-        """A process of this generation takes the place of a server, whose sums are kept."""
-        self.joined.pop(name, None)
-        totals = self.totals_of.pop(name, None) or Totals()
-        self.totals_of[f"{name} before generation {generation}"] = totals
-        self.applied_before += totals.applied
 
     def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:

@@ -206,7 +206,7 @@ class ScaledWorkers:
             return "servers are joining or leaving; try again when they have"
         if self._run.ending() is not None or self.has_finished:
             return "the run is about to end"
-        if self._replacements.is_recovering or self._run.losses.away:
+        if self._replacements.is_recovering:
             return "a process that was lost is coming back; try again when it has"
         if not all(map(self._members.takes_part, self._present(range(workers, self.workers)))):
             return "a worker that would leave is lost already"

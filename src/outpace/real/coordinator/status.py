@@ -86,8 +86,6 @@ class StatusOfRun:
                 state = "finished"
             elif not losses.awaited([name]):
                 state = "lost"
-            elif name in losses.away:
-                state = "returning"
             elif name in reports.left:
                 state = "left"
             elif name not in reports.joined:

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from outpace.real.net.messages import Name, Text, WirePart
+from outpace.real.net.messages import Name, WirePart
 from outpace.sync.messages import Count, Index, WireMessage
 
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
@@ -43,44 +43,6 @@ class WorkerReplaced(WireMessage, tag="replaced"):
     generation: Count
     watermark: Watermark
     clock: Count
-
-
-class ServerBack(WireMessage, tag="server back"):
-    """A server that comes back alone has taken over the state of its last checkpoint.
-
-    version: of its parameters. clock: V, the iterations that it had finished.
-    """
-
-    version: Count
-    clock: Count
-
-
-class ServerLost(WireMessage, tag="server lost"):
-    """The coordinator to a worker: this server is lost, and will come back."""
-
-    shard: Index
-
-
-class ServerReturned(WireMessage, tag="server returned"):
-    """The coordinator to a worker: connect to the new process of this server.
-
-    endpoint, generation: of the new process. version: of its parameters.
-    """
-
-    shard: Index
-    endpoint: Text
-    generation: Count
-    version: Count
-
-
-class WorkerRejoined(WireMessage, tag="rejoined"):
-    """A server that came back alone to the coordinator: a worker goes on with it.
-
-    first: the next iteration that the worker pushes to it.
-    """
-
-    worker: Index
-    first: Count
 
 
 class NewWorker(WirePart):

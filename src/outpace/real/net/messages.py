@@ -100,19 +100,11 @@ class Initialize(WireMessage, tag="initialize"):
 
 
 class ScriptOptimizer(WireMessage, tag="script optimizer"):
-    """A server to the coordinator: the optimizer that a script gave it, without its state.
-
-    The coordinator sends it to the new process of a server that comes back alone. Attributes as
-    those of `Initialize`.
-    """
+    """The optimizer that a script gave a server, without its state; see `Initialize`."""
 
     optimizer: Name
     settings: list[dict[str, Any]]
     groups: list[list[tuple[Index, Count, Count]]]
-
-
-class StateLoaded(WireMessage, tag="state loaded"):
-    """Worker 0 to the coordinator: its script loads another state into the servers' optimizers."""
 
 
 class Reachable(WireMessage, tag="reachable"):
@@ -214,7 +206,6 @@ class Plan(WireMessage, tag="plan"):
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
     the workers go on; empty: they begin, or, if copied, CheckpointFiles follow.
-    generations: of the servers; empty: all are the first.
     data: iterations from which on the data are for another number of workers, and these numbers.
     division: number of the present division (`sync.moving`), for a server that joins.
     """
@@ -236,7 +227,6 @@ class Plan(WireMessage, tag="plan"):
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
     copied: bool = False
-    generations: list[Count] = msgspec.field(default_factory=list)
     data: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     division: Count = 0
 
@@ -326,12 +316,7 @@ class TrainingDone(WireMessage, tag="left"):
 
 
 class ProcessDone(WireMessage, tag="finished"):
-    """A process has sent everything it had to send, and ends.
-
-    pushed: iterations up to the last one that this worker has pushed to any server.
-    """
-
-    pushed: Count = 0
+    """A process has sent everything it had to send, and ends."""
 
 
 class AllArrived(WireMessage, tag="arrived"):

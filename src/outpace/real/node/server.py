@@ -18,13 +18,11 @@ from outpace.engine.servers import (
 )
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.inbox import Inbox, Turns
-from outpace.real.net.membership_messages import ServerBack, WorkerRejoined
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
     Plan,
     Reachable,
-    ScriptOptimizer,
     TakeSnapshot,
     WirePush,
 )
@@ -52,10 +50,8 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import (
     Close,
     GoOver,
-    Message,
     Pull,
     Push,
-    Rejoin,
     WireMessage,
     worker_name,
 )
@@ -69,7 +65,6 @@ class Server(Member):
         keys: public keys of the workers, by name.
         address: address to listen at.
         resume: folder of the checkpoint from which the run goes on; None: it begins.
-        alone: True if the workers have gone on, and only this server goes back to the checkpoint.
         joins: True if the others train already, and this server gets its part from them.
         copies: True if the folder is not seen from here: the coordinator has what is needed of it.
     """
@@ -82,18 +77,17 @@ class Server(Member):
         keys: dict[str, str],
         address: str = LOOPBACK,
         resume: Path | None = None,
-        alone: bool = False,
         joins: bool = False,
         copies: bool = False,
     ) -> None:
         super().__init__(link)
         self.index, self._experiment = index, experiment
         self._resume, self._copies = resume, copies
-        self._is_alone, self._joins = alone, joins
+        self._joins = joins
         self._times = ServiceTimes(self.timing, index)
         self._policy = FollowedPolicy(experiment, index, joins=joins)
         self._optimizer = ServerOptimizer(self.kernel, experiment.optimizer)
-        self._starting = Starting(self.kernel, experiment, self._optimizer, self.coordinator)
+        self._starting = Starting(self.kernel, self._optimizer, self.coordinator)
         new_shards = NewShards(
             index,
             experiment,
@@ -130,7 +124,7 @@ class Server(Member):
             self.listener,
             self._times,
             self.recorder.totals,
-            self._processed,
+            lambda: self._requests.look(),
         )
         self._requests = Requests(index, self._part, self._optimizer, self.listener, self.clock)
         self._snapshots = Snapshots(self._part, self.recorder, self.coordinator)
@@ -175,13 +169,7 @@ class Server(Member):
     async def _begin(self, plan: Plan) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
         saved = None if self._resume is None else await self._saved_state(self._resume)
-        if self._is_alone:
-            assert saved is not None
-            is_script = isinstance(self._experiment.task, Script)
-            attached = await self.order(ScriptOptimizer) if is_script else None
-            start = self._starting.alone(saved, attached)
-        else:
-            start = await self._starting.with_workers()
+        start = await self._starting.with_workers()
         block = self._part.first_block(start.parameters, start.attached)
         if start.has_state:
             await self._optimizer.load_initial_state()
@@ -190,13 +178,11 @@ class Server(Member):
         self._may_move(Division.of_slices(plan.slices))
         await self.start_run()
         if saved is not None:
-            self.shard.restore(saved, self.clock.now, everyone=not self._is_alone)
+            self.shard.restore(saved, self.clock.now)
         self._start_program()
         for at, server, policy in self._experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
-        if self._is_alone:
-            self.coordinator.send(ServerBack(self.shard.version, self.shard.clock))
 
     async def _saved_state(self, folder: Path) -> ShardState:
         """Return the state of a checkpoint with which this server begins. Raises RunError."""
@@ -277,12 +263,6 @@ class Server(Member):
         else:
             return False
         return True
-
-    def _processed(self, message: Message | None) -> None:
-        """Do what follows when the shard has processed a message; see `ServedContext`."""
-        if self._is_alone and isinstance(message, Rejoin):
-            self.coordinator.send(WorkerRejoined(message.worker, message.first))
-        self._requests.look()
 
     def _updated(self, shard: int, version: int) -> None:
         if version in self._snapshots.due:

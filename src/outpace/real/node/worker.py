@@ -19,7 +19,6 @@ from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
-    returns_alone,
     tells_late,
     tells_pauses,
     why_servers_stay,
@@ -43,7 +42,6 @@ from outpace.real.net.messages import (
     Reachable,
     Refused,
     Snapshot,
-    StateLoaded,
     WireReply,
 )
 from outpace.real.net.probe_messages import ProbeAnswer
@@ -73,7 +71,6 @@ from outpace.sync.messages import (
 )
 from outpace.sync.moving.worker import DividedServers
 from outpace.sync.programs.context import AbortableContext
-from outpace.sync.programs.restarted import RestartedServers
 
 
 class ServedWorker(WorkerProcess):
@@ -92,27 +89,23 @@ class ServedWorker(WorkerProcess):
         self._experiment = experiment
         self.tells_pauses = tells_pauses(experiment)
         self._has_scheduler = has_scheduler(experiment)
-        self._returns = returns_alone(experiment)
         self._servers: list[str] = []  # names of those with which the run begins
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
         self._leaves_before: float = math.inf  # the iteration before which it leaves the run
         self._has_left = False  # its script has left, and has the final parameters if it wants them
-        self._restarted: RestartedServers | None = None  # if servers come back alone
         self._times = RequestTimes(self.timing, worker)
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
-        self._inbox = Inbox(self.kernel, self.name, servers_return=self._returns)
+        self._inbox = Inbox(self.kernel, self.name)
         self._divisions = Divisions(may_change=not why_servers_stay(experiment))
         self._present_servers = PresentServers(
             link,
             self.transport,
             self.kernel,
-            self.clock,
             self._divisions,
             self._inbox,
             self._times,
-            return_alone=self._returns,
             is_narrow=is_narrow(experiment),
             on_message=self._take,
             is_done=lambda: self._is_done,
@@ -122,8 +115,6 @@ class ServedWorker(WorkerProcess):
         self._sending = Sending(
             self.coordinator,
             self._present_servers.connections,
-            self._present_servers.lost.known,
-            self._inbox.unread,
             self.recorder,
             self._times,
             self.is_recorded,
@@ -168,13 +159,9 @@ class ServedWorker(WorkerProcess):
         self._sending.begin(trainer.settings, self.first_iteration or 0)
         context = self._context_with(blocks, plan.slices)
         if tells_late(self._experiment):
-            for name, connection in self._connections.items():
-                if name not in self._present_servers.lost.known:
-                    connection.caller.send(Reachable())
+            for connection in self._connections.values():
+                connection.caller.send(Reachable())
         await self.start_run()
-        if self._returns:
-            context = self._restarted = RestartedServers(context)
-            self._tell = context.send
         await worker_program(self._experiment)(context)
 
     def _context_with(self, blocks: Sequence[Block], slices: Sequence[slice]) -> AbortableContext:
@@ -213,8 +200,7 @@ class ServedWorker(WorkerProcess):
 
     @property
     def pushed(self) -> int:
-        at = self._sending.last_pushed if self._restarted is None else self._restarted.pushed
-        return 1 + at
+        return 1 + self._sending.last_pushed
 
     @property
     def why_done(self) -> str:
@@ -230,20 +216,12 @@ class ServedWorker(WorkerProcess):
         # The program stays suspended and sends nothing more.
         self._tell_all(Leave(self.worker))
         self._divisions.program_has_left = True
-        if self._restarted is not None:
-            attending = self._restarted.attend_always()
-            self.kernel.spawn(attending, f"{self.name}'s servers", daemon=True)
         parameters: list[Block] = []
         if fetch:
             self.coordinator.send(EndsTraining())
             parameters = await self._requests.parameters(final=True)
         self._has_left = True
         return parameters
-
-    def attend(self) -> None:
-        """Go on with servers that have come back alone, while the program is suspended."""
-        if self._restarted is not None:
-            self._restarted.attend()
 
     def pause(self) -> None:
         """Tell servers and scheduler that the script waits in a collective of its own."""
@@ -268,9 +246,6 @@ class ServedWorker(WorkerProcess):
 
         states: one for each of `parts`.
         """
-        if self.has_started and self._returns:
-            self.kernel.catch_up()
-            self.coordinator.send(StateLoaded())  # before a server can have the state
         self._requests.replace_optimizer_state(states)
 
     @property
@@ -324,7 +299,6 @@ class ServedWorker(WorkerProcess):
         elif isinstance(message, Fenced):
             if not (self._is_done or self._has_left):
                 raise self.was_replaced()
-            self._requests.not_heard_by(peer)
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:

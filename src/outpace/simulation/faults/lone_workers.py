@@ -17,7 +17,7 @@ from outpace.errors import RunError
 from outpace.simulation.faults.worker_losses import WorkerLosses
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration
-from outpace.sync.membership import Lacks, Removed, Start
+from outpace.sync.membership import Removed, Start
 from outpace.sync.messages import SCHEDULER, Lost, worker_name
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class LoneWorkers:
 
     def finished(self, worker: int) -> None:
         """The worker is done."""
-        self._losses.finished(worker, -1)
+        self._losses.finished(worker)
 
     def has_joined(self, worker: int) -> None:
         """The worker takes part again."""
@@ -122,9 +122,3 @@ class LoneWorkers:
 
     def removed(self, removed: Removed) -> None:
         """A worker that had finished is gone: nothing waits for it."""
-
-    def reconnect(self, server: str) -> None:
-        raise AssertionError("there are no servers")
-
-    def lacks(self, lacks: Lacks) -> None:
-        raise AssertionError("there are no servers")

@@ -122,11 +122,6 @@ class KeptSaving(Saving):
         self._coming: Kept | None = None  # it is being written
         self._writing: Time = 0  # for which the servers stand still for it
 
-    @property
-    def newest(self) -> int:
-        """The number of the newest checkpoint, which may still be written; 0: there is none."""
-        return self._planner.number
-
     def begin(self) -> None:
         if self._planner.number:  # the run was resumed from this one
             states = [shard.state() for shard in self._shards]
@@ -156,9 +151,7 @@ class KeptSaving(Saving):
 
     @property
     def is_taking(self) -> bool:
-        # While a server is away, or lacks what its workers do not repeat, none is begun.
-        is_taking = self._coming is not None or super().is_taking
-        return is_taking or not self._failing.has_all_servers
+        return self._coming is not None or super().is_taking
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
         self._writing += self._failing.stand_still_to_write(server, size_of(state))

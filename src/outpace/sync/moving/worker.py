@@ -25,7 +25,6 @@ from outpace.sync.messages import (
     Push,
     Rejoin,
     Reply,
-    Restarted,
     Resume,
     server_name,
 )
@@ -137,8 +136,6 @@ class DividedServers(ForwardingContext):
         elif isinstance(message, Reply):
             self._take_reply(message)
         else:
-            if isinstance(message, Restarted):
-                self._versions[message.shard] = message.version
             self._read.append(message)
 
     def _take_reply(self, reply: Reply) -> None:

@@ -108,16 +108,6 @@ class Snapshots:
             ask = TakeSnapshot(request, self._awaited.get(request, 0))
             self._send(self._names[source], ask, None)
 
-    def forget(self, source: int) -> None:
-        """The process of a server is lost: what it has sent of open requests is not used."""
-        for parts in self._parts.values():
-            parts.pop(source, None)
-
-    def ask_again(self, source: int) -> None:
-        """Ask the new process of a server for what is still open."""
-        for request in self._parts:
-            self._ask_of([source], request)
-
     def ask_for_last(self) -> None:
         """Ask for the final parameters."""
         self._last = self._ask()

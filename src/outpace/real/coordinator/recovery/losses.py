@@ -59,7 +59,6 @@ class Losses:
         announce: Callable[[str, WireMessage], None],
     ) -> None:
         self.finished: set[str] = set()
-        self.away: set[str] = set()  # servers that are lost and come back alone
         self.early = False  # the run ends early: losses no longer matter
         # Seconds for which this process was stopped, by a signal for example.
         self.stood_still_s: Callable[[], float] = lambda: 0.0
@@ -91,7 +90,7 @@ class Losses:
 
     def awaited(self, names: list[str]) -> list[str]:
         """Return the names of processes that have not finished and may still do so."""
-        gone = self._failed.union(self._lost, self.away) if self.early else self._without
+        gone = self._failed.union(self._lost) if self.early else self._without
         return [name for name in names if name not in self.finished and name not in gone]
 
     def process_finished(self, name: str) -> None:
@@ -103,15 +102,10 @@ class Losses:
         if name in self._without or self.drops(name, f"failed: {failed.text}"):
             return
         self._failed.add(name)
-        if failed.lost in self.away and not self.early:
-            text = f"{failed.lost} is lost, and {name} has ended before it was back"
-            raise GroupLost(text, [failed.lost])
         if failed.lost in self._servers:
             self._report(name, failed.lost)
         elif self.early:
             self._announce(name, failed)
-        elif name in self.away:
-            raise GroupLost(f"{name} cannot come back alone: {failed.text}", [name])
         else:
             raise _error(name, failed)
 
@@ -138,10 +132,6 @@ class Losses:
     def has_exited(self, name: str) -> bool:
         """True if this lost process has ended itself, with an exit code."""
         return name in self._exited
-
-    def reporters(self, server: str) -> list[str]:
-        """Return the workers that have ended because they had lost this server."""
-        return self._reporters.get(server, [])
 
     def known_for(self, *names: str) -> Time:
         """Return for how long (ns) the first loss of these processes has been known."""

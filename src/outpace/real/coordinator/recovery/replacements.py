@@ -12,32 +12,21 @@ import msgspec
 
 from outpace.engine.worker_losses import not_restarted
 from outpace.errors import ConfigError, ProtocolError, RunError
-from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.joining_scripts import JoiningScripts
-from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.recovery.processes import with_room
-from outpace.real.coordinator.recovery.returning_servers import ReturningServers
 from outpace.real.coordinator.recovery.run_around import RunAround
-from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
 from outpace.real.coordinator.scaled_workers import ScaledWorkers
-from outpace.real.net.membership_messages import (
-    ReplaceWorker,
-    ServerBack,
-    WorkerRejoined,
-    WorkerReplaced,
-)
-from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready, TrainingDone
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
+from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready
 from outpace.real.net.moving_messages import Divide
 from outpace.support.units import Time
 from outpace.sync.membership import (
     EndRun,
     Kill,
-    Lacks,
     Membership,
     NotJoined,
     Order,
-    Reconnect,
     Removed,
     Replace,
     Rules,
@@ -56,9 +45,6 @@ class Replacements:
         forget: has this process forget the old process of a worker, which comes back (True) or
             not; returns the last iteration that the worker has pushed here, and those finished.
         passes_over: workers may pass over iterations.
-
-    Attributes:
-        returning: the servers that come back alone; None: none does.
     """
 
     def __init__(
@@ -84,7 +70,6 @@ class Replacements:
         self._lost, self._began, self._observer = run.lost, run.began, run.observer
         self._log, self._kept, self._go, self._ending = run.log, run.kept, run.go, run.ending
         self._run = run
-        self.returning: ReturningServers | None = None
         self._watched: Time | None = None  # when the deadlines are looked at next
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
@@ -94,19 +79,6 @@ class Replacements:
         self._losses.is_replaced = self._was_replaced
         self._losses.when_killed_at_its_end = self._killed_at_its_end
         self._reports.may_join_again = self._may_join
-
-    def let_servers_return(
-        self,
-        checkpoints: Checkpoints,
-        snapshots: Snapshots,
-        changes: PolicyChanges,
-        complete: Callable[[], None],
-    ) -> ReturningServers:
-        """Have servers come back alone; see `ReturningServers`."""
-        self.returning = ReturningServers(
-            self._run, self._members, checkpoints, snapshots, changes, self._do, complete
-        )
-        return self.returning
 
     @property
     def is_recovering(self) -> bool:
@@ -188,20 +160,14 @@ class Replacements:
     def take_losses(self, lost: Mapping[str, RunError]) -> bool:
         """Bring these processes back, or go on without them; False if that cannot be."""
         members, losses = self._members, self._losses
-        servers = [name for name in lost if name not in self._numbers]
-        if servers and not self._can_return(servers):
-            return False
-        workers = [name for name in lost if name in self._numbers]
-        for name in workers:
+        if not lost.keys() <= self._numbers.keys():
+            return False  # all begin again after the loss of a server
+        for name in lost:
             # Who ends itself would do so again; who has left has the end of its script to do.
             exits = self._wants_restart and losses.has_exited(name)
             if exits or name in self._reports.left or not members.can_spare(self._numbers[name]):
                 return False
-        for name in servers:
-            assert self.returning is not None
-            self.returning.lost(name, lost[name])
-        for name in workers:
-            error = lost[name]
+        for name, error in lost.items():
             worker, how = self._numbers[name], str(error).removeprefix(f"{name} ")
             if self._ending() is not None:
                 self._log(f"{error}; the run ends without it")
@@ -221,8 +187,6 @@ class Replacements:
             members.keeps(worker, self._kept.iteration(worker))
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
         self._watch_deadline()
-        if self.returning is not None:
-            self.returning.look()
         return True
 
     @property
@@ -261,12 +225,6 @@ class Replacements:
         """True if this generation of a worker is a process that joined, and replaces none."""
         return self.scaling is not None and self.scaling.arriving.hears(worker, generation)
 
-    def _can_return(self, servers: Sequence[str]) -> bool:
-        """True if these lost servers come back alone."""
-        if self.returning is None or self._ending() is not None:
-            return False
-        return self.returning.can_return(servers)
-
     def _killed_at_its_end(self, name: str) -> None:
         """Tell the servers that a worker has left: its own message may not have reached them."""
         if name in self._numbers and self._ending() is None:
@@ -278,9 +236,7 @@ class Replacements:
         worker = self._numbers.get(name)
         if self.scaling is not None:
             self.scaling.process_ended(name)
-        if worker is None:
-            return self.returning is not None and self.returning.process_ended(name)
-        if not self._members.awaits_end(worker):
+        if worker is None or not self._members.awaits_end(worker):
             return False  # it is the present process, or one that joins
         self._do(self._members.process_ended(worker, self._kernel.now))
         return True
@@ -294,18 +250,11 @@ class Replacements:
             return True
         if self.scaling is not None and self.scaling.take(name, message):
             return True
-        if self.returning is not None and self.returning.take(name, message):
-            return True
-        if isinstance(message, ServerBack | WorkerRejoined):
-            self._listener.refuse(name, "no server comes back alone in this run")
-            return True
         worker = self._numbers.get(name)
         if worker is None:
             return False
-        if isinstance(message, ProcessDone) or (
-            isinstance(message, TrainingDone) and self.returning is not None
-        ):  # a script may take its time after the training
-            self._do(self._members.finished(worker, message.pushed - 1))
+        if isinstance(message, ProcessDone):
+            self._members.finished(worker)
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
             kept, joins = self._kept.of(worker), self._kept.joins_again(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
@@ -379,20 +328,11 @@ class Replacements:
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
                         self._observer.recovered(order)
-                case Reconnect(server):
-                    assert self.returning is not None
-                    self.returning.reconnect(server)
-                case Lacks():
-                    assert self.returning is not None
-                    self.returning.lacks(order)
                 case EndRun(reason):
-                    servers = sorted(self._losses.away)  # they come back from a checkpoint
-                    why = self._processes.no_room([*self.coming_back, *servers])
-                    raise RunError(with_room(reason, why, is_saved=bool(servers)))
+                    why = self._processes.no_room(self.coming_back)
+                    raise RunError(with_room(reason, why, is_saved=False))
         if orders:
             self._watch_deadline()
-        if self.returning is not None:
-            self.returning.look()
 
     def _watch_deadline(self) -> None:
         """Look at the deadlines when the next one passes. By then it may have become later."""

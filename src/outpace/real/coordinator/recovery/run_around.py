@@ -25,8 +25,7 @@ class RunAround:
     this worker. began: called with a worker whose new process begins with its work, and its first
     iteration if that is known only now. observer: is told of each worker that begins again, or is
     removed. kept: what the scripts of new processes go on with. go: returns the order to start.
-    ending: returns the order to stop, once it was given. offer: offers the new process of a server
-    the files of the last checkpoint, if it does not see them.
+    ending: returns the order to stop, once it was given.
     """
 
     experiment: Experiment
@@ -43,4 +42,3 @@ class RunAround:
     kept: KeptScripts
     go: Callable[[], Go]
     ending: Callable[[], StopRun | None]
-    offer: Callable[[str], None] = lambda name: None

@@ -75,17 +75,12 @@ class Checkpoints(ABC):
         self._open: Open | None = None
         self._version = 0  # the last one that is known
         self._has_begun = self._is_due = self._stops = self._is_over = False
-        self._is_held = False  # True while a server is away, or its workers do not go on with it
+        self._is_held = False  # True while processes join or leave
 
     @property
     def last(self) -> int:
         """The number of the last checkpoint; 0: there is none."""
         return self._keeper.last
-
-    @property
-    def newest(self) -> int:
-        """The number of the checkpoint that is being taken, else of the last one."""
-        return self.last if self._open is None else self._open.number
 
     # -- workers -------------------------------------------------------------------
 
@@ -144,14 +139,14 @@ class Checkpoints(ABC):
         self._planner.exact = exact
 
     def hold(self) -> None:
-        """A server is lost, and comes back alone: give the open checkpoint up, and begin none."""
+        """Processes join or leave: give the open checkpoint up, and begin none."""
         self._is_held = True
         if self._open is not None:
             self._is_due = True
             self._give_up(self._open, self._planner.abandon() if self._planner.is_open else [])
 
     def release(self) -> None:
-        """All servers are there again: take a checkpoint if one is due."""
+        """They have joined or left: take a checkpoint if one is due."""
         self._is_held = False
         if not self._is_over:
             self._await_version()

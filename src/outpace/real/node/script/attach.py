@@ -253,8 +253,6 @@ class Attached:
         self.process.kernel.catch_up()
         self.process.kernel.stop()
         self._run_kernel()
-        if isinstance(self.process, ServedWorker):
-            self.process.attend()
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""

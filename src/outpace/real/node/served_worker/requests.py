@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -10,7 +10,6 @@ import torch
 from outpace.blocks.block import Block, value_of, whole
 from outpace.blocks.division import Division, Ranges
 from outpace.blocks.recutting import Recut
-from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
@@ -25,29 +24,23 @@ _Answer: TypeAlias = tuple[int, int, _T] | None
 
 
 class Requests:
-    """Requests to each server of a division. A server that comes back is asked again.
+    """Requests to each server of a division.
 
     Args:
-        name: of the worker.
         connections: to the servers, by name.
-        lost: names of the servers to which nothing may be sent.
     """
 
     def __init__(
         self,
-        name: str,
         kernel: Kernel,
         divisions: Divisions,
         connections: Mapping[str, Connection],
-        lost: Collection[str],
     ) -> None:
-        self._name, self._divisions = name, divisions
-        self._connections, self._lost = connections, lost
+        self._divisions, self._connections = divisions, connections
         # What servers answer: their division and number, and the answer. None: ask them again.
         self._states = Mailbox[_Answer[dict[int, State]]](kernel, "the optimizer's state")
         self._snapshots = Mailbox[_Answer[Block]](kernel, "the servers' parameters")
         self._unanswered: dict[str, Fetch | FetchState] = {}  # by the name of the server
-        self._deaf: set[str] = set()  # servers that came back since, and hear this worker no more
 
     # -- requests ------------------------------------------------------------------------
 
@@ -64,11 +57,7 @@ class Requests:
         return [Recut(first.parts[n], asked).block(values) for n in first.servers]
 
     async def optimizer_state(self) -> list[tuple[Ranges, dict[int, State]]]:
-        """Return the state of the servers' optimizers, each with the part of its server.
-
-        Raises:
-            RunError: if a server does not hear this worker, which has left the training.
-        """
+        """Return the state of the servers' optimizers, each with the part of its server."""
         asked, states = await self._all_of(FetchState, self._states)
         return [(asked.parts[server], state) for server, state in sorted(states.items())]
 
@@ -77,10 +66,9 @@ class Requests:
         division = self._divisions.serving
         for server, state in zip(division.servers, states, strict=True):
             name = server_name(server)
-            if name not in self._lost:  # else all processes begin again
-                entries, data = entries_of(state)
-                message = OptimizerState(server, entries, head_of(data), division.number)
-                self._connections[name].caller.send(message, data)
+            entries, data = entries_of(state)
+            message = OptimizerState(server, entries, head_of(data), division.number)
+            self._connections[name].caller.send(message, data)
 
     async def _all_of(
         self, request: Callable[[int], Fetch | FetchState], answers: Mailbox[_Answer[_T]]
@@ -105,20 +93,11 @@ class Requests:
         return asked, found
 
     def _ask(self, division: Division, request: Fetch | FetchState) -> None:
-        """Send a request to its servers, and again to one that comes back without an answer."""
+        """Send a request to its servers."""
         self._unanswered.clear()
         for name in map(server_name, division.servers):
-            self._require_hearing(name)
             self._unanswered[name] = request
-            if name not in self._lost:
-                self._connections[name].caller.send(request)
-
-    def _require_hearing(self, name: str) -> None:
-        if name in self._deaf:
-            raise RunError(
-                f"{name} came back from a checkpoint as {self._name} left the training, and does "
-                "not hear it any more: call optimizer.state_dict() before outpace.finish()"
-            )
+            self._connections[name].caller.send(request)
 
     # -- answers, and what happens to the servers --------------------------------------------
 
@@ -141,18 +120,3 @@ class Requests:
         if self._unanswered:
             self._snapshots.put(None)
             self._states.put(None)
-
-    def reconnected(self, name: str) -> None:
-        """There is a connection to the new process of a server: repeat the request to it."""
-        if (request := self._unanswered.get(name)) is not None:
-            self._connections[name].caller.send(request)
-
-    def not_heard_by(self, name: str) -> None:
-        """A server that came back takes it that this worker has left, and does not answer it.
-
-        Raises:
-            RunError: if the server has a request of this worker.
-        """
-        self._deaf.add(name)
-        if name in self._unanswered:
-            self._require_hearing(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
 
@@ -10,7 +10,6 @@ from outpace.blocks.block import StepSettings
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import WirePush
 from outpace.real.net.transport import Caller
-from outpace.real.net.wire import WireError
 from outpace.real.node.served_worker.connections import Connections
 from outpace.real.node.timing import Recorded, RequestTimes
 from outpace.record.recorder import Recorder
@@ -39,8 +38,6 @@ class Sending:
 
     Args:
         scheduler: sends to the process that has the scheduler.
-        lost: names of the servers to which nothing may be sent.
-        unread: names of the servers to which nothing may be sent yet, with a number above 0.
         is_recorded: decides of which iterations the times are noted.
 
     Attributes:
@@ -51,15 +48,12 @@ class Sending:
         self,
         scheduler: Caller,
         connections: Connections,
-        lost: Collection[str],
-        unread: Mapping[str, int],
         recorder: Recorder,
         times: RequestTimes,
         is_recorded: Recorded,
     ) -> None:
         self._scheduler, self._connections = scheduler, connections
         self._servers = connections.by_name
-        self._lost, self._unread = lost, unread
         self._recorder, self._times, self._is_recorded = recorder, times, is_recorded
         self.last_pushed = -1
         self._reasked = -1  # the iteration whose pulls were repeated for a new division
@@ -76,25 +70,17 @@ class Sending:
         self._settings, self._first_iteration = settings, first_iteration
 
     def send(self, to: str, *messages: Message) -> None:
-        """See `Context.send`. Sends nothing to a server that is lost, or has just come back.
-
-        The program repeats what is due when it knows the new process of the server.
+        """See `Context.send`.
 
         Raises:
             WireError: if the receiver refused the connection.
         """
         caller = self._scheduler if to == SCHEDULER else self._servers[to].caller
-        if to in self._lost or self._unread.get(to):
-            return
         if isinstance(messages[0], Push):
             self.last_pushed = messages[0].iteration
-        try:
-            self._send(to, caller, *messages)
-            if isinstance(messages[0], GoOver):
-                self._went_over(to)
-        except WireError:
-            if to not in self._lost:
-                raise
+        self._send(to, caller, *messages)
+        if isinstance(messages[0], GoOver):
+            self._went_over(to)
 
     def _send(self, to: str, caller: Caller, *messages: Message) -> None:
         is_free = isinstance(messages[0], _FREE)

@@ -17,8 +17,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.scripts.anew import REMEDY, LostSince, begin_anew, unrepeated
 from outpace.engine.scripts.redividing import redivided, script_files
 from outpace.engine.servers import AbortableProgram
-from outpace.errors import RunError
-from outpace.optim.torch_optimizers import State
 from outpace.simulation.faults.processes import FailingNode, Process, computed
 from outpace.simulation.faults.run import FailingSimulation
 from outpace.simulation.faults.saving import Kept
@@ -29,8 +27,8 @@ from outpace.simulation.scripts.with_servers import ScriptSimulation
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.checkpoint.state import lacking
 from outpace.sync.membership import Removed, Start
-from outpace.sync.messages import Message, worker_name
-from outpace.sync.programs.context import AbortableContext, SendPart, Stopped
+from outpace.sync.messages import Message
+from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks import Workload
 
 
@@ -49,7 +47,6 @@ class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation)
         self._leaving: set[int] = set()  # of these, which are not run again
         self._back: Mapping[int, Noted] = {}  # by worker: where all processes begin again
         self._lost_since = LostSince()
-        self._not_before = 0  # number of a checkpoint from which servers may come back alone
         super()._set_up(experiment, workload)
 
     # -- the programs of workers -------------------------------------------------------
@@ -59,51 +56,25 @@ class FailingScriptSimulation(NotedScripts, FailingSimulation, ScriptSimulation)
         worker: int,
         servers: Sequence[str],
         process: Process,
-        heard: Callable[[int, Time], None],
     ) -> FailingNode:
-        found = FailingScript(self, worker, servers, self._first[worker], process, heard)
+        found = FailingScript(self, worker, servers, self._first[worker], process)
         found._failing = self
         return found
 
-    async def _run_program(
-        self, train: AbortableProgram, me: FailingNode, context: AbortableContext
-    ) -> None:
+    async def _run_program(self, train: AbortableProgram, me: FailingNode) -> None:
         assert isinstance(me, FailingScript)
         if me.worker in self._leaving:
             self._leaving.remove(me.worker)
-            self._leave(me, context)
+            self._leave(me, me)
             return
         me.again = self._again.pop(me.worker, range(0))
-        await self._run_script(train, me, context)
+        await self._run_script(train, me, me)
 
     @property
     def _may_drop_notes(self) -> bool:
         return not self.is_taking_checkpoint
 
     # -- lost processes ----------------------------------------------------------------
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        super().load_optimizer_state(worker, state)
-        if worker == 0 and self._kept_saving is not None:
-            self._not_before = self._kept_saving.newest + 1
-            if self._lone is not None and self._lone.away:
-                self.kernel.call_at(self.kernel.now, self._require_all, worker)
-
-    def _require_all(self, worker: int) -> None:
-        """Let all begin again: a script has loaded a state while servers come back."""
-        assert self._lone is not None
-        assert self._kept_saving is not None
-        away = sorted(self._lone.away)
-        if not away or self.is_down:
-            return
-        what = f"the script of {worker_name(worker)} loads a state of its optimizer"
-        loss = RunError(f"{what} while {', '.join(away)} comes back")
-        servers = [self._servers.index(name) for name in away]
-        self._begin_all_again(loss, self._kept_saving.last, self.kernel.now, servers, [])
-
-    def _returns_alone(self) -> bool:
-        last = None if self._kept_saving is None else self._kept_saving.last
-        return super()._returns_alone() and last is not None and last.number >= self._not_before
 
     def _lose_worker(self, worker: int, how: str) -> None:
         if worker not in self.noted.anew:
@@ -232,7 +203,6 @@ class FailingScript(NotedComputing, FailingNode, ScriptWorkerNode):
         while (left := started + duration + life.stood - stood - kernel.now) >= 0:
             message = await self.mailbox.get_within(seconds(left))
             await life.awake()
-            self._look_at(message, kernel.now)
             if message is not None and ends_it(message):
                 return self._stopped(kernel.now - started - (life.stood - stood), duration)
             if message is None and left == 0:
