@@ -59,8 +59,6 @@ from outpace.real.net.peer_messages import (
     ComeToMeeting,
     EnterAllReduce,
     GroupBroken,
-    HasLastResult,
-    JoinedOthers,
     SeekPartner,
 )
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingReport, TraceReport
@@ -108,14 +106,12 @@ HANDLED: Final = (
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(
         EnterAllReduce,
-        HasLastResult,
         GroupBroken,
         ComeToMeeting,
         SeekPartner,
         AverageEnded,
         AverageFailed,
     ),
-    JoinedOthers,
     AskStore,
 )
 _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from outpace.engine.worker_losses import SET_CHECKPOINT
 from outpace.errors import RunError
 
-OnServerLoss: TypeAlias = Literal["restart", "stop"]
+OnServerLoss: TypeAlias = Literal["restart", "continue", "stop"]
 
 MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
 _SET_CHECKPOINT: Final = f"{SET_CHECKPOINT}, and such a run goes on from the last one"
@@ -30,7 +30,7 @@ class ServerLosses:
     def __init__(
         self, on_loss: OnServerLoss, *, can_restart: bool, advises_checkpoint: bool
     ) -> None:
-        self._restarts = on_loss != "stop" and can_restart
+        self._restarts, self._is_elsewhere = on_loss != "stop", not can_restart
         self._advises = advises_checkpoint
         self._last, self._losses = 0, 0  # the last checkpoint, and losses since then
 
@@ -45,6 +45,11 @@ class ServerLosses:
         """
         if last == 0:
             raise RunError(f"{loss}; {_SET_CHECKPOINT}") if self._advises else loss
+        if self._is_elsewhere:
+            raise RunError(
+                f"{loss}; its workers were started elsewhere, so start them again with outpace "
+                f"serve --resume: the run goes on from checkpoint {last}"
+            )
         if not self._restarts:
             raise loss
         self._last, self._losses = last, 1 + (self._losses if last == self._last else 0)

@@ -72,7 +72,8 @@ class Attempt:
         evaluate: called with consistent snapshots of the parameters.
         resume: where the run goes on; None: it begins.
         origin: what the monotonic clock was when the time of the run began, if this process knows.
-        workers: their number; None: as in the configuration.
+        experiment: the configuration with the present numbers of workers and servers; None: with
+            those of the setting.
 
     Raises:
         ConfigError: if this machine's address cannot be used.
@@ -84,17 +85,16 @@ class Attempt:
         evaluate: Evaluate,
         resume: ResumePoint | None = None,
         origin: int | None = None,
-        workers: int | None = None,
+        experiment: Experiment | None = None,
     ) -> None:
         self._setting, self._resume = setting, resume
-        experiment = setting.experiment
+        experiment = experiment or setting.experiment
         # The configuration that servers and workers get. It differs from the other one in values
         # that are fixed for this run: the optimizer's schedule is in iterations, and the path of a
         # script is absolute.
-        self._plan = setting.training.experiment
-        if workers is not None:
-            experiment = replace(experiment, workers=workers)
-            self._plan = replace(self._plan, workers=workers)
+        self._plan = replace(
+            setting.training.experiment, workers=experiment.workers, servers=experiment.servers
+        )
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         names = [COORDINATOR, *servers, *self.workers]

@@ -61,12 +61,7 @@ class Noting(RunObserver):
         self.events.add("training", time_s=seconds(now))
         self._interruptions.began_again(now)
 
-    def began(self, worker: int, first: int | None) -> None:
-        if first is not None:
-            self._interruptions.restarted(worker, first)
-            name = worker_name(worker)
-            generation = self.generations.get(name, 0)
-            self.events.add("rejoined", role=name, generation=generation, first=first)
+    def began(self, worker: int) -> None:
         self._interruptions.began(worker, self._coordinator.clock.now)
 
     def survived(self, lost: Mapping[str, RunError]) -> None:

@@ -21,6 +21,7 @@ from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
+from outpace.engine.worker_losses import LEAST_PEERS, cost_of_a_loss
 from outpace.errors import OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.adapting import adapt
@@ -54,6 +55,7 @@ from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import seconds
+from outpace.support.words import plural
 from outpace.tasks import Script
 
 LEASE_S: Final = 10.0
@@ -122,6 +124,7 @@ class RealRun:
         self._watch, self._control, self._keeper = watch, control, keeper
         self._timing = Timing(lambda _: None) if timing is None else timing
         self._resume = resume
+        self._present = experiment  # with the numbers of workers and servers that there are now
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
         self._noting = Noting(self.events, trace, self._recovery)
@@ -179,19 +182,19 @@ class RealRun:
         )
         return Saving(keeper, completion.complete)
 
-    def _new_attempt(self, workers: int | None = None) -> Attempt:
-        """Return an attempt. workers: their number; None: as in the configuration."""
-        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin, workers)
+    def _new_attempt(self) -> Attempt:
+        """Return an attempt with the present numbers of workers and servers."""
+        experiment = self._present
+        attempt = Attempt(
+            self._setting, self._quality.begin, self._resume, self._origin, experiment
+        )
         coordinator = attempt.coordinator
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
         self._unrepeated.attach(coordinator)
-        control = RealControl(self._experiment, coordinator)
+        control = RealControl(experiment, coordinator)
         if self._control is not None:
             coordinator.observers.add(AtStart(partial(self._control, control)))
-        experiment = self._experiment
-        if workers is not None:
-            experiment = replace(experiment, workers=workers)
         self._adaptation = adapt(
             experiment, coordinator, control, self._trace, self.events, self._resume
         )
@@ -256,6 +259,8 @@ class RealRun:
         return {"wall_time_s": seconds(now), **processor}
 
     def run(self) -> None:
+        if cost := cost_of_a_loss(self._experiment):
+            self._log(cost)
         self._quality.start()
         with checkpoint_on_signal(self._save_now):
             self._train()
@@ -291,7 +296,8 @@ class RealRun:
 
         Nothing is applied twice, because servers and models are as they were at the checkpoint, and
         nothing is missing, because the workers repeat what came after it. If the training had not
-        begun, all begin as they did before.
+        begun, all begin as they did before. With `continue`, lost workers or servers do not begin
+        again.
         """
         keeper, coordinator = self._keeper, self.coordinator
         self._noting.group_lost(loss)
@@ -301,6 +307,7 @@ class RealRun:
         self._early_losses = 0
         self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
+        left = self._left_after(loss)
         done = self.totals.iterations
         lost_at = 0 if self._resume is None else self._resume.now
         if coordinator.started:
@@ -312,13 +319,41 @@ class RealRun:
         self._noting.generations.clear()
         self._end_attempt()
         self._timing.forget()
-        self._resume = point = keeper.go_back()
+        before, self._present = self._present, left
+        self._resume = point = ResumePoint.of(keeper.go_back(), left)
         self._quality.goes_back(point)
         unrepeated = self._unrepeated.since(point, done)
         self._noting.goes_back(loss, lost_at, point, unrepeated)
-        self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
+        self._log(
+            f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})"
+            f"{self._numbers_if_others(before)}"
+        )
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
+
+    def _left_after(self, loss: GroupLost) -> Experiment:
+        """Return the experiment with which all begin again; raise the loss if too few are left."""
+        present, coordinator = self._present, self.coordinator
+        workers = sum(name in coordinator.workers for name in loss.names)
+        servers = len(loss.names) - workers
+        if present.on_worker_loss != "continue":
+            workers = 0
+        if present.on_server_loss != "continue":
+            servers = 0
+        left = present.workers - workers, present.servers - servers
+        least = LEAST_PEERS if present.peers is not None else 1
+        if left[0] < least or left[1] < 1:
+            raise loss
+        return replace(present, workers=left[0], servers=left[1])
+
+    def _numbers_if_others(self, before: Experiment) -> str:
+        """Return how many workers and servers begin, if others did before, as the end of a line."""
+        found = [
+            plural(getattr(self._present, kind), kind.removesuffix("s"))
+            for kind in ("workers", "servers")
+            if getattr(self._present, kind) != getattr(before, kind)
+        ]
+        return f" with {' and '.join(found)}" if found else ""
 
     def _begin_anew(self, loss: GroupLost) -> None:
         """End all processes and start others; raise the loss if that was done too often."""
@@ -348,9 +383,9 @@ class RealRun:
         attempt = self._end_attempt()
         for name in attempt.workers[workers:]:
             attempt.launcher.release(name)
-        experiment = replace(self._experiment, workers=workers)
-        self._resume = ResumePoint.of(self._resume.checkpoint, experiment)
-        self._attempt = self._new_attempt(workers)
+        self._present = replace(self._present, workers=workers)
+        self._resume = ResumePoint.of(self._resume.checkpoint, self._present)
+        self._attempt = self._new_attempt()
 
     def close(self) -> None:
         if self._closed:

@@ -19,7 +19,6 @@ from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.peers.context import (
     AccumulatedGradient,
     Parameters,
-    Reduction,
     Unsent,
     finite_loss,
 )
@@ -46,12 +45,6 @@ class SimulatedPeer(Computing):
         self._computed: Time = 0
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
-        self.joined: Reduction | None = None
-
-    def joins(self, reduction: SimulatedReduction) -> None:
-        """Go on with the common model before this all-reduce, whose result has arrived."""
-        self._common.go_to(reduction.number)
-        self.joined = reduction
 
     @property
     def unsent(self) -> Unsent:

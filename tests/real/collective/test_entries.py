@@ -15,7 +15,6 @@ ENTRIES = st.builds(
     Entry,
     weight=COUNTS,
     joined=st.integers(0, 2**56 - 1),
-    computed=COUNTS,
     loss=LOSSES,
     digests=st.builds(Digests, COUNTS, COUNTS),
 )

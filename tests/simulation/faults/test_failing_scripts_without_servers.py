@@ -174,15 +174,6 @@ def test_a_resumed_script_meets_the_failures_that_are_to_come(tmp_path, monkeypa
     assert found.summary["restarts"] == 2
 
 
-@pytest.mark.parametrize("changes", [{}, {**SAVED, "on_worker_loss": "continue"}])
-def test_without_a_checkpoint_or_by_choice_the_others_go_on(changes):
-    found = failing(crash(0.595, 1), **changes)
-    assert (found.summary["iterations"], found.summary["restarts"]) == ([9, 5], 0)
-    assert found.summary["virtual_time_s"] == pytest.approx(0.9 + 0.005)  # known at 0.605 s
-    rows = found.trace.filter(pc.equal(found.trace["event"], "loss")).to_pylist()
-    assert [(row["worker"], row["start_ns"]) for row in rows] == [(1, 595_000_000)]
-
-
 def test_a_run_that_shall_stop_ends_with_the_loss():
     with pytest.raises(RunError, match=r"worker-1 was killed by SIGKILL \(after 0.56"):
         failing(crash(0.55, 1), on_worker_loss="stop", **SAVED)

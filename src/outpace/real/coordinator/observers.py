@@ -42,11 +42,8 @@ class RunObserver:
     def not_restarted(self, worker: int) -> None:
         """There was no room for a process that a worker was to begin again with: it never ran."""
 
-    def began(self, worker: int, first: int | None) -> None:
-        """The new process of a worker begins with its work.
-
-        first: its first iteration, if that was not known when it was started.
-        """
+    def began(self, worker: int) -> None:
+        """The new process of a worker begins with its work."""
 
     def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
         """The run has another number of workers, from iteration `first` on."""
@@ -109,9 +106,9 @@ class Observers(RunObserver):
         for each in self._all:
             each.not_restarted(worker)
 
-    def began(self, worker: int, first: int | None) -> None:
+    def began(self, worker: int) -> None:
         for each in self._all:
-            each.began(worker, first)
+            each.began(worker)
 
     def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
         for each in self._all:

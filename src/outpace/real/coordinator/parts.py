@@ -8,7 +8,6 @@ from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
 from outpace.engine.servers import leaves_behind
-from outpace.engine.worker_losses import comes_back_alone
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.architecture import Making
@@ -20,7 +19,6 @@ from outpace.real.coordinator.observers import Observers
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
-from outpace.real.coordinator.recovery.rejoining import PeerReplacements
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.recovery.survival import Survival
@@ -28,7 +26,6 @@ from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.scaled_workers import ScaledWorkers
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.waiting import Announcements
@@ -293,7 +290,7 @@ class Parts:
             self.announced.add(name, message)
 
     def replacements(self) -> Replacements | None:
-        """Return what brings lost workers back alone; None if none can come back alone."""
+        """Return what replaces lost workers; None in a run without servers."""
         experiment, architecture = self._setting.experiment, self.architecture
         if isinstance(architecture, WithServers):
             servers = [server_name(server) for server in range(experiment.servers)]
@@ -313,15 +310,7 @@ class Parts:
                 lambda: self.moving is not None and self.moving.is_changing,
             )
             return replacements
-        store, checkpoints = self._store, self.checkpoints
-        assert store is not None
-        if not comes_back_alone(experiment):
-            return None
-        assert checkpoints is None or isinstance(checkpoints, CheckpointsOfWorkers)
-        can_begin_again = self.survival.can_begin_again
-        return PeerReplacements(
-            self._run_around(), architecture, store, checkpoints, can_begin_again
-        )
+        return None
 
     def _run_around(self) -> RunAround:
         return RunAround(

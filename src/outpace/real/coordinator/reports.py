@@ -301,24 +301,6 @@ class Reports:
             unreported = completed - self.totals.iterations.get(worker, 0)
             totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
 
-    def has_joined(
-        self, name: str, generation: int, worker: int, completed: int, gradients: int
-    ) -> None:
-        """The new process of a worker without servers goes on from the others' model.
-
-        Args:
-            completed: iterations of the worker that are in it. Those beyond are computed again, so
-                they do not count.
-            gradients: of the worker in it, since the processes of the run began. The process did
-                not report its last ones if it was killed.
-        """
-        earlier = f"{name} before generation "
-        known = self.totals_of[f"{earlier}{generation}"]
-        counted = known.iterations.get(worker, 0) + completed
-        known.iterations[worker] = counted - self.totals.iterations.get(worker, 0)
-        of_worker = [each for key, each in self.totals_of.items() if key.startswith(earlier)]
-        known.applied += gradients - sum(each.applied for each in of_worker)
-
     def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:
             if block is not None:

@@ -52,15 +52,6 @@ class KeepsLast(PeerSaving):
         largest = max(map(size_of, own), default=0)
         return self._failing.let_workers_write(max(size_of(state), largest))
 
-    def give_up(self) -> None:
-        """Begin the open checkpoint anew when the worker is back that is lost now."""
-        if self._open is not None:
-            self._open, self._is_due = None, True
-
-    def joins(self, worker: int, first: int) -> None:
-        """A worker that was lost goes on with this iteration."""
-        self._begins[worker] = first
-
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""
         self._is_due, self._open = False, None
@@ -85,17 +76,7 @@ class KeptPeerSaving(KeepsLast):
         settings: Checkpoint,
     ) -> None:
         super().__init__(run, workload, keeper, settings)
-        self._failing, self._peers = run, run
-
-    @property
-    def _can_begin(self) -> bool:
-        return not self._peers.away  # their parts would be missing
-
-    def apart(self, worker: int, iteration: int) -> None:
-        if self._can_begin:
-            super().apart(worker, iteration)
-        else:
-            self._begins[worker] = iteration
+        self._failing = run
 
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         failing = self._failing

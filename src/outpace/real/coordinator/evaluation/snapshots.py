@@ -179,13 +179,6 @@ class PeerSnapshots(Snapshots):
             if self._here:  # else the last snapshots are used
                 self._use(request)
 
-    def join(self, worker: int) -> None:
-        """Request parameters from a worker that was lost and is back."""
-        before = set(self._sources)
-        self._here.append(worker)
-        for request in self._parts:
-            self._ask_of(set(self._sources) - before, request)
-
     def ask_for_last(self) -> None:
         """Use what the workers sent when they left."""
         if self._left:

@@ -274,7 +274,7 @@ class Replacements:
     def _is_ready(self, worker: int) -> None:
         """The new process of a worker was told to start."""
         if self.scaling is None or not self.scaling.began(worker):
-            self._began(worker, None)
+            self._began(worker)
 
     def _late_plan(self) -> Plan:
         plan = self._reports.plan
@@ -364,16 +364,13 @@ class Replacements:
         done = WorkerReplaced(order.worker, order.generation, watermark, clock)
         self._confirm(SCHEDULER, done)
 
-    def _say_start(self, order: Start) -> None:
+    def _start(self, order: Start) -> None:
+        name = worker_name(order.worker)
+        self._first[order.worker] = order.first
         self._log(
             f"{self._errors[order.worker]}; it is restarted at iteration {order.first} "
             f"(generation {order.generation})"
         )
-
-    def _start(self, order: Start) -> None:
-        name = worker_name(order.worker)
-        self._first[order.worker] = order.first
-        self._say_start(order)
         completed = None
         if not self._passes_over:
             completed = order.first - self._uncounted[order.worker]

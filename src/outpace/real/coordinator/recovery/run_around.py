@@ -22,10 +22,9 @@ class RunAround:
     """The parts of a run that replacements use.
 
     start_s: for a new process to be ready. lost: called with a name if the run goes on without
-    this worker. began: called with a worker whose new process begins with its work, and its first
-    iteration if that is known only now. observer: is told of each worker that begins again, or is
-    removed. kept: what the scripts of new processes go on with. go: returns the order to start.
-    ending: returns the order to stop, once it was given.
+    this worker. began: called with a worker whose new process begins with its work. observer: is
+    told of each worker that begins again, or is removed. kept: what the scripts of new processes go
+    on with. go: returns the order to start. ending: returns the order to stop, once it was given.
     """
 
     experiment: Experiment
@@ -36,7 +35,7 @@ class RunAround:
     reports: Reports
     processes: Processes
     lost: Callable[[str], None]
-    began: Callable[[int, int | None], None]
+    began: Callable[[int], None]
     observer: RunObserver
     log: Log
     kept: KeptScripts

@@ -19,7 +19,6 @@ from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.real.node.script.reporting import Reporting
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
@@ -67,8 +66,6 @@ def attached(
         found.saver = peer.saver = ScriptSaver(
             peer.view, models, experiment, script, kept, found.is_elsewhere
         )
-        if peer.can_be_replaced:
-            found.keeping = Reporting(peer, kept, found.is_elsewhere)
     HERE.tell = found.process.warn
     found.watched = WatchedParameters(script, experiment, found.process.name, carries=False)
     found.warnings = stale_momentum(experiment, script.momenta)

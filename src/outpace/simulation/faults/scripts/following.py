@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.worker_losses import begins_again
 from outpace.errors import RunError
 from outpace.simulation.faults.peer_saving import KeepsLast
 from outpace.simulation.faults.processes import Process, computed
@@ -61,7 +60,7 @@ class FailingFollowedSimulation(BeginAgain, FollowedSimulation):
     def _lose_process(self, process: Process, how: str) -> None:
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
         kept = None if self._kept_saving is None else self._kept_saving.last
-        if kept is None or not begins_again(self.experiment, kept.number):
+        if kept is None or self.experiment.on_worker_loss != "restart":
             raise loss
         self._begin_all_again(loss, kept, failed, [], [self._numbers[process.name]])
 

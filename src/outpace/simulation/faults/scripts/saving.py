@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from outpace.config.checkpoint import Checkpoint
-from outpace.engine.resuming import CheckpointKeeper, ResumePoint, kept_in
+from outpace.engine.resuming import CheckpointKeeper, kept_in
 from outpace.engine.scripts.redividing import redivided, script_files
+from outpace.record.checkpoints import Checkpoint as SavedRun
 from outpace.record.checkpoints import Taken
 from outpace.simulation.checkpoints import Written, written_now
 from outpace.simulation.faults.peer_saving import KeepsLast
@@ -85,7 +86,7 @@ class KeptFiles:
         if number != self.last:  # else it counts
             shutil.rmtree(self._path(number), ignore_errors=True)
 
-    def go_back(self) -> ResumePoint:
+    def go_back(self) -> SavedRun:
         raise NotImplementedError("in virtual time a run goes back in memory")
 
     def close(self) -> None:
