@@ -6,12 +6,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
-from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import answers_of, narrowing
 from outpace.sync import Adaptive, Policy
 from outpace.sync.checkpoint.cuts import Cuts
-from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
@@ -76,12 +74,10 @@ async def _stopping(program: WorkerProgram, me: AbortableContext) -> None:
     await program(StoppingWorker(me))
 
 
-def server_program(
-    experiment: Experiment, cuts: Cuts | None = None, moves: Moves | None = None
-) -> ServerProgram:
+def server_program(experiment: Experiment, cuts: Cuts | None = None) -> ServerProgram:
     """Return the program of a server.
 
-    cuts: the requests for the state of its shard. moves: its part in new divisions.
+    cuts: the requests for the state of its shard.
     """
     acknowledges = experiment.policies.strategy.acknowledges
     answers = answers_of(experiment)
@@ -90,7 +86,6 @@ def server_program(
         acknowledge=acknowledges,
         tells_late=tells_late(experiment),
         cuts=cuts,
-        moves=moves,
         on_the_wire=answers,
     )
 
@@ -144,40 +139,6 @@ def tells_pauses(experiment: Experiment) -> bool:
     number of steps, and no worker waits for one that is in a later step.
     """
     return leaves_behind(experiment)
-
-
-def why_servers_stay(experiment: Experiment) -> str:
-    """Return why servers cannot join or leave this run (`sync.moving`); empty if they can."""
-    if experiment.peers is not None:
-        return f"{experiment.peers.kind} has no servers"
-    strategy, pull = experiment.policies.strategy, experiment.pull
-    if experiment.slicing is not Slicing.EVEN:
-        return "slicing: layers has whole tensors on each server; set slicing: even"
-    if has_scheduler(experiment):
-        return (
-            "a scheduler (barrier: global, cutoff, specsync) counts on the servers that the run "
-            "began with"
-        )
-    if isinstance(strategy, Adaptive):
-        return "the rule of adaptive tells its orders to the servers that the run began with"
-    optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
-    if strategy.worker_program(experiment.workers, optimizer) is not None:
-        return f"the workers of {strategy.kind} count answers of the servers"
-    if leaves_behind(experiment):
-        return (
-            f"with {strategy.kind} servers finish iterations with different gradients, so their "
-            "parts cannot be joined"
-        )
-    if experiment.skip is not None:
-        return "with skip, servers receive different pushes"
-    if experiment.overlap != "none":
-        return "with overlap, workers push parts that are cut for the servers of the start"
-    if pull is not None and pull.quorum(experiment.servers) < experiment.servers:
-        return "with pull, workers do not wait for all servers"
-    policies = {followed.policy for followed in experiment.policies.initial()}
-    if len(policies) > 1 or experiment.conditions or list(experiment.policies.later()):
-        return "its servers follow different policies, or change them"
-    return ""
 
 
 def leaves_behind(experiment: Experiment) -> bool:

@@ -142,7 +142,6 @@ class Attempt:
         )
         coordinator.processes.kill = self.launcher.kill
         coordinator.processes.release = self.launcher.release
-        coordinator.processes.room_s = self.launcher.room_s
         coordinator.processes.no_room = self.launcher.no_room
         coordinator.losses.is_ending = self.launcher.is_ending
         # What a script keeps is lost with its process, but for what the checkpoints have.
@@ -151,9 +150,6 @@ class Attempt:
             coordinator.processes.start = self._start_again
         if setting.outside is None:
             coordinator.processes.all_again = True
-            coordinator.processes.join_server = self._join_server
-            coordinator.processes.join_worker = self._join_worker
-        self._scaled: Experiment | None = None  # with the workers that have joined
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:
@@ -201,57 +197,14 @@ class Attempt:
         session = replace(link.session, generation=generation)
         self._start_worker(worker, replace(link, session=session))
 
-    def _join_server(self, server: int) -> str:
-        """Start a server that joins, which gets its part from the others; return its public key."""
-        name, run = server_name(server), self._links[COORDINATOR]
-        if run.session.keys is not None:
-            self._keys[name] = new_keys()
-        keys = self._keys.get(name)
-        public = "" if keys is None else keys.public
-        self.coordinator.listener.admit(name, public)
-        link = replace(run, name=name, session=replace(run.session, generation=FIRST, keys=keys))
-        self._links[name] = link
-        self._start_server(server, link, None, joins=True)
-        return public
-
-    def _join_worker(self, worker: int, generation: int, experiment: Experiment) -> str:
-        """Start a process that joins as a worker; return its public key.
-
-        experiment: with as many workers as the run is to have.
-        """
-        name, run = worker_name(worker), self._links[COORDINATOR]
-        if name not in self._links:
-            if run.session.keys is not None:
-                self._keys[name] = new_keys()
-            keys = self._keys.get(name)
-            self.coordinator.listener.admit(name, "" if keys is None else keys.public)
-            session = replace(run.session, generation=FIRST, keys=keys)
-            self._links[name] = replace(run, name=name, session=session)
-            self.workers.append(name)
-        workers = experiment.workers
-        self._scaled = replace(self._setting.training.experiment, workers=workers)
-        self.coordinator.listener.replace(name, generation)
-        self._start_again(worker, generation)
-        keys = self._keys.get(name)
-        return "" if keys is None else keys.public
-
-    def _start_server(
-        self,
-        server: int,
-        link: CoordinatorLink,
-        saved: Path | None,
-        *,
-        joins: bool = False,
-    ) -> None:
+    def _start_server(self, server: int, link: CoordinatorLink, saved: Path | None) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
         plan, copies = self._plan, self._setting.copies
-        arguments = link, server, plan, public, ADDRESS, saved, joins, copies
+        arguments = link, server, plan, public, ADDRESS, saved, copies
         self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
-        training = self._setting.training
-        experiment = self._plan if self._scaled is None else self._scaled
-        role = Role(link.name, training.work, (link, worker, experiment))
+        role = Role(link.name, self._setting.training.work, (link, worker, self._plan))
         self.launcher.start(role)
 
     def kill(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from outpace.blocks.division import Division
+from outpace.config.experiment import Experiment
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
@@ -96,16 +96,23 @@ class Noting(RunObserver):
         name = worker_name(worker)
         self.events.add("not-restarted", role=name, generation=self.generations[name])
 
-    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
-        self.events.add("scaled", workers=workers, before=before, first=first, took_s=took_s)
+    # -- other numbers of processes ------------------------------------------------------
 
-    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
+    def goes_over(self, point: ResumePoint, unrepeated: int) -> None:
+        """All processes begin again from this checkpoint, in other numbers.
+
+        unrepeated: iterations since the checkpoint that no script will repeat.
+        """
+        self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
+
+    def scaled(self, before: Experiment, present: Experiment, took_s: float) -> None:
+        """They train."""
         self.events.add(
-            "divided",
-            servers=len(division.parts),
-            division=division.number,
-            moved_bytes=moved,
-            sent_bytes=state,
+            "scaled",
+            workers=present.workers,
+            servers=present.servers_in_run,
+            workers_before=before.workers,
+            servers_before=before.servers_in_run,
             took_s=took_s,
         )
 

@@ -22,7 +22,7 @@ from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
 from outpace.engine.worker_losses import LEAST_PEERS, cost_of_a_loss
-from outpace.errors import OutpaceError, RunError
+from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.adapting import adapt
 from outpace.real.attempt import Attempt, Setting
@@ -33,8 +33,8 @@ from outpace.real.coordinator.machines import machines_of
 from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
+from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.coordinator.status import StatusOfRun
-from outpace.real.elastic.beginning import BeginWithFewer
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
@@ -56,6 +56,7 @@ from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import seconds
 from outpace.support.words import plural
+from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Script
 
 LEASE_S: Final = 10.0
@@ -125,6 +126,8 @@ class RealRun:
         self._timing = Timing(lambda _: None) if timing is None else timing
         self._resume = resume
         self._present = experiment  # with the numbers of workers and servers that there are now
+        self._most_workers = experiment.workers  # at any time
+        self._asked: tuple[BeginWith, Experiment] | None = None  # not trained with yet; before
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
         self._noting = Noting(self.events, trace, self._recovery)
@@ -218,7 +221,7 @@ class RealRun:
 
     @property
     def places(self) -> int:
-        return max(self._experiment.workers, len(self.coordinator.workers))
+        return self._most_workers
 
     def used_by_script(self) -> dict[str, Any] | None:
         reports = self.coordinator.reports
@@ -288,8 +291,12 @@ class RealRun:
                 return
             except GroupLost as loss:
                 self._begin_again(loss)
-            except BeginWithFewer as fewer:
-                self._begin_with(fewer.workers)
+            except BeginWith as asked:
+                self._begin_with(asked)
+            except (RunError, ConfigError) as error:
+                if self._asked is None:
+                    raise
+                self._take_back(error)
 
     def _begin_again(self, loss: GroupLost) -> None:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
@@ -377,15 +384,77 @@ class RealRun:
         attempt.close()
         return attempt
 
-    def _begin_with(self, workers: int) -> None:
-        """Begin again as just now, but with fewer workers; the others give back their places."""
-        assert self._resume is not None
+    # -- other numbers of workers and servers ---------------------------------------------
+
+    def _begin_with(self, asked: BeginWith) -> None:
+        """End all processes, and go on from the last checkpoint with other numbers of them."""
+        before, coordinator = self._present, self.coordinator
+        if asked.told is not None:
+            self._asked = asked, before
+        self._log(str(asked))
+        self._go_over(
+            replace(
+                before,
+                workers=asked.workers or before.workers,
+                servers=asked.servers or before.servers,
+            ),
+            asked.without,
+        )
+        since = coordinator.kernel.now - asked.since
+        begun = time.monotonic_ns() - since
+        self.coordinator.observers.add(AtStart(partial(self._has_gone_over, before, begun)))
+
+    def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
+        """Go on from the last checkpoint with these numbers.
+
+        without: names of roles whose places on a cluster are given back.
+        """
+        coordinator, keeper, before = self.coordinator, self._keeper, self._resume
+        done = self.totals.iterations
+        if coordinator.started:
+            self._origin = coordinator.clock.origin
+        if self._status is not None:
+            self._status.restarting(coordinator, "all processes to begin again with other numbers")
+        self._noting.generations.clear()
         attempt = self._end_attempt()
-        for name in attempt.workers[workers:]:
-            attempt.launcher.release(name)
-        self._present = replace(self._present, workers=workers)
-        self._resume = ResumePoint.of(self._resume.checkpoint, self._present)
+        roles = {*map(worker_name, range(present.workers))}
+        roles |= {*map(server_name, range(present.servers_in_run))}
+        for name in [*coordinator.servers, *coordinator.workers]:
+            if name in without or name not in roles:
+                attempt.launcher.release(name)
+        self._timing.forget()
+        if coordinator.started:
+            assert keeper is not None
+            checkpoint = keeper.go_back()
+        else:
+            assert before is not None
+            checkpoint = before.checkpoint
+        self._present, self._resume = present, ResumePoint.of(checkpoint, present)
+        self._most_workers = max(self._most_workers, present.workers)
+        self._quality.goes_back(self._resume)
+        self._noting.goes_over(self._resume, self._unrepeated.since(self._resume, done))
         self._attempt = self._new_attempt()
+
+    def _has_gone_over(self, before: Experiment, begun: int) -> None:
+        """The run trains with other numbers of processes than before, which were asked for."""
+        asked, self._asked = self._asked, None
+        present, took_s = self._present, seconds(time.monotonic_ns() - begun)
+        self._noting.scaled(before, present, took_s)
+        has = self._numbers_if_others(before) or " with as many processes as before"
+        said = f"the run goes on{has}, after {took_s:.2f} s"
+        self._log(said)
+        if asked is not None and asked[0].told is not None:
+            asked[0].told(is_done=True, text=said)
+
+    def _take_back(self, error: OutpaceError) -> None:
+        """Go on with the numbers of before: processes of the others have not become ready."""
+        assert self._asked is not None
+        (asked, before), self._asked = self._asked, None
+        said = f"the run stays as it was: {error}"
+        self._log(said)
+        self._go_over(before)
+        if asked.told is not None:
+            asked.told(is_done=False, text=said)
 
     def close(self) -> None:
         if self._closed:

@@ -170,20 +170,3 @@ def test_a_worker_that_alone_cannot_reach_a_server_is_lost_itself():
     said = "worker-1 lost the connection to server-0, which others still have"
     assert lost.said == [(11.25, said)]  # a lease after the report
     assert known == [(True, False)]  # so it can be restarted
-
-
-def test_a_process_that_fails_before_it_has_joined_ends_no_run():
-    lost, dropped = Lost(), []
-
-    def drops(name: str, how: str) -> bool:
-        dropped.append((name, how))
-        lost.losses.goes_without(name)
-        return True
-
-    lost.losses.drops = drops
-    failed = ProcessFailed("ConfigError", "task.path: /data is not there")
-    lost.at(1.0, lost.losses.process_failed, "worker-2", failed)
-    lost.at(1.1, lost.losses.process_ended, "worker-2", "ended with exit code 1")
-    lost.run()
-    assert dropped == [("worker-2", "failed: task.path: /data is not there")]
-    assert lost.said == []

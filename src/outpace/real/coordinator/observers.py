@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from outpace.blocks.division import Division
 from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog
@@ -44,15 +43,6 @@ class RunObserver:
 
     def began(self, worker: int) -> None:
         """The new process of a worker begins with its work."""
-
-    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
-        """The run has another number of workers, from iteration `first` on."""
-
-    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
-        """The run goes on with the servers of this division.
-
-        moved: bytes of parameters that have another server now. state: bytes that were sent in all.
-        """
 
 
 class AtStart(RunObserver):
@@ -109,11 +99,3 @@ class Observers(RunObserver):
     def began(self, worker: int) -> None:
         for each in self._all:
             each.began(worker)
-
-    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
-        for each in self._all:
-            each.scaled(before, workers, first, took_s)
-
-    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
-        for each in self._all:
-            each.divided(division, moved, state, took_s)

@@ -78,7 +78,6 @@ class WireReply(WireMessage, tag="reply"):
     clock: Count
     held: Count
     block: BlockHead
-    division: Count = 0
 
 
 # -- workers and servers: parameters ---------------------------------------------------
@@ -115,13 +114,9 @@ class Reachable(WireMessage, tag="reachable"):
 
 
 class Fetch(WireMessage, tag="fetch"):
-    """A worker to a server: send a Snapshot. final: only after all workers have left.
-
-    division: the one whose part is asked for.
-    """
+    """A worker to a server: send a Snapshot. final: only after all workers have left."""
 
     final: bool = False
-    division: Count = 0
 
 
 class StateEntry(WirePart):
@@ -138,29 +133,24 @@ class StateEntry(WirePart):
 
 
 class FetchState(WireMessage, tag="fetch-state"):
-    """A worker to a server: send the OptimizerState. division: as in Fetch."""
-
-    division: Count = 0
+    """A worker to a server: send the OptimizerState."""
 
 
 class OptimizerState(WireMessage, tag="state"):
     """The state of a script's optimizer for one shard; the tensors follow as bytes.
 
-    A server answers FetchState with it. Worker 0 sends it to replace the state. division: to which
-    the shard belongs.
+    A server answers FetchState with it. Worker 0 sends it to replace the state.
     """
 
     shard: Index
     entries: list[StateEntry]
     block: BlockHead
-    division: Count = 0
 
 
 class Snapshot(WireMessage, tag="snapshot"):
     """The parameters of a shard at a version.
 
-    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch. division: to which
-    the shard belongs.
+    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch.
     """
 
     shard: Index
@@ -169,7 +159,6 @@ class Snapshot(WireMessage, tag="snapshot"):
     now: Count
     applied: Count  # gradients that this shard has applied
     block: BlockHead
-    division: Count = 0
 
 
 # -- processes of a run and the coordinator ------------------------------------------------
@@ -206,8 +195,6 @@ class Plan(WireMessage, tag="plan"):
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
     the workers go on; empty: they begin, or, if copied, CheckpointFiles follow.
-    data: iterations from which on the data are for another number of workers, and these numbers.
-    division: number of the present division (`sync.moving`), for a server that joins.
     """
 
     endpoints: list[Text]  # of the servers
@@ -227,8 +214,6 @@ class Plan(WireMessage, tag="plan"):
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
     copied: bool = False
-    data: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
-    division: Count = 0
 
     @property
     def slices(self) -> list[slice]:

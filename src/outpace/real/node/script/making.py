@@ -53,7 +53,6 @@ def attached(
         is_replaced = has_checkpoints and experiment.on_worker_loss == "restart"
         work = served.work(trainer)
         found = Attached(served, trainer, work, kept=kept, is_replaced=is_replaced)
-        served.divide_data = found.divide_data
         if experiment.overlap != "none":
             trainer.overlapped = found.overlapped = OverlappedGradient(trainer, found.is_passive)
     else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from outpace.blocks.block import Block
+from outpace.real.net.messages import BlockHead, Plan
 from outpace.real.net.transport import Caller, Handlers, Transport
-from outpace.real.node.served_worker.divisions import Divisions
-from outpace.real.node.served_worker.expected_blocks import Expect
-from outpace.real.node.timing import RequestTimes
+from outpace.real.node.member import Lost
+from outpace.real.node.served_worker.expected_blocks import expected_of
 from outpace.sync.messages import WireMessage, server_name
 
 
@@ -23,62 +22,49 @@ class Connection:
 
 
 class Connections:
-    """The connections to the servers of the present division.
+    """The connections to the servers.
 
     Args:
-        times: told of each server that there is.
-        expect: returns the check of the blocks that a server may send.
+        name: of the worker.
+        is_narrow: True if answers to pulls carry bfloat16.
         on_message: called with the name of a server and its message.
-        on_lost: called with the number of a server whose connection has ended, if this class has
-            not closed it.
+        is_done: returns True when the worker has reported its end.
 
     Attributes:
-        by_name: the connections, by the name of the server.
+        by_name: the connections, by the name of the server; empty before `connect`.
     """
 
     def __init__(
         self,
+        name: str,
         transport: Transport,
-        divisions: Divisions,
-        times: RequestTimes,
         *,
-        expect: Callable[[int], Expect],
+        is_narrow: bool,
         on_message: Callable[[str, WireMessage, Block | None], None],
-        on_lost: Callable[[int], None],
+        is_done: Callable[[], bool],
     ) -> None:
-        self._transport, self._divisions, self._times = transport, divisions, times
-        self._expect, self._on_message, self._on_lost = expect, on_message, on_lost
+        self._name, self._transport, self._is_narrow = name, transport, is_narrow
+        self._on_message, self._is_done = on_message, is_done
         self.by_name: dict[str, Connection] = {}
 
     def connect(
-        self, servers: Sequence[int], endpoints: Sequence[str], keys: Sequence[str]
+        self, plan: Plan, heads: Sequence[BlockHead], lengths: Sequence[Mapping[int, int]]
     ) -> None:
-        """Connect to servers of the present division, if there is no connection yet.
+        """Connect to the servers.
 
         Args:
-            servers: numbers; those that are not in the division are ignored.
-            keys: empty if insecure.
+            heads: of the servers' blocks.
+            lengths: for each server, how many elements of each tensor of a script it has.
         """
-        for server, endpoint, key in zip(
-            servers, endpoints, keys or [""] * len(servers), strict=True
-        ):
+        keys = plan.keys or [""] * len(heads)
+        for server, (endpoint, key) in enumerate(zip(plan.endpoints, keys, strict=True)):
             name = server_name(server)
-            if server in self._divisions.present.parts and name not in self.by_name:
-                handlers = Handlers(
-                    self._expect(server), self._on_message, partial(self._lost, server)
-                )
-                caller = self._transport.call(name, endpoint, key, handlers)
-                self.by_name[name] = Connection(server, caller)
-        numbers = [connection.number for connection in self.by_name.values()]
-        self._times.connected(1 + max(numbers))
+            expect = expected_of(server, heads[server], lengths[server], is_narrow=self._is_narrow)
+            handlers = Handlers(expect, self._on_message, self._lost)
+            caller = self._transport.call(name, endpoint, key, handlers)
+            self.by_name[name] = Connection(server, caller)
 
-    def gone_over(self, name: str) -> None:
-        """The worker sends nothing more to this server for the division before the present one.
-
-        The connection is closed if the server has no part in the present one.
-        """
-        if self.by_name[name].number not in self._divisions.present.parts:
-            self.by_name.pop(name).caller.close()
-
-    def _lost(self, server: int, _: str) -> None:
-        self._on_lost(server)
+    def _lost(self, server: str) -> None:
+        """The connection to a server has ended. Raises Lost unless the worker's end came."""
+        if not self._is_done():
+            raise Lost(self._name, server)

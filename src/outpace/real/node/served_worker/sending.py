@@ -18,7 +18,6 @@ from outpace.sync.messages import (
     SCHEDULER,
     Began,
     Done,
-    GoOver,
     Leave,
     Message,
     Pause,
@@ -29,8 +28,8 @@ from outpace.sync.messages import (
     size_bytes,
 )
 
-_FREE: Final = Leave | Rejoin | GoOver  # do not count as messages
-_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Began | Done | GoOver
+_FREE: Final = Leave | Rejoin  # do not count as messages
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Began | Done
 
 
 class Sending:
@@ -56,7 +55,6 @@ class Sending:
         self._servers = connections.by_name
         self._recorder, self._times, self._is_recorded = recorder, times, is_recorded
         self.last_pushed = -1
-        self._reasked = -1  # the iteration whose pulls were repeated for a new division
         self._first_iteration = 0
         self._settings: Callable[[], StepSettings | None] = lambda: None
 
@@ -78,11 +76,6 @@ class Sending:
         caller = self._scheduler if to == SCHEDULER else self._servers[to].caller
         if isinstance(messages[0], Push):
             self.last_pushed = messages[0].iteration
-        self._send(to, caller, *messages)
-        if isinstance(messages[0], GoOver):
-            self._went_over(to)
-
-    def _send(self, to: str, caller: Caller, *messages: Message) -> None:
         is_free = isinstance(messages[0], _FREE)
         self._recorder.totals.messages += 0 if is_free else len(messages)
         match messages:
@@ -99,16 +92,8 @@ class Sending:
                     if isinstance(message, Pull) and to != SCHEDULER:
                         self._note_pull(self._servers[to].number, message.iteration, began)
 
-    def _went_over(self, name: str) -> None:
-        """This worker goes on with another division, and sends nothing for this one any more."""
-        self._times.forget(self._servers[name].number)
-        self._reasked = self.last_pushed
-        self._connections.gone_over(name)
-
     def _note_pull(self, server: int, iteration: int, began: int) -> None:
-        if iteration != self._reasked and (
-            self._is_recorded(iteration) and iteration >= self._first_iteration
-        ):
+        if self._is_recorded(iteration) and iteration >= self._first_iteration:
             self._times.sent(PULL, server, iteration, 0, began, pulls=True)
 
     def _send_push(self, to: str, caller: Caller, push: Push, coin: float | None) -> None:
