@@ -47,22 +47,6 @@ def arrivals(draw):
 
 
 @MODERATE
-@given(arrivals(), st.integers(1, 40), st.floats(0, 1))
-def test_a_tree_that_grows_has_the_sum_of_one_that_was_as_large_from_the_start(arrival, first, at):
-    workers, order, seed = arrival
-    gradients = gradients_of(workers, seed)
-    first = min(first, workers)
-    early = [worker for worker in order if worker < first]
-    early = early[: round(at * len(early))]
-    total = add_all(first, gradients, early)
-    total.grow(workers)
-    for worker in order:
-        if worker not in early:
-            total.add(worker, gradients[worker].clone())
-    assert torch.equal(total.total(), add_all(workers, gradients, order).total())
-
-
-@MODERATE
 @given(arrivals())
 def test_the_sum_of_any_workers_in_any_order_is_bitwise_that_of_the_recursion(arrival):
     workers, order, seed = arrival

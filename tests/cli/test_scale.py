@@ -7,14 +7,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.real.test_moving_servers import BSP
+from tests.real.test_scaling import config
 from tests.support.command import refused
 
-from outpace import ConfigError, RunError, run, simulate
+from outpace import ConfigError, RunError, run
 from outpace.experiment.scaling import scaled
 from outpace.record.checkpoints import RunLock
 from outpace.record.requests import Answer, Asked, Requests, ScaleRequest
-from outpace.record.status import read_status
 
 
 @pytest.mark.parametrize(
@@ -31,50 +30,25 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys, arguments, words):
     assert words in refused(capsys, "scale", *given)
 
 
-def test_a_run_that_goes_on_has_the_servers_that_were_asked_for(tmp_path):
+def test_a_run_that_goes_on_has_the_numbers_that_were_asked_for(tmp_path):
     folder, said = tmp_path / "run", []
 
     def ask() -> None:
-        for servers in (3, 3, 7, 1):
+        for numbers in ({"servers": 2, "workers": 3}, {"servers": 2}, {"servers": 2000}):
             try:
-                said.append(scaled(folder, servers=servers, limit_s=60.0))
-            except (ConfigError, RunError) as error:
-                said.append(str(error))
-        found = read_status(folder)
-        assert found is not None
-
-    thread = threading.Thread(target=ask)
-    result = run({**BSP, "stop": {"iterations": 400}}, folder, control=lambda _: thread.start())
-    thread.join(60)
-    assert len(said) == 4
-    assert said[0].startswith(f"{folder}: the run goes on with 3 servers: 33.3% of the parameters")
-    assert said[1] == f"{folder}: the run has 3 servers already"
-    assert said[2] == f"{folder}: servers: 7 servers cannot share 6 parameters"
-    assert said[3].startswith(f"{folder}: the run goes on with 1 server: 66.7% of the parameters")
-    expected = simulate({**BSP, "stop": {"iterations": 400}}).summary["parameters_digest"]
-    assert result.summary["parameters_digest"] == expected
-    assert not list(folder.glob("scale-*"))
-
-
-def test_a_run_that_goes_on_has_the_workers_that_were_asked_for(tmp_path):
-    folder, said = tmp_path / "run", []
-
-    def ask() -> None:
-        for workers in (3, 3, 2000, 2):
-            try:
-                said.append(scaled(folder, workers=workers, limit_s=60.0))
+                said.append(scaled(folder, limit_s=60.0, **numbers))
             except (ConfigError, RunError) as error:
                 said.append(str(error))
 
     thread = threading.Thread(target=ask)
-    result = run({**BSP, "stop": {"iterations": 600}}, folder, control=lambda _: thread.start())
+    given = config(stop={"iterations": 200})
+    result = run(given, folder, control=lambda _: thread.is_alive() or thread.start())
     thread.join(60)
-    assert len(said) == 4
-    assert said[0].startswith(f"{folder}: the run goes on with 3 workers, from iteration ")
-    assert said[1] == f"{folder}: the run has 3 workers already"
-    assert said[2] == f"{folder}: workers: must be from 1 to 1000, not 2000"
-    assert said[3].startswith(f"{folder}: the run goes on with 2 workers, from iteration ")
-    assert result.summary["gradients_applied"] == sum(result.summary["iterations"])
+    assert len(said) == 3
+    assert said[0].startswith(f"{folder}: the run goes on with 3 workers and 2 servers, after ")
+    assert said[1] == f"{folder}: the run has 2 servers already"
+    assert said[2] == f"{folder}: servers: must be from 1 to 1000, not 2000"
+    assert len(result.summary["iterations"]) == 3
     assert not list(folder.glob("scale-*"))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from outpace.config.reading import experiment_from, to_plain
-from outpace.engine.servers import why_servers_stay
 from outpace.errors import ConfigError
 
 BASE = {
@@ -53,7 +52,3 @@ def test_pushes_during_backward_are_refused(reason, changes):
 def test_a_task_has_a_forward_share_only_with_overlap():
     with pytest.raises(ConfigError, match="set overlap: backward"):
         experiment_from({**BASE, "overlap": "none", "forward_share": 0.5}, "test")
-
-
-def test_servers_can_neither_join_nor_leave():
-    assert "overlap" in why_servers_stay(experiment_from(BASE, "test"))

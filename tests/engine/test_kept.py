@@ -277,45 +277,6 @@ def test_a_sampler_divides_the_next_epoch_among_the_workers_that_there_are_then(
     assert [*place.loader] == [[1, 4], [7, 10], [13, 16], [19, 22]]
 
 
-def test_a_worker_that_joins_reads_as_much_as_the_others_to_the_end_of_their_epoch(
-    places, monkeypatch
-):
-    first = Place(monkeypatch, rank=0, workers=2)
-    batches = iter(first.loader)
-    next(batches), next(batches)  # the second of six is the present one
-    at, shares = HERE.data.places(), HERE.data.shares()
-    assert (at, shares) == ([(0, 2)], [(2, 10)])
-
-    places()
-    joined = Place(monkeypatch, rank=2, workers=3)
-    HERE.data.restore(at, lambda: None, shares, joins=True)
-    # Its share is 2, 5, ..., 23: eight samples, of which it reads two twice.
-    batches = iter(joined.loader)
-    read = [next(batches)]
-    assert HERE.data.shares() == [(0, 10)]
-    assert [*read, *batches] == [[20, 23], [2, 5], [8, 11], [14, 17], [20, 23]]
-    # An epoch that begins before it has joined is the others' too: twelve samples for each of them.
-    assert sum(map(len, joined.loader)) == 12
-    HERE.data.is_joining = False
-    assert [*joined.loader] == [[2, 5], [8, 11], [14, 17], [20, 23]]
-
-
-def test_a_new_process_that_is_past_the_joining_reads_to_the_end_of_the_epoch_of_the_others(
-    places, monkeypatch
-):
-    first = Place(monkeypatch, rank=0, workers=2)
-    batches = iter(first.loader)
-    next(batches), next(batches)
-    at, shares = HERE.data.places(), HERE.data.shares()
-
-    places()
-    HERE.data.restore(at, lambda: None, shares, joins=True)
-    HERE.data.is_joining = False  # the worker has joined before this iteration
-    again = Place(monkeypatch, rank=2, workers=3)  # its sampler is made late
-    assert sum(map(len, again.loader)) == 10  # the others have so many left
-    assert [*again.loader] == [[2, 5], [8, 11], [14, 17], [20, 23]]
-
-
 def test_a_reading_goes_on_by_the_workers_that_it_was_divided_among(places, monkeypatch):
     first = Place(monkeypatch, rank=0, workers=2)
     batches = iter(first.loader)

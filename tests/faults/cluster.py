@@ -27,12 +27,11 @@ from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds
 from outpace.sync.checkpoint.state import ShardState, scheduler_state
 from outpace.sync.membership import Fence
-from outpace.sync.messages import SCHEDULER, Restarted, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off
 from outpace.sync.programs.overlapping import overlapping_worker
 from outpace.sync.programs.parameter_server import parameter_server, parameter_server_worker
-from outpace.sync.programs.restarted import RestartedServers
 from outpace.sync.shard import Shard
 
 LIMIT_S = 60.0  # of virtual time; without failures a run takes about one second
@@ -107,7 +106,7 @@ class Cluster:
     def start_servers(self, states: list[ShardState] | None) -> None:
         """Start all servers, and the scheduler."""
         for server in range(self.scenario.servers):
-            self.start_server(server, None if states is None else states[server], everyone=True)
+            self.start_server(server, None if states is None else states[server])
         workers, servers = self.scenario.workers, self.scenario.servers
         if self.policy.scheduler is not None:
             block = PhantomBlock(0)
@@ -123,13 +122,13 @@ class Cluster:
             scheduler.run(cut_off(scheduler, rule, workers, servers, first))
             self.processes[SCHEDULER] = scheduler
 
-    def start_server(self, server: int, state: ShardState | None, *, everyone: bool) -> None:
+    def start_server(self, server: int, state: ShardState | None) -> None:
         scenario, name = self.scenario, server_name(server)
         zeros = torch.zeros(scenario.workers * scenario.iterations, dtype=torch.float64)
         block = parameter_block(zeros, Sgd(lr=1.0, momentum=self.strategy.momentum))
         shard = Shard(server, block, scenario.workers, self.policy, Silent())
         if state is not None:
-            shard.restore(state, self.kernel.now, everyone=everyone)
+            shard.restore(state, self.kernel.now)
         process = ServerProcess(self, name, self.generation, shard)
         acknowledge = self.policy.acknowledges
         process.run(
@@ -160,8 +159,7 @@ class Cluster:
         )
         if self.strategy.overlaps:
             program = partial(overlapping_worker, pull=self.strategy.pull)
-        context = RestartedServers(process, acknowledges=self.policy.acknowledges)
-        me: Any = context
+        me: Any = process
         self.coordinator.hears(process, partial(self.coordinator.began, process))
         await program(CutOffWorker(me) if cut_offs else me)
         await process.awake()
@@ -169,15 +167,9 @@ class Cluster:
             fault = self._late.pop()
             self._later(fault.for_s / 100, self._strike, fault)
         self.coordinator.hears(process, partial(self.coordinator.finished, process))
-        while not process.may_end:  # a server that comes back must hear that it has left
-            await context.recv_within(0.01)
+        while not process.may_end:
+            await process.recv_within(0.01)
         process.alive = False
-
-    def tell_restarted(self, server: int, version: int) -> None:
-        """Tell the workers that messages to a server that has come back go through."""
-        for process in self.processes.values():
-            if isinstance(process, WorkerProcess) and process.alive:
-                process.mailbox.put(Restarted(server, version))
 
     # -- faults --------------------------------------------------------------------
 
@@ -208,7 +200,7 @@ class Cluster:
                 self._later(DETECTED_S, partial(self.coordinator.lost, joins_s=joins_s), process)
             case "server":
                 process.end()
-                self._later(DETECTED_S, partial(self.coordinator.lost, alone=fault.flag), process)
+                self._later(DETECTED_S, self.coordinator.lost, process)
             case "lose" | "repeat" | "lose last" | "overtake":
                 self.network.tampers[process.name] = fault.kind
             case "freeze" | "freeze server":

@@ -18,9 +18,7 @@ from outpace.sync.membership import (
     EndRun,
     Fence,
     Kill,
-    Lacks,
     Membership,
-    Reconnect,
     Removed,
     Replace,
     Rules,
@@ -80,8 +78,6 @@ class Coordinator:
         )
         self._reached: dict[int, dict[str, int]] = {n: {} for n in range(scenario.workers)}
         self._joins_s: dict[int, float | None] = {}  # of workers that are lost
-        self._down: set[str] = set()  # servers that are lost, and come back alone
-        self._returning: set[str] = set()  # servers that are back, and told of all workers
         self._done: set[int] = set()  # workers that have finished, or have left for good
         self._finished: set[int] = set()
         self.result: dict[int, ShardState] = {}
@@ -124,9 +120,7 @@ class Coordinator:
         """A connection of this process is broken."""
         self.lost(process)
 
-    def lost(
-        self, process: Process, *, joins_s: float | None = START_S, alone: bool = False
-    ) -> None:
+    def lost(self, process: Process, *, joins_s: float | None = START_S) -> None:
         """A process has ended, or is not heard any more.
 
         joins_s: in a run that goes on without it, until another process joins; None: none does.
@@ -137,17 +131,9 @@ class Coordinator:
             self._lost_worker(process, joins_s)
         elif self._cluster.over.done:
             return
-        elif isinstance(process, ServerProcess) and process.name not in self._down:
+        elif isinstance(process, ServerProcess):
             process.end()
-            if not alone or not self._cluster.strategy.alone or self._stored is None:
-                self.restart_all()
-                return
-            self._down.add(process.name)
-            self._returning.discard(process.name)
-            self._members.server_lost(process.name, self._kernel.now)
-            self.result.pop(process.shard.index, None)
-            self._send(self._planner.abandon())
-            self._after(START_S, partial(self._restart_server, process.shard.index))
+            self.restart_all()
 
     def _lost_worker(self, process: WorkerProcess, joins_s: float | None) -> None:
         worker, members, oracle = process.worker, self._members, self._cluster.oracle
@@ -195,10 +181,6 @@ class Coordinator:
                     if worker not in self._finished:
                         oracle.gone(worker, self._arrived(worker))
                         self._removed(worker)
-                case Lacks(lost=lost):
-                    oracle.updates_lost += lost
-                case Reconnect(server):
-                    self._reconnect(server)
                 case EndRun(reason):
                     oracle.ended(reason, self._finished)
                     self.restart_all()  # the user resumes it
@@ -269,46 +251,12 @@ class Coordinator:
         """A new process takes part as a worker that had left."""
         self._do(self._members.joins(worker, self._kernel.now))
 
-    # -- servers that come back while the workers go on ------------------------------
-
-    def _restart_server(self, server: int) -> None:
-        """A server comes back from the last checkpoint while the workers go on."""
-        assert self._stored is not None
-        cluster, oracle, state = self._cluster, self._cluster.oracle, self._stored.states[server]
-        cluster.generation += 1
-        cluster.start_server(server, state, everyone=False)
-        self._down.discard(server_name(server))
-        self._returning.add(server_name(server))
-        for worker in range(self._scenario.workers):
-            present = cluster.processes[worker_name(worker)]
-            assert isinstance(present, WorkerProcess)
-            last = max(present.computed, oracle.computed.get(worker, -1))
-            oracle.came_back(worker, state.watermarks[worker] + 1, last)
-        self._do(self._members.server_back(server_name(server), self._kernel.now))
-
-    def _reconnect(self, name: str) -> None:
-        """The workers may talk to a server that has come back."""
-        assert self._stored is not None
-        process = self._cluster.processes[name]
-        assert isinstance(process, ServerProcess)
-        self._returning.discard(name)
-        shard = process.shard.index
-        self._cluster.tell_restarted(shard, self._stored.states[shard].version)
-        self._end_if_over()
-
-    def has_to_rejoin(self, worker: int) -> bool:
-        return self._members.has_to_rejoin(worker)
-
-    def rejoined(self, server: ServerProcess, worker: int, first: int) -> None:
-        """A worker goes on with a server."""
-        self._do(self._members.rejoined(server.name, worker, first))
-
     # -- the end -------------------------------------------------------------------
 
     def finished(self, process: WorkerProcess) -> None:
         """A worker has done all its iterations, and said so to the servers."""
         if self._cluster.processes.get(process.name) is process:
-            self._do(self._members.finished(process.worker, process.computed))
+            self._members.finished(process.worker)
             self._finished.add(process.worker)
             self._done.add(process.worker)
             process.may_end = True
@@ -316,7 +264,7 @@ class Coordinator:
 
     def _end_if_over(self) -> None:
         """When all workers have finished or left, ask the servers for what they have."""
-        if len(self._done) < self._scenario.workers or self._down or self._returning:
+        if len(self._done) < self._scenario.workers:
             return
         for server in range(self._scenario.servers):
             process = self._cluster.processes[server_name(server)]
@@ -350,7 +298,7 @@ class Coordinator:
             self._kernel.now + nanoseconds(self._scenario.checkpoint_s),
             lambda _: self._checkpoint_is_due(),
         )
-        if not self._is_starting and self._members.has_all_servers:
+        if not self._is_starting:
             self._send(self._planner.begin())
 
     def _send(self, orders: Sequence[Order | GiveUp]) -> None:

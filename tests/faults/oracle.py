@@ -24,7 +24,6 @@ from outpace.sync.checkpoint.state import ShardState, gaps
 from outpace.sync.messages import Reply
 
 Pair: TypeAlias = tuple[int, int]  # worker, iteration
-Answer: TypeAlias = tuple[int, int, int]  # worker, iteration of its pull, shard
 
 
 class Violation(AssertionError):
@@ -35,7 +34,6 @@ class Oracle:
     """The promises of one run.
 
     Attributes:
-        is_strict: True if a worker that is lost may cost no more than its push on the way.
         may_miss: gradients that need not be in the parameters.
         updates_lost: gradients that some shards have and others lack, as the run counts them.
         computed: the last iteration that each worker has computed; absent: nobody waits for it.
@@ -58,7 +56,7 @@ class Oracle:
         """
         pushes = {(worker, iteration) for iteration in range(arrived + 1, sent + 1)}
         lost = len(pushes - self.may_miss)
-        if lost > self._most_on_the_way and self.is_strict:
+        if lost > self._most_on_the_way:
             raise Violation(f"worker {worker} lost {lost} pushes, up to iteration {sent}")
         self.note(worker, arrived + 1, sent)
         self._takes_part(worker, first)
@@ -70,16 +68,8 @@ class Oracle:
     def begin(self) -> None:
         """The run begins from its beginning."""
         self.may_miss: set[Pair] = set()
-        self._behind: set[int] = set()  # workers that others need not wait for
-        self._lacked: dict[Answer | None, frozenset[Pair]] = {}  # what answers were allowed to lack
-        self.is_strict = True
         self.updates_lost = 0
         self.computed: dict[int, int] = dict.fromkeys(range(self._scenario.workers), -1)
-
-    def came_back(self, worker: int, first: int, last: int) -> None:
-        """A server has come back without these iterations of a worker."""
-        self.is_strict = False  # the next loss of this worker may cost more than its last push
-        self.note(worker, first, last)
 
     def leaves(self, worker: int) -> None:
         """The run goes on without a worker from now on."""
@@ -103,8 +93,7 @@ class Oracle:
         self, states: Sequence[ShardState], missing: Iterable[Pair], updates_lost: int
     ) -> None:
         """The run goes on from saved states; `missing`, `updates_lost`: what they were then."""
-        self.may_miss, self.is_strict, self._behind = set(missing), True, set()
-        self._lacked = {}
+        self.may_miss = set(missing)
         self.updates_lost = updates_lost + gaps(states)
         found = 0
         for worker in range(self._scenario.workers):
@@ -119,39 +108,25 @@ class Oracle:
 
     # -- what is checked -----------------------------------------------------------
 
-    def starts(
-        self,
-        worker: int,
-        iteration: int,
-        parameters: Sequence[Value],
-        answers: Sequence[Answer | None],
-    ) -> None:
-        """Check the bound, and that the parameters have what it promises, when a worker starts.
-
-        answers: where the parameters of each shard are from; None: from no answer.
-        """
+    def starts(self, worker: int, iteration: int, parameters: Sequence[Value]) -> None:
+        """Check the bound, and that the parameters have what it promises, when a worker starts."""
         if worker not in self.computed:  # it takes part again
             self.computed[worker] = iteration - 1
             self._takes_part(worker, iteration)
-            # It may join at a server that has come back and does not know how far the others are.
-            self._behind.update([] if self.is_strict else [worker])
         bound = self._strategy.bound
         if bound is None:
             return
         last = iteration - 1 - bound  # of all others
         for other, computed in self.computed.items():
-            if computed < last and other not in self._behind:
+            if computed < last:
                 raise Violation(
                     f"worker {worker} starts iteration {iteration} with a bound of {bound}, and "
                     f"worker {other} has computed {computed}"
                 )
         for shard, each in enumerate(parameters if last >= 0 else ()):
             absent = (self.counts(each)[:, : last + 1] == 0).nonzero().tolist()
-            # A cache may be older than the loss of its server, and lack what was lost then and is
-            # computed again since.
-            may_miss = self.may_miss | self._lacked.get(answers[shard], frozenset())
             for other, at in absent:
-                if other in self.computed.keys() - self._behind and (other, at) not in may_miss:
+                if other in self.computed and (other, at) not in self.may_miss:
                     raise Violation(
                         f"worker {worker} starts iteration {iteration} with a bound of {bound} and "
                         f"parameters of shard {shard} without iteration {at} of worker {other}"
@@ -162,8 +137,6 @@ class Oracle:
         assert isinstance(reply.parameters, Tensor)
         if not self._strategy.momentum:
             self._at_most_once(f"a reply of shard {reply.shard}", self.counts(reply.parameters))
-        if self._strategy.bound is not None:
-            self._lacked[answer_of(reply)] = frozenset(self.may_miss)
 
     def state(self, state: ShardState) -> None:
         """Check the state of a shard: it has what its watermarks say, once."""
@@ -193,8 +166,6 @@ class Oracle:
     def end(self, states: Sequence[ShardState]) -> None:
         """Check the parameters at the end of the run."""
         counts = torch.stack([self.counts(state.parameters) for state in states])
-        if not self.is_strict:  # all may have left before a server came back
-            counts = torch.stack([self._all_counts(state) for state in states])
         self._at_most_once("the result", counts)
         if self._strategy.loses:
             return
@@ -230,11 +201,6 @@ class Oracle:
             raise Violation(f"{where} has iteration {iteration} of worker {worker} twice")
         if not self._strategy.momentum and not bool(((counts == 0) | (counts == 1)).all()):
             raise Violation(f"{where} has a part of a gradient")
-
-
-def answer_of(reply: Reply) -> Answer:
-    """Return what tells an answer to a worker from the others."""
-    return reply.worker, reply.iteration, reply.shard
 
 
 def _most_on_the_way(scenario: Scenario) -> float:

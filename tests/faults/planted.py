@@ -18,12 +18,11 @@ from outpace.sync.bookkeeping.updates import Updates
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.planner import CutPlanner
-from outpace.sync.membership import Fence, Kill, Membership, Reconnect, Start
+from outpace.sync.membership import Fence, Kill, Membership, Start
 from outpace.sync.membership.worker import Phase
-from outpace.sync.messages import Lost, Rejoin, Restarted
+from outpace.sync.messages import Lost, Rejoin
 from outpace.sync.programs.cutoff import _Scheduler
 from outpace.sync.programs.partial_pull import Puller
-from outpace.sync.programs.restarted import RestartedServers
 from outpace.sync.shard import Shard
 
 Planted: TypeAlias = Callable[[], AbstractContextManager[Any]]
@@ -33,9 +32,9 @@ def _restored_without(**lost: Any) -> Planted:
     """Shards are restored from states that lack something."""
     restore = Shard.restore
 
-    def wrong(self: Shard, state: Any, now: int, *, everyone: bool = True) -> None:
+    def wrong(self: Shard, state: Any, now: int) -> None:
         changes = {name: made(state) for name, made in lost.items()}
-        restore(self, replace(state, **changes), now, everyone=everyone)
+        restore(self, replace(state, **changes), now)
 
     return lambda: patch.object(Shard, "restore", wrong)
 
@@ -128,28 +127,11 @@ def _starts_after_one_answer(confirmed: Any) -> Any:
     return wrong
 
 
-def _hears_dead_servers(confirmed: Any) -> Any:
-    def wrong(self: Membership, *args: Any) -> Any:
-        with patch.object(self._returning, "down", set()):
-            return confirmed(self, *args)
-
-    return wrong
-
-
 def _lowest_of_servers(started: Any) -> Any:
     def wrong(self: Membership, known: Any, now: int) -> Any:
         lowest = min((max(1 + m, c) for m, c in known.reached.values()), default=0)
         orders = started(self, known, now)
         return [replace(each, first=lowest) if isinstance(each, Start) else each for each in orders]
-
-    return wrong
-
-
-def _reconnects_at_once(back: Any) -> Any:
-    def wrong(self: Membership, server: str, now: int) -> Any:
-        orders = back(self, server, now)
-        self._returning.reconnects(server, {})
-        return [Reconnect(server), *orders]
 
     return wrong
 
@@ -187,30 +169,6 @@ def _both(one: Planted, two: Planted) -> Planted:
             yield
 
     return planted
-
-
-def _shift_nothing(go_on: Any) -> Any:
-    def wrong(self: RestartedServers, restarted: Restarted) -> None:
-        go_on(self, restarted)
-        self._servers[self.servers[restarted.shard]].ahead = 0
-
-    return wrong
-
-
-def _repeat_no_pull(go_on: Any) -> Any:
-    def wrong(self: RestartedServers, restarted: Restarted) -> None:
-        self._servers[self.servers[restarted.shard]].owed = None
-        go_on(self, restarted)
-
-    return wrong
-
-
-def _confirm_nothing(go_on: Any) -> Any:
-    def wrong(self: RestartedServers, restarted: Restarted) -> None:
-        self._servers[self.servers[restarted.shard]].unconfirmed = False
-        go_on(self, restarted)
-
-    return wrong
 
 
 def _cut_anywhere(self: Cuts) -> None:
@@ -282,11 +240,6 @@ PLANTED: Final[dict[str, Planted]] = {
     "a worker that is back does not pull": lambda: patch.object(
         Puller, "begin", _begin_without_parameters
     ),
-    "an unanswered pull is not repeated": _instead(RestartedServers, "_go_on", _repeat_no_pull),
-    "an acknowledgement is not repeated": _instead(RestartedServers, "_go_on", _confirm_nothing),
-    "versions of a server that is back are not shifted": _instead(
-        RestartedServers, "_go_on", _shift_nothing
-    ),
     "shards ignore that a worker is lost": lambda: patch.object(Shard, "_on_lost", lambda *_: []),
     "one server is not told that a worker is lost": _instead(
         Coordinator, "_tell", _tells_all_but_one
@@ -306,9 +259,6 @@ PLANTED: Final[dict[str, Planted]] = {
     "the loss of a worker that has finished is told to nobody": _unless(
         "lost", lambda self, worker: self._workers[worker].phase is Phase.FINISHED
     ),
-    "the loss of a worker is forgotten while a server is away": _unless(
-        "lost", lambda self, worker: bool(self._returning.down)
-    ),
     "a process begins when one server has answered": _instead(
         Membership, "confirmed", _starts_after_one_answer
     ),
@@ -325,18 +275,6 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "gradients that are lost are not counted": lambda: patch.object(
         Membership, "_lost_of", lambda *_: 0
-    ),
-    "what a server lacks that came back alone is not counted": lambda: patch.object(
-        Membership, "_lacking", lambda *_: []
-    ),
-    "an answer of a server that was lost since counts": _instead(
-        Membership, "confirmed", _hears_dead_servers
-    ),
-    "a server that is back is not told which workers have left": _orders(
-        "server_back", lambda order: [replace(order, stays=True)]
-    ),
-    "workers connect to a server before it is told which have left": _instead(
-        Membership, "server_back", _reconnects_at_once
     ),
     "a run ends without the parameters of its servers": lambda: patch.object(
         Coordinator, "_end_if_over", _ends_without_asking

@@ -12,13 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from tests.faults.oracle import Answer, answer_of
 
 from outpace.kernel import Future, Mailbox, Walker
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.membership import Fence
-from outpace.sync.messages import Leave, Push, Rejoin, Reply, Restarted, server_name, worker_name
+from outpace.sync.messages import Leave, Push, Reply, server_name, worker_name
 from outpace.sync.programs.context import Stopped
 from outpace.sync.shard import Shard
 
@@ -203,19 +202,6 @@ class ServerProcess(Judge):
     def progress(self, worker: int) -> tuple[int, int]:
         return self.shard.watermark(worker), self.shard.clock
 
-    async def recv(self) -> Any:
-        return self._noted(await super().recv())
-
-    async def recv_within(self, timeout_s: float) -> Any:
-        return self._noted(await super().recv_within(timeout_s))
-
-    def _noted(self, message: Any) -> Any:
-        coordinator = self.cluster.coordinator
-        if isinstance(message, Rejoin) and coordinator.has_to_rejoin(message.worker):
-            tell = partial(coordinator.rejoined, self, message.worker, message.first)
-            coordinator.hears(self, tell)
-        return message
-
     def _saved(self, number: int, state: Any) -> None:
         self.cluster.oracle.state(state)
         tell = partial(self.cluster.coordinator.saved, self, number, state)
@@ -237,7 +223,6 @@ class WorkerProcess(Process):
         self.worker, self.first_iteration = worker, first
         self.servers = [server_name(server) for server in range(cluster.scenario.servers)]
         self.connected: dict[str, Process] = {}
-        self._answers: list[Answer | None] = [None] * len(self.servers)  # the last of each shard
         self.computed = -1 if first is None else first - 1
         self.is_lost = False  # True once the coordinator counts it as lost
         self.may_end = False  # True once the coordinator knows that it has finished
@@ -259,32 +244,8 @@ class WorkerProcess(Process):
                 message.gradient = message.gradient.clone()
         super().send(to, *messages)
 
-    async def recv(self) -> Any:
-        return self._connect(await super().recv())
-
-    async def recv_within(self, timeout_s: float) -> Any:
-        return self._connect(await super().recv_within(timeout_s))
-
     async def recv_several(self, count: int) -> Any:
         return [await self.recv()]
-
-    def recv_nowait(self) -> Any:
-        return self._connect(super().recv_nowait())
-
-    def _connect(self, message: Any) -> Any:
-        """From the moment at which it knows of a new process of a server, talk to that one."""
-        if isinstance(message, Reply) and message.shard < len(self.servers):
-            self._answers[message.shard] = answer_of(message)
-        if isinstance(message, Restarted):
-            name = self.servers[message.shard]
-            server = self.cluster.processes[name]
-            assert isinstance(server, Judge)
-            self.connected[name] = server
-            self.fences[name] = Fence(server.generation)
-            if self.cluster.processes.get(self.name) is self:  # its last pushes went nowhere
-                arrived, _ = server.progress(self.worker)
-                self.cluster.oracle.came_back(self.worker, arrived + 1, self.computed)
-        return message
 
     async def execute(self, parameters: Any, iteration: int) -> Any:
         return await self.execute_until(parameters, iteration, None)
@@ -293,7 +254,7 @@ class WorkerProcess(Process):
         scenario, oracle = self.cluster.scenario, self.cluster.oracle
         is_current = self.cluster.processes.get(self.name) is self
         if is_current and not self.is_lost:
-            oracle.starts(self.worker, iteration, parameters, self._answers)
+            oracle.starts(self.worker, iteration, parameters)
         draw = random.Random(f"{scenario.seed} {self.worker} {iteration} {self.generation}")
         until = self.now + nanoseconds(draw.lognormvariate(-3, 0.7))
         if ends_it is None:

@@ -43,15 +43,13 @@ class Strategy:
 
     policy: made from the number of workers. loses: True if it leaves out gradients of its own
     accord. bound: lead over the slowest worker that none may exceed; None: there is none. exact:
-    True if all shards are saved between the same two iterations. alone: True if one server may
-    come back while the workers go on.
+    True if all shards are saved between the same two iterations.
     """
 
     policy: Callable[[int], Policy]
     loses: bool = False
     bound: int | None = None
     exact: bool = False
-    alone: bool = True
     momentum: float = 0.0
     pull: PartialPull = _ALL_SERVERS
     skip: SkippedPull | None = None
@@ -60,9 +58,7 @@ class Strategy:
 
 STRATEGIES: Final = {
     "bsp": Strategy(lambda n: Bsp(scale=SUM), bound=0, exact=True),
-    "bsp, momentum": Strategy(
-        lambda n: Bsp(scale=SUM), bound=0, exact=True, alone=False, momentum=0.5
-    ),
+    "bsp, momentum": Strategy(lambda n: Bsp(scale=SUM), bound=0, exact=True, momentum=0.5),
     "bsp, on arrival": Strategy(
         lambda n: Bsp(apply=Apply.ON_ARRIVAL, scale=SUM), bound=0, exact=True
     ),
@@ -74,10 +70,7 @@ STRATEGIES: Final = {
     "dsps": Strategy(lambda n: Dsps(1, 2, scale=SUM)),
     "psp-sampling": Strategy(lambda n: PspSampling(min(2, n - 1), 1, scale=SUM)),
     "ssptable": Strategy(lambda n: SspTable(2, scale=SUM), bound=2),
-    # Its servers answer at once, so one that lacks an iteration would show that to workers.
-    "global barrier": Strategy(
-        lambda n: GlobalBarrier(Bsp(scale=SUM)), bound=0, exact=True, alone=False
-    ),
+    "global barrier": Strategy(lambda n: GlobalBarrier(Bsp(scale=SUM)), bound=0, exact=True),
     "global barrier, ssp": Strategy(lambda n: GlobalBarrier(Ssp(1, scale=SUM)), bound=1),
     "half of the servers": Strategy(
         lambda n: Asp(scale=SUM), pull=PartialPull(quorum_percent=50, timeout_s=0.01)
@@ -91,7 +84,7 @@ STRATEGIES: Final = {
     "partial-push": Strategy(
         lambda n: PartialPush(max(1, n - 1), timeout_s=0.03, scale=SUM), loses=True, exact=True
     ),
-    "cutoff": Strategy(lambda n: CutOff(scale=SUM), loses=True, exact=True, alone=False),
+    "cutoff": Strategy(lambda n: CutOff(scale=SUM), loses=True, exact=True),
 }
 
 # Not among the strategies of `Scenario.of`, so that seeds stay what they are.
@@ -124,7 +117,7 @@ class Fault:
             left; with `flag`, and if `for_s` is long, none does.
         freeze: worker `node` stands still, for more or less than the lease, and goes on. `flag`: it
             cannot be killed meanwhile, and sends messages after its place was taken.
-        server: server `node` is killed. `flag`: the others go on, where the strategy allows it.
+        server: server `node` is killed.
         freeze server: server `node` stands still.
         both: worker `node` is killed, and `for_s` / 20 later the server of this number, modulo that
             of the servers.

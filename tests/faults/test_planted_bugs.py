@@ -13,22 +13,18 @@ from tests.faults.search import problem_of
 RARE = {
     "the first iteration is the lowest over the shards": 500,
     "pulls of a lost worker are forgotten only when it is back": 400,
-    "an answer of a server that was lost since counts": 400,
 }
 # Seeds that have found a bug are tried first, which saves time. After a change of the code another
 # seed may be the first to find it.
 FIRST = {
     "the first iteration is the lowest over the shards": 478,
     "pulls of a lost worker are forgotten only when it is back": 260,
-    "an answer of a server that was lost since counts": 217,
-    "an acknowledgement is not repeated": 64,
     "a process begins when one server has answered": 55,
     "a repeated push is applied": 48,
     "a scheduler ignores that a worker is back": 43,
     "an exact checkpoint is cut within an iteration": 27,
     "the optimizer's state is not restored": 18,
     "a process begins at the lowest iteration over the servers": 17,
-    "the loss of a worker is forgotten while a server is away": 15,
     "a process that stands still is not killed": 12,
 }
 

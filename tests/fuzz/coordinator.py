@@ -41,7 +41,7 @@ from outpace.real.net.checkpoint_messages import (
     SentFile,
     VersionReached,
 )
-from outpace.real.net.membership_messages import ServerBack, WorkerRejoined, WorkerReplaced
+from outpace.real.net.membership_messages import WorkerReplaced
 from outpace.real.net.messages import (
     PHANTOM,
     BlockHead,
@@ -50,9 +50,7 @@ from outpace.real.net.messages import (
     JoinRun,
     ProcessDone,
     Ready,
-    ScriptOptimizer,
     Snapshot,
-    StateLoaded,
     TrainingDone,
 )
 from outpace.real.net.peer_messages import (
@@ -62,8 +60,6 @@ from outpace.real.net.peer_messages import (
     ComeToMeeting,
     EnterAllReduce,
     GroupBroken,
-    HasLastResult,
-    JoinedOthers,
     SeekPartner,
 )
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingReport, TraceReport
@@ -105,21 +101,18 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
 HANDLED: Final = (
     *(JoinRun, Ready, TraceReport, TimingReport, ProcessDone, ProcessFailed, FirstDigest),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
-    *(ServerBack, WorkerRejoined),
     *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
     *(CheckpointArrived, FilePiece, SendPiece),
-    *(ScriptState, ScriptOptimizer, StateLoaded),
+    ScriptState,
     *(Pull, Done, Leave, Pause, Resume, Rejoin),
     *(
         EnterAllReduce,
-        HasLastResult,
         GroupBroken,
         ComeToMeeting,
         SeekPartner,
         AverageEnded,
         AverageFailed,
     ),
-    JoinedOthers,
     AskStore,
 )
 _MOST_BYTES: Final = 1 << 16  # of a block; larger ones are not made
@@ -313,7 +306,6 @@ class FuzzedCoordinator:
         self._listener, *store = transport.listeners
         self._store = store[0] if store else None
         parts.processes.start = lambda worker, generation: None
-        parts.processes.start_server = lambda server, generation: None
         self._names = [*parts.workers, *parts.servers]
         for name in self._names:
             parts.reports.take(name, _joining(name), None)
@@ -350,7 +342,6 @@ class FuzzedCoordinator:
                 draw.choice(what)()
             case 3 | 4:
                 self._save_all()
-                self._bring_back()
             case _:
                 message = decoded(random_message(draw, HANDLED))
                 self._hear(draw.choice(self._names), message)
@@ -377,32 +368,6 @@ class FuzzedCoordinator:
             piece = FilePiece(request.number, request.file, request.offset, head)
             self._hear(name, piece, aimed=True)
             self.counts["a piece was sent"] += 1
-
-    def _bring_back(self) -> None:
-        """Servers that are lost and come back alone do so, most of the way. One may die before."""
-        draw, parts = self._draw, self._parts
-        if self._kind_now == "asp" and draw.random() < 0.3:
-            checkpoints: Any = parts.checkpoints
-            checkpoints._keeper.last = max(1, checkpoints._keeper.last)
-            name = draw.choice(parts.servers)
-            parts.losses.process_ended(name, "was killed by SIGKILL")
-            self._now += 10**9
-            parts.kernel.run(self._now)
-        for name in sorted(parts.losses.away):
-            parts.losses.process_ended(name, "was killed by SIGKILL")
-            self._now += 1
-            parts.kernel.run(self._now)
-            replacements: Any = parts.survival._replacements
-            told = [
-                WorkerReplaced(worker, replacements._members.generation(worker), 2, 2)
-                for worker in range(WORKERS)
-            ]
-            rejoined = [WorkerRejoined(worker, draw.randrange(9)) for worker in range(WORKERS)]
-            for message in (_joining(name), Ready(), ServerBack(3, 2), *told, *rejoined):
-                if draw.random() < 0.1:
-                    return
-                self._hear(name, message, aimed=True)
-                self.counts["a server came back"] += isinstance(message, WorkerRejoined)
 
     @property
     def _scripts(self) -> list[str]:

@@ -8,14 +8,12 @@ import os
 import random
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from tests.fuzz.coordinator import SYNCS, FuzzedCoordinator
 from tests.fuzz.machines import run
 
-from outpace.real.net.membership_messages import ServerBack
-from outpace.real.net.messages import BatchSize, Fetch, FirstDigest, StateLoaded, TrainingDone
+from outpace.real.net.messages import BatchSize, Fetch, FirstDigest, TrainingDone
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -42,9 +40,7 @@ def test_inputs_that_are_guided_by_coverage_find_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("kind", SYNCS)
-@pytest.mark.parametrize(
-    "message", [FirstDigest(0, "a"), TrainingDone(), Fetch(), BatchSize(3), StateLoaded()]
-)
+@pytest.mark.parametrize("message", [FirstDigest(0, "a"), TrainingDone(), Fetch(), BatchSize(3)])
 def test_a_server_that_speaks_as_a_worker_is_refused(kind, message):
     coordinator = FuzzedCoordinator(random.Random(0), kind)
     try:
@@ -52,20 +48,5 @@ def test_a_server_that_speaks_as_a_worker_is_refused(kind, message):
             assert coordinator.hear(name, message)
         if SYNCS[kind].get("servers") is None:
             assert not coordinator.hear("server-1", message)
-    finally:
-        coordinator.close()
-
-
-def test_a_server_that_is_back_before_it_has_joined_is_refused():
-    coordinator = FuzzedCoordinator(random.Random(0), "asp")
-    parts = coordinator._parts
-    checkpoints: Any = parts.checkpoints
-    checkpoints._keeper.last = 1
-    try:
-        assert not coordinator.hear("server-0", ServerBack(3, 2))  # it was not lost
-        parts.losses.process_ended("server-1", "was killed by SIGKILL")
-        parts.kernel.run(10**9)
-        assert parts.losses.away == {"server-0", "server-1"}  # one that is refused is lost, too
-        assert not coordinator.hear("server-1", ServerBack(3, 2))
     finally:
         coordinator.close()

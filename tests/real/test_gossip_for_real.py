@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import sys
 from typing import Any
 
 import pytest
@@ -163,35 +162,6 @@ def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
         )
 
     assert max(map(within, rows(result, "iteration", 1))) > 1
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="as its neighbours")
-@pytest.mark.parametrize("workers", [2, 4])
-def test_the_others_go_on_without_one_that_is_killed(tmp_path, workers):
-    kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    (tmp_path / "task.py").write_text(
-        SLOW.format(before=f"NAME == 'worker-1' and self.calls == 6 and {kill}; time.sleep(0.001)")
-    )
-    task = {"kind": "python", "target": f"{tmp_path / 'task.py'}:make_task"}
-    said: list[str] = []
-    result = gossip(
-        log=said.append,
-        task=task,
-        workers=workers,
-        on_worker_loss="continue",
-        stop={"iterations": 40},
-        optimizer={"kind": "sgd", "lr": 1e-3},
-    )
-    assert result.summary["status"] == "complete"
-    done = result.summary["iterations"]
-    assert [done[n] for n in range(workers) if n != 1] == [40] * (workers - 1)
-    assert done[1] <= 5
-    assert any(text.startswith("worker-1 ") and "go on without it" in text for text in said)
-    for row in rows(result, "iteration"):
-        assert row["end_ns"] is not None
-    if workers > 2:  # the others average to the end
-        last = max(row["iteration"] for row in rows(result, "all-reduce"))
-        assert last > 30
 
 
 @pytest.mark.parametrize("is_abortable", [True, False])

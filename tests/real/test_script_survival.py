@@ -209,7 +209,7 @@ def test_a_script_that_was_stopped_at_the_limit_goes_on_with_a_higher_one(tmp_pa
 @pytest.mark.slow
 def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_as_lost(tmp_path):
     options, said = killing(tmp_path / "run", "server-0", 4)
-    config = {**uneven(), "on_server_loss": "restart-all"}  # else the scripts would go on
+    config = uneven()
     result = run(config, tmp_path / "run", **options)
     assert result.summary["status"] == "complete"
     # What worker 0 has logged: until the checkpoint, and from the beginning of its second process.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.support import counted_pushes
 from tests.support.paths import SCRIPTS
 from tests.support.saved_runs import give_up, once_saved
 from tests.support.script_runs import logged
@@ -18,7 +16,6 @@ from tests.support.shared_out import require_shared_out
 
 import outpace
 from outpace import RunError, run
-from outpace.record.event_log import LOG
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 RUN: dict[str, Any] = {
@@ -168,36 +165,7 @@ def test_after_the_death_of_a_worker_no_sample_is_lost_or_counts_twice(kind, tmp
     result = run(saved, folder, watch=runs.append, log=said.append, control=control)
     assert result.summary["restarts"] == 1
     require_each_once(result)
-    alone = [
-        line for line in said if "it is restarted (generation 1) while the others go on" in line
-    ]
-    assert len(alone) == (kind != "overlap")
-
-
-@linux
-@pytest.mark.parametrize("kind", ["hpsgd", pytest.param("gossip", marks=pytest.mark.slow)])
-def test_a_script_comes_back_alone_and_computes_again_what_the_others_have_not(kind, tmp_path):
-    runs: list[Any] = []
-    folder, steps, workers = tmp_path / "run", 100, 3
-
-    def kill() -> None:
-        os.kill(runs[0].launcher.pids["worker-1"], signal.SIGKILL)
-
-    config = counted_pushes.config(steps, workers=workers, sync={"kind": kind})
-    config["task"]["arguments"] = [str(workers * steps)]
-    del config["servers"]
-    control = once_saved(folder, kill, number=3)
-    result = run(config, folder, watch=runs.append, control=control)
-    summary = result.summary
-    assert (summary["restarts"], summary["updates_lost"]) == (1, 0)
-    assert summary["iterations"] == [steps] * workers
-    for entries in result.parameters.values():
-        assert (entries * -workers).round(decimals=3).eq(1).all()
-    events = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
-    names = [each["event"] for each in events if each["role"] == "worker-1"]
-    happened = ["joined", "lost", "restarted", "joined", "rejoined", "finished"]
-    assert [each for each in names if each != "notice"] == happened
-    assert "group-restart" not in {each["event"] for each in events}
+    assert any("the run goes on from checkpoints/" in line for line in said)
 
 
 @linux

@@ -16,7 +16,7 @@ from tests.support.reports.run_folders import (
 from outpace.engine.interruptions import Interruptions
 from outpace.record import folder as files
 from outpace.record.sinks import ParquetSink
-from outpace.record.trace import NONE, RESTART, Trace
+from outpace.record.trace import GAP, NONE, RESTART, Trace
 from outpace.report import write_report
 from outpace.report.findings import _interrupted
 from outpace.report.interrupted import interrupted
@@ -105,16 +105,14 @@ def test_a_worker_that_was_lost_for_good_is_shown_though_none_was_restarted(tmp_
     )
 
 
-def test_a_server_that_came_back_alone_did_not_stop_the_workers(tmp_path):
+def test_a_server_that_came_back_alone_in_an_earlier_version_did_not_stop_the_workers(tmp_path):
     folder = make_run(tmp_path / "run", accuracy=CURVE, **FAILED)
     write_waiting_trace(folder)
     waiting = files.read_table(folder / files.TRACE)
     sink = ParquetSink(folder / files.TRACE)
     trace = Trace(sink)
-    rows = Interruptions(trace)
-    rows.server_lost(0, 120_000_000, number=2, clock=7)
-    rows.server_back(0, 280_000_000)
-    rows.lacks(0, 1, first=8, lost=3, now=290_000_000)
+    trace.row(RESTART, NONE, 0, 7, 120_000_000, 280_000_000, NONE, NONE, 2)
+    trace.row(GAP, 1, 0, 8, 290_000_000, 290_000_000, *[NONE] * 5, 3)
     trace.flush()
     sink.close()
     whole = pa.concat_tables([waiting, files.read_table(folder / files.TRACE)])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from outpace.predict.rules.baselines import Fixed
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.state import scheduler_state
-from outpace.sync.messages import SCHEDULER, Lost, Restarted, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 from outpace.sync.parameter_block import PhantomBlock, parameter_block
 from outpace.sync.programs.context import Stopped
 from outpace.sync.programs.cutoff import CutOffWorker, cut_off
@@ -84,16 +83,10 @@ class Killed(Exception):
     """Ends the program of a worker."""
 
 
-class Told(Restarted):
-    """Restarted, with the server's new place."""
-
-    node: Any
-
-
 class Worker(Node):
     """Computes for a random time. Its messages reach the servers that it knows of."""
 
-    dies, is_done = (None, 0), False
+    dies = None, 0
 
     def __init__(self, cluster, worker, first):
         super().__init__(cluster, worker_name(worker))
@@ -102,22 +95,11 @@ class Worker(Node):
         self.computed, self.sent = -1, 0  # iteration, messages in it
         self.known = dict(cluster.nodes)
 
-    async def recv(self):
-        return self._noted(await self.mailbox.get())
-
-    async def recv_within(self, timeout_s):
-        return self._noted(await self.mailbox.get_within(timeout_s))
-
     async def recv_several(self, count):
         return [await self.recv()]
 
     def recv_nowait(self):
-        return self._noted(self.mailbox.get_nowait())
-
-    def _noted(self, message):
-        if isinstance(message, Told):
-            self.known[server_name(message.shard)] = message.node
-        return message
+        return self.mailbox.get_nowait()
 
     def initial_parameters(self):
         return [shard.read() for shard in self._cluster.shards]
@@ -169,7 +151,6 @@ class Ledger:
         states: of the shards that it goes on from; `first`: the first iterations of the workers.
         dies: a worker, an iteration, and the number of messages of that iteration after which the
             worker is killed; a new process takes its place 50 ms later.
-        wrap: the context that a worker's program gets, made from the worker's.
     Attributes:
         cuts: of each server; `saved`: number of a request -> server -> state.
     """
@@ -185,7 +166,6 @@ class Ledger:
         states=None,
         first=None,
         dies=None,
-        wrap=lambda worker: worker,
     ):
         self.kernel, self.random = Kernel(tie_seed=seed), random.Random(seed)
         self.workers, self.iterations, self.nodes = workers, iterations, {}
@@ -214,7 +194,7 @@ class Ledger:
         )
         if policy.cut_off is not None:
             program = partial(_cut_off, program)
-        self._program, self._wrap = program, wrap
+        self._program = program
         for worker in range(workers):
             self._start(worker, first and first[worker])
         if dies is not None:
@@ -225,27 +205,13 @@ class Ledger:
         program = partial(parameter_server, acknowledge=self.policy.acknowledges)
         self.kernel.spawn(program(node, cuts=self.cuts[server]), node.name, daemon=True)
 
-    def restart(self, server, state):
-        """A server dies and comes back at once from this state."""
-        self.shards[server] = self.new_shard(server, self.policy)
-        self.shards[server].restore(state, self.kernel.now, everyone=False)
-        self._serve(server)
-        node = self.nodes[server_name(server)]
-        for worker in list(self.nodes.values()):
-            if isinstance(worker, Worker):
-                if worker.is_done:
-                    node.mailbox.put(Lost(worker.worker, stays=False))
-                else:
-                    worker.mailbox.put(Told(server, state.version, node))
-
     def _start(self, worker, first):
         node = Worker(self, worker, first)
         self.kernel.spawn(self._live(node), node.name)
 
     async def _live(self, node):
         try:
-            await self._program(self._wrap(node))
-            node.is_done = True
+            await self._program(node)
         except Killed:
             await self.kernel.sleep(0.05)
             await self._replace(node)

@@ -185,20 +185,6 @@ class Reference:
             each.may_go = self.judge(each.pull)
         return self._answer_all(now)
 
-    def set_workers(self, workers, now):
-        """New ones have left as long as their processes have not begun."""
-        new = range(self.workers, workers)
-        self.gone.update(new)
-        for each, value in (
-            (self.progress, -1),
-            (self.last_push, 0),
-            (self.step_time, 0),
-            (self.last_answer, 0),
-        ):
-            each.extend([value] * len(new))
-        self.workers = max(self.workers, workers)
-        return self.look(now, at_end=False)
-
     def lost(self, worker, stays, now):
         if worker in self.gone:
             return self.rejoin(worker, 0, now) if stays else {}
@@ -213,7 +199,7 @@ class Reference:
         self._begin_again(worker, first, now)
         return self.look(now, at_end=False)
 
-    def go_on_elsewhere(self, now, everyone):
+    def go_on_elsewhere(self, now):
         """Another shard takes over; what the workers will ask for again is forgotten."""
         self.waiting, self.held_back, self.counting = [], [], {}
         self.paused, self.significance, self.spared = set(), {}, {}
@@ -226,7 +212,7 @@ class Reference:
         self.last_push, self.last_answer = [now] * self.workers, [now] * self.workers
         self.step_time = [0] * self.workers
         self.patient_since = self.deadline = None
-        for worker in sorted(self.gone) if everyone else ():
+        for worker in sorted(self.gone):
             self._begin_again(worker, 0, now)
         return self.look(now)
 

@@ -54,7 +54,6 @@ from outpace.sync.messages import (
     Reply,
     Resume,
     SetPolicy,
-    SetWorkers,
 )
 from outpace.sync.observer import NO_WORKER, Outcome
 from outpace.sync.parameter_block import parameter_block
@@ -384,8 +383,8 @@ class ShardMachine(RuleBasedStateMachine):
     def follow_one_that_waits_anew(self, policy):
         self.follow_another_policy(1, policy)
 
-    @rule(gap=gaps, everyone=st.booleans(), really=st.integers(0, 3))
-    def go_on_in_another_shard(self, gap, everyone, really):
+    @rule(gap=gaps, really=st.integers(0, 3))
+    def go_on_in_another_shard(self, gap, really):
         """The saved state of a shard is enough: another shard goes on as it would have."""
         if really:
             return
@@ -394,12 +393,12 @@ class ShardMachine(RuleBasedStateMachine):
             self.to_pull[each.pull.worker] = True
         state = self.shard.state()
         self.shard = self.new_shard(self.model.workers, self.shard.policy)
-        self.shard.restore(state, self.now, everyone=everyone)
+        self.shard.restore(state, self.now)
         self.views.clear()
         if self.model.clock <= max(self.model.progress):  # an iteration is open: look at once
             assert self.shard.next_deadline == self.now
             self.expect(self.shard.on_time(self.now), {})
-        assert self.model.go_on_elsewhere(self.now, everyone) == {}
+        assert self.model.go_on_elsewhere(self.now) == {}
 
     @rule(pick=any_worker, gap=gaps, stays=st.booleans(), really=st.integers(0, 3))
     def lose(self, pick, gap, stays, really):
@@ -410,18 +409,6 @@ class ShardMachine(RuleBasedStateMachine):
         worker = pick % self.model.workers
         self.to_pull[worker] |= self.unanswered(worker) > 0
         self.send(Lost(worker, stays), lambda: self.model.lost(worker, stays, self.now))
-
-    @rule(gap=gaps, workers=st.integers(1, 6), really=st.integers(0, 3))
-    def have_another_number_of_workers(self, gap, workers, really):
-        """The user scales the run: new workers are lost ones whose processes join."""
-        if really:
-            return
-        self.arrive(gap)
-        new = max(0, workers - self.model.workers)
-        self.send(SetWorkers(workers), lambda: self.model.set_workers(workers, self.now))
-        self.told += [0] * new
-        self.read += [0] * new
-        self.to_pull += [False] * new
 
     @rule(pick=any_worker, gap=gaps, beyond=st.integers(-1, 2), really=st.integers(0, 2))
     def rejoin(self, pick, gap, beyond, really):
@@ -475,7 +462,6 @@ class ShardMachine(RuleBasedStateMachine):
                 "close again",
                 "close unknown",
                 "a reply",
-                "no workers",
                 "nonsense",
             ]
         ),
@@ -534,8 +520,6 @@ class ShardMachine(RuleBasedStateMachine):
                 return Close(model.clock, [self.one_of(pick, [-1, model.workers])])
             case "a reply":
                 return Reply(0, 0, 0, 0, 0, 0)
-            case "no workers":
-                return SetWorkers(0)
             case "nonsense":
                 return "push"
         if worker is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -43,6 +44,16 @@ class Recut:
             return Phantom(first.nbytes * self._size // self._sizes[server])
         found = [view for server, place in self._pieces for view in views(blocks[server], place)]
         return found[0] if len(found) == 1 else Pieces(found)
+
+
+def recut(blocks: Sequence[Block], slices: Sequence[slice]) -> Sequence[Block]:
+    """Return the blocks of these slices of the parameters, if there is another number of blocks."""
+    if len(blocks) == len(slices):
+        return blocks
+    values = dict(enumerate(map(value_of, blocks)))
+    ends = [0, *accumulate(value.nbytes // 4 for value in values.values())]
+    source = Division.of_slices(slice(low, high) for low, high in pairwise(ends))
+    return [Recut((Range(part.start, part.stop),), source).block(values) for part in slices]
 
 
 def views(block: Block, place: slice) -> list[torch.Tensor]:

@@ -84,9 +84,6 @@ class PartialSum(BlockSum):
     def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
         """Put copies of the `parts` of a sum of `count` gradients into this empty one."""
 
-    def grow(self, workers: int) -> None:  # matters for a tree only
-        """Take gradients of so many workers from now on; no fewer than before."""
-
 
 class TreeSum(PartialSum):
     """The sum in a fixed tree of `workers` leaves."""
@@ -106,16 +103,6 @@ class TreeSum(PartialSum):
             gradient = _added(sibling, gradient)
             node >>= 1
         pending[node] = gradient
-
-    def grow(self, workers: int) -> None:
-        # The tree so far becomes the left half of one twice as large, so that the sum is that of
-        # a tree with all these leaves from the start.
-        while self._size < workers:
-            self._size *= 2
-            pending = {
-                node + (1 << (node.bit_length() - 1)): part for node, part in self._pending.items()
-            }
-            self._pending = pending
 
     def parts(self) -> list[tuple[int, Value]]:
         return [(node, part.clone()) for node, part in sorted(self._pending.items())]

@@ -23,12 +23,11 @@ def scale(
         float, typer.Option("--wait", help="Seconds to wait until it is done.", min=0.0)
     ] = 600.0,
 ) -> None:
-    """Have workers or servers join or leave a run on real processes, while the others go on.
+    """Go on with another number of workers or servers in a run on real processes.
 
-    New workers begin where the others are; the last ones leave when they have ended their
-    iteration. With another number of servers the parameters are divided evenly again, and as few of
-    them as possible move. With both numbers, the servers come first. The command waits until it is
-    done. After --wait it ends with exit code 1, and the run goes on with the change.
+    The run takes a checkpoint, ends its processes, and begins again from the checkpoint with the
+    new numbers, as with --resume. So it needs `checkpoint`. The command waits until it trains.
+    After --wait it ends with exit code 1, and the run goes on with the change.
     """
     from outpace.experiment.scaling import scaled
 

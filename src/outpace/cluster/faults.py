@@ -124,9 +124,6 @@ class Recovery:
         checkpoint_s: for which the servers stand still when a checkpoint is taken.
         disk_bytes_per_s: with which each server then writes its part; None: no time, as in a real
             run, which writes beside the training.
-        server_alone: whether a server that is lost comes back alone under strategies whose workers
-            need not wait for it, and they go on. If not, all processes start again, and nothing is
-            lost, as in a real run with `on_server_loss: restart-all`.
     """
 
     lease_s: float = 10.0
@@ -135,7 +132,6 @@ class Recovery:
     servers_s: float = 5.0
     checkpoint_s: float = 0.0
     disk_bytes_per_s: float | None = None
-    server_alone: bool = True
 
     def __post_init__(self) -> None:
         for key in ("lease_s", "detected_s", "worker_s", "servers_s", "checkpoint_s"):

@@ -193,6 +193,11 @@ def _of_faults(experiment: Experiment) -> Iterator[str]:
             "parameters: N} with --cluster cluster.yaml; N is script.parameters in its summary.json"
         )
     yield from faults.contradictions(experiment.workers, experiment.servers_in_run)
+    if experiment.on_server_loss == "continue":
+        yield (
+            "on_server_loss: continue is for real runs: in virtual time all servers begin again, "
+            "so use restart"
+        )
 
 
 def _of_elastic(experiment: Experiment) -> Iterator[str]:

@@ -80,9 +80,8 @@ class Experiment:
     evaluate: Evaluate = field(default_factory=Evaluate)
     target: Target | None = None  # the report measures the time to reach it
     executor: Executor = field(default_factory=Auto)  # in virtual time only
-    # restart: the server comes back from the last checkpoint; alone, if the strategy lets the
-    # workers go on, else with all processes started again. restart-all: always so
-    on_server_loss: Literal["restart", "restart-all", "stop"] = "restart"
+    # all processes begin again from the last checkpoint; continue: without the server
+    on_server_loss: Literal["restart", "continue", "stop"] = "restart"
     checkpoint: Checkpoint | None = None  # None: the run cannot be resumed
     faults: Faults | None = None  # of the machines, in virtual time
     trackers: tuple[TrackerKind, ...] = ()  # get the configuration and the metrics of the run

@@ -30,6 +30,10 @@ _INSTEAD: Final[Mapping[str, str]] = {
         "global_barrier.py:behind_barrier, a file of the repository"
     ),
     "executor.kind: fastest": "use kind: auto, or kind: batched if that is faster on your GPU",
+    "faults.recovery.server_alone": (
+        "after the loss of a server all processes begin again from the last checkpoint: remove it"
+    ),
+    "on_server_loss: restart-all": "use restart, which starts all processes again",
     **{
         f"faults.{where}.kind: {kind}": _ONE_PACKET
         for where in ("workers", "servers", "schedule")

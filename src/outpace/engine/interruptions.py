@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from outpace.record.trace import GAP, LOSS, NONE, RESTART, TraceRows
+from outpace.record.trace import LOSS, NONE, RESTART, TraceRows
 from outpace.support.units import Time
 
 
@@ -50,7 +50,6 @@ class Interruptions:
         self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
         self._first: dict[int, int] = {}  # by worker: the iteration of its new process
         self._group: _Group | None = None
-        self._servers: dict[int, tuple[Time, int, int]] = {}  # lost ones: when, checkpoint, clock
 
     def lost(self, worker: int, now: Time) -> None:
         """A worker is lost, and the run goes on."""
@@ -70,23 +69,6 @@ class Interruptions:
         lost = self._lost.pop(worker, now)
         self._add(RESTART, worker, NONE, self._first.pop(worker, 0), lost, now)
 
-    def server_lost(self, server: int, now: Time, number: int, clock: int) -> None:
-        """A server is lost, and comes back alone.
-
-        number, clock: of its checkpoint, and the iterations that the server had finished there.
-        """
-        self._servers[server] = now, number, clock
-
-    def server_back(self, server: int, now: Time) -> None:
-        """The workers may connect to this server again."""
-        lost, number, clock = self._servers.pop(server)
-        self._add(RESTART, NONE, server, clock, lost, max(now, lost), NONE, NONE, number)
-
-    def lacks(self, server: int, worker: int, first: int, lost: int, now: Time) -> None:
-        """A server that came back lacks these gradients of a worker."""
-        rest = [NONE] * 5
-        self._add(GAP, worker, server, first, now, now, *rest, lost)
-
     def group_lost(
         self,
         servers: Sequence[int],
@@ -101,7 +83,6 @@ class Interruptions:
         """
         self._lost.clear()
         self._first.clear()
-        self._servers.clear()
         for row in self._rows:
             if row[5] > point.now:  # it ended after the checkpoint
                 self._trace.row(*row)

@@ -223,7 +223,7 @@ class CheckpointKeeper(Protocol):
         why: the problem, which is told to the user; empty if there is none.
         """
 
-    def go_back(self) -> ResumePoint:
+    def go_back(self) -> Checkpoint:
         """Put the records of the run back to the last checkpoint, and return it.
 
         Raises:

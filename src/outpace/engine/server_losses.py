@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from outpace.engine.worker_losses import SET_CHECKPOINT
 from outpace.errors import RunError
 
-OnServerLoss: TypeAlias = Literal["restart", "restart-all", "stop"]
+OnServerLoss: TypeAlias = Literal["restart", "continue", "stop"]
 
 MOST_LOSSES: Final = 5  # of servers, without a checkpoint in between
 _SET_CHECKPOINT: Final = f"{SET_CHECKPOINT}, and such a run goes on from the last one"
@@ -30,27 +30,29 @@ class ServerLosses:
     def __init__(
         self, on_loss: OnServerLoss, *, can_restart: bool, advises_checkpoint: bool
     ) -> None:
-        self._restarts = on_loss != "stop" and can_restart
+        self._restarts, self._is_elsewhere = on_loss != "stop", not can_restart
         self._advises = advises_checkpoint
-        # By server that came back alone (all processes: ""), the last checkpoint at each loss.
-        self._since: dict[str, list[int]] = {}
+        self._last, self._losses = 0, 0  # the last checkpoint, and losses since then
 
-    def require_way_on(self, loss: RunError, last: int, alone: str = "") -> None:
-        """Count a loss; return if the run, or the server, begins again from its last checkpoint.
+    def require_way_on(self, loss: RunError, last: int) -> None:
+        """Count a loss; return if the run begins again from its last checkpoint.
 
         Args:
             last: number of the last checkpoint; 0: there is none.
-            alone: name of the server that comes back alone; empty: all processes begin again.
 
         Raises:
             RunError: if there is none, if the run is to stop, or if it was lost too often since.
         """
         if last == 0:
             raise RunError(f"{loss}; {_SET_CHECKPOINT}") if self._advises else loss
+        if self._is_elsewhere:
+            raise RunError(
+                f"{loss}; its workers were started elsewhere, so start them again with outpace "
+                f"serve --resume: the run goes on from checkpoint {last}"
+            )
         if not self._restarts:
             raise loss
-        since = [number for number in self._since.get(alone, []) if number == last]
-        self._since[alone] = [*since, last]
-        if len(self._since[alone]) == MOST_LOSSES:
+        self._last, self._losses = last, 1 + (self._losses if last == self._last else 0)
+        if self._losses == MOST_LOSSES:
             said = f"the {MOST_LOSSES}th loss since checkpoint {last}"
             raise RunError(f"{loss}: {said}; the run ends")

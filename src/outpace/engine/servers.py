@@ -6,12 +6,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias
 
-from outpace.blocks.slicing import Slicing
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import answers_of, narrowing
 from outpace.sync import Policy
 from outpace.sync.checkpoint.cuts import Cuts
-from outpace.sync.moving.server import Moves
 from outpace.sync.observer import ShardObserver
 from outpace.sync.parameter_block import PhantomBlock
 from outpace.sync.programs.context import AbortableContext, WorkerContext, WorkerProgram
@@ -66,12 +64,10 @@ async def _cut_off(program: WorkerProgram, me: AbortableContext) -> None:
     await program(CutOffWorker(me))
 
 
-def server_program(
-    experiment: Experiment, cuts: Cuts | None = None, moves: Moves | None = None
-) -> ServerProgram:
+def server_program(experiment: Experiment, cuts: Cuts | None = None) -> ServerProgram:
     """Return the program of a server.
 
-    cuts: the requests for the state of its shard. moves: its part in new divisions.
+    cuts: the requests for the state of its shard.
     """
     acknowledges = experiment.policies.strategy.acknowledges
     answers = answers_of(experiment)
@@ -79,7 +75,6 @@ def server_program(
         parameter_server,
         acknowledge=acknowledges,
         cuts=cuts,
-        moves=moves,
         on_the_wire=answers,
     )
 
@@ -106,25 +101,6 @@ def in_lockstep(policy: Policy) -> bool:
     return (policy.scheduler or policy).lockstep
 
 
-def returns_alone(experiment: Experiment) -> bool:
-    """True if a server that is lost comes back alone, while the workers go on.
-
-    It does if `on_server_loss` and the strategy allow it: where all workers wait for each
-    iteration, or a scheduler decides for all servers at once, all processes begin again, because
-    the workers would wait for the server anyway, and so nothing is lost. Without `checkpoint` there
-    is nothing to come back from.
-    """
-    if experiment.on_server_loss != "restart" or experiment.checkpoint is None:
-        return False
-    return not (is_exact(experiment) or has_scheduler(experiment))
-
-
-def returns_alone_in_virtual_time(experiment: Experiment) -> bool:
-    """True if a simulation has `returns_alone`, and no `faults.recovery.server_alone: false`."""
-    faults = experiment.faults
-    return faults is not None and faults.recovery.server_alone and returns_alone(experiment)
-
-
 def pushes_in_a_row(experiment: Experiment) -> int:
     """Return the number of pushes that a worker may send to a server without a pull in between."""
     skipped = 0 if experiment.skip is None else experiment.skip.pulls_in_a_row
@@ -149,35 +125,6 @@ def tells_pauses(experiment: Experiment) -> bool:
     number of steps, and no worker waits for one that is in a later step.
     """
     return leaves_behind(experiment)
-
-
-def why_servers_stay(experiment: Experiment) -> str:
-    """Return why servers cannot join or leave this run (`sync.moving`); empty if they can."""
-    if experiment.peers is not None:
-        return f"{experiment.peers.kind} has no servers"
-    strategy, pull = experiment.policies.strategy, experiment.pull
-    if experiment.slicing is not Slicing.EVEN:
-        return "slicing: layers has whole tensors on each server; set slicing: even"
-    if has_scheduler(experiment):
-        return "a scheduler counts on the servers that the run began with"
-    optimizer = None if isinstance(experiment.task, Script) else experiment.optimizer
-    if strategy.worker_program(experiment.workers, optimizer) is not None:
-        return f"the workers of {strategy.kind} count answers of the servers"
-    if leaves_behind(experiment):
-        return (
-            f"with {strategy.kind} servers finish iterations with different gradients, so their "
-            "parts cannot be joined"
-        )
-    if experiment.skip is not None:
-        return "with skip, servers receive different pushes"
-    if experiment.overlap != "none":
-        return "with overlap, workers push parts that are cut for the servers of the start"
-    if pull is not None and pull.quorum(experiment.servers) < experiment.servers:
-        return "with pull, workers do not wait for all servers"
-    policies = {followed.policy for followed in experiment.policies.initial()}
-    if len(policies) > 1 or experiment.conditions or list(experiment.policies.later()):
-        return "its servers follow different policies, or change them"
-    return ""
 
 
 def leaves_behind(experiment: Experiment) -> bool:

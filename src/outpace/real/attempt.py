@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,6 @@ from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import cut_off_rule, with_history
 from outpace.engine.output import OnOutput
 from outpace.engine.resuming import ResumePoint
-from outpace.errors import RunError
 from outpace.predict.interface import Rule
 from outpace.predict.rules.history import History
 from outpace.real.coordinator.coordinator import Coordinator
@@ -44,7 +42,7 @@ class Setting:
     """The arguments that all attempts of a run share; see `RealRun`.
 
     address: of this machine. on_output: takes what processes print. saving: where checkpoints go.
-    count_server_loss: see `real.coordinator.recovery.processes`. copies: see `CoordinatorSetting`.
+    copies: see `CoordinatorSetting`.
     """
 
     experiment: Experiment
@@ -61,7 +59,6 @@ class Setting:
     launcher: MakeLauncher | None
     on_output: OnOutput
     saving: Saving | None
-    count_server_loss: Callable[[RunError, str], None]
     copies: bool
 
 
@@ -75,7 +72,8 @@ class Attempt:
         evaluate: called with consistent snapshots of the parameters.
         resume: where the run goes on; None: it begins.
         origin: what the monotonic clock was when the time of the run began, if this process knows.
-        workers: their number; None: as in the configuration.
+        experiment: the configuration with the present numbers of workers and servers; None: with
+            those of the setting.
 
     Raises:
         ConfigError: if this machine's address cannot be used.
@@ -87,17 +85,16 @@ class Attempt:
         evaluate: Evaluate,
         resume: ResumePoint | None = None,
         origin: int | None = None,
-        workers: int | None = None,
+        experiment: Experiment | None = None,
     ) -> None:
         self._setting, self._resume = setting, resume
-        experiment = setting.experiment
+        experiment = experiment or setting.experiment
         # The configuration that servers and workers get. It differs from the other one in values
         # that are fixed for this run: the optimizer's schedule is in iterations, and the path of a
         # script is absolute.
-        self._plan = setting.training.experiment
-        if workers is not None:
-            experiment = replace(experiment, workers=workers)
-            self._plan = replace(self._plan, workers=workers)
+        self._plan = replace(
+            setting.training.experiment, workers=experiment.workers, servers=experiment.servers
+        )
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         servers = [server_name(server) for server in range(experiment.servers_in_run)]
         names = [COORDINATOR, *servers, *self.workers]
@@ -145,21 +142,14 @@ class Attempt:
         )
         coordinator.processes.kill = self.launcher.kill
         coordinator.processes.release = self.launcher.release
-        coordinator.processes.room_s = self.launcher.room_s
         coordinator.processes.no_room = self.launcher.no_room
         coordinator.losses.is_ending = self.launcher.is_ending
         # What a script keeps is lost with its process, but for what the checkpoints have.
         is_lost = isinstance(experiment.task, Script) and setting.saving is None
         if setting.outside is None and not is_lost:
             coordinator.processes.start = self._start_again
-        if setting.outside is None and setting.saving is not None:
-            coordinator.processes.start_server = self._start_server_again
         if setting.outside is None:
             coordinator.processes.all_again = True
-            coordinator.processes.join_server = self._join_server
-            coordinator.processes.join_worker = self._join_worker
-        coordinator.processes.count_server_loss = setting.count_server_loss
-        self._scaled: Experiment | None = None  # with the workers that have joined
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def _rule(self) -> Rule | None:
@@ -207,70 +197,14 @@ class Attempt:
         session = replace(link.session, generation=generation)
         self._start_worker(worker, replace(link, session=session))
 
-    def _start_server_again(self, server: int, generation: int) -> None:
-        """Start a process for a server whose process has ended; it begins at the last checkpoint.
-
-        The workers, which have gone on, know its key.
-        """
-        assert self._setting.saving is not None
-        saved = self._setting.saving.keeper.folder
-        assert saved is not None
-        link = self._links[server_name(server)]
-        session = replace(link.session, generation=generation)
-        self._start_server(server, replace(link, session=session), saved.absolute(), alone=True)
-
-    def _join_server(self, server: int) -> str:
-        """Start a server that joins, which gets its part from the others; return its public key."""
-        name, run = server_name(server), self._links[COORDINATOR]
-        if run.session.keys is not None:
-            self._keys[name] = new_keys()
-        keys = self._keys.get(name)
-        public = "" if keys is None else keys.public
-        self.coordinator.listener.admit(name, public)
-        link = replace(run, name=name, session=replace(run.session, generation=FIRST, keys=keys))
-        self._links[name] = link
-        self._start_server(server, link, None, joins=True)
-        return public
-
-    def _join_worker(self, worker: int, generation: int, experiment: Experiment) -> str:
-        """Start a process that joins as a worker; return its public key.
-
-        experiment: with as many workers as the run is to have.
-        """
-        name, run = worker_name(worker), self._links[COORDINATOR]
-        if name not in self._links:
-            if run.session.keys is not None:
-                self._keys[name] = new_keys()
-            keys = self._keys.get(name)
-            self.coordinator.listener.admit(name, "" if keys is None else keys.public)
-            session = replace(run.session, generation=FIRST, keys=keys)
-            self._links[name] = replace(run, name=name, session=session)
-            self.workers.append(name)
-        workers = experiment.workers
-        self._scaled = replace(self._setting.training.experiment, workers=workers)
-        self.coordinator.listener.replace(name, generation)
-        self._start_again(worker, generation)
-        keys = self._keys.get(name)
-        return "" if keys is None else keys.public
-
-    def _start_server(
-        self,
-        server: int,
-        link: CoordinatorLink,
-        saved: Path | None,
-        *,
-        alone: bool = False,
-        joins: bool = False,
-    ) -> None:
+    def _start_server(self, server: int, link: CoordinatorLink, saved: Path | None) -> None:
         public = {name: self._keys[name].public for name in self.workers if self._keys}
         plan, copies = self._plan, self._setting.copies
-        arguments = link, server, plan, public, ADDRESS, saved, alone, joins, copies
+        arguments = link, server, plan, public, ADDRESS, saved, copies
         self.launcher.start(Role(link.name, serve, arguments))
 
     def _start_worker(self, worker: int, link: CoordinatorLink) -> None:
-        training = self._setting.training
-        experiment = self._plan if self._scaled is None else self._scaled
-        role = Role(link.name, training.work, (link, worker, experiment))
+        role = Role(link.name, self._setting.training.work, (link, worker, self._plan))
         self.launcher.start(role)
 
     def kill(self) -> None:

@@ -22,6 +22,7 @@ from outpace.support.units import Time
 from outpace.support.user_code import absolute_target
 from outpace.sync.assignment import Sync, policy_of
 from outpace.sync.conditions import Conditioned
+from outpace.sync.messages import server_name
 from outpace.sync.python import PythonStrategy
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class RealControl(Control):
             self._coordinator.checkpoints.relax()
 
     def _tell(self, server: int, what: str, text: str) -> None:
-        self._coordinator.changes.tell(server, ChangePolicy(what, text))
+        self._coordinator.listener.send(server_name(server), ChangePolicy(what, text))
 
 
 def changed(followed: Conditioned, experiment: Experiment, change: ChangePolicy) -> Conditioned:

@@ -108,8 +108,6 @@ def _survived(run: RealRun, time_s: float) -> str:
         parts.append(f"checkpoint {last.number}, {max(0.0, time_s - last.time_s):.0f} s old")
     if run.events.failure is not None:
         parts.append("the last one could not be written")
-    if away := sorted(run.coordinator.losses.away):
-        parts.append(f"{', '.join(away)} coming back")
     if recovery.restarts:
         parts.append(f"{recovery.restarts} restart{'s' if recovery.restarts > 1 else ''}")
     if recovery.updates_lost:

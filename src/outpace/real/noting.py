@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from outpace.blocks.division import Division
+from outpace.config.experiment import Experiment
 from outpace.engine.interruptions import Interruptions
 from outpace.engine.resuming import ResumePoint
 from outpace.errors import RunError
@@ -16,8 +16,8 @@ from outpace.record.event_log import LAUNCHER, EventLog, Level
 from outpace.record.recovery import Recovery
 from outpace.record.trace import Trace
 from outpace.support.units import Time, seconds
-from outpace.sync.membership.orders import Lacks, Removed, Start
-from outpace.sync.messages import server_name, worker_name
+from outpace.sync.membership.orders import Removed, Start
+from outpace.sync.messages import worker_name
 
 
 class Noting(RunObserver):
@@ -34,7 +34,6 @@ class Noting(RunObserver):
         self.events, self.recovery = events, recovery
         self.generations: dict[str, int] = {}
         self._interruptions = Interruptions(trace)
-        self._lost_servers: dict[int, tuple[Time, int]] = {}  # when, and the checkpoint
         self._coordinator: Coordinator
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -62,12 +61,7 @@ class Noting(RunObserver):
         self.events.add("training", time_s=seconds(now))
         self._interruptions.began_again(now)
 
-    def began(self, worker: int, first: int | None) -> None:
-        if first is not None:
-            self._interruptions.restarted(worker, first)
-            name = worker_name(worker)
-            generation = self.generations.get(name, 0)
-            self.events.add("rejoined", role=name, generation=generation, first=first)
+    def began(self, worker: int) -> None:
         self._interruptions.began(worker, self._coordinator.clock.now)
 
     def survived(self, lost: Mapping[str, RunError]) -> None:
@@ -75,12 +69,7 @@ class Noting(RunObserver):
         now, workers = coordinator.clock.now, coordinator.workers
         for name, error in lost.items():
             lost_at = max(0, now - coordinator.losses.known_for(name))
-            if name in workers:
-                self._interruptions.lost(workers.index(name), lost_at)
-            else:
-                server = coordinator.servers.index(name)
-                first_lost_at, _ = self._lost_servers.get(server, (lost_at, 0))
-                self._lost_servers[server] = first_lost_at, 0
+            self._interruptions.lost(workers.index(name), lost_at)
             generation = self.generations.get(name, 0)
             self.events.add("lost", "warning", role=name, generation=generation, why=str(error))
 
@@ -107,48 +96,23 @@ class Noting(RunObserver):
         name = worker_name(worker)
         self.events.add("not-restarted", role=name, generation=self.generations[name])
 
-    # -- servers that come back alone ---------------------------------------------------
+    # -- other numbers of processes ------------------------------------------------------
 
-    def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:
-        lost_at, _ = self._lost_servers[server]
-        self._lost_servers[server] = lost_at, checkpoint
-        self.recovery.restarts += 1
-        name = server_name(server)
-        self.generations[name] = generation
-        self.events.add("server-restarted", role=name, generation=generation, number=checkpoint)
+    def goes_over(self, point: ResumePoint, unrepeated: int) -> None:
+        """All processes begin again from this checkpoint, in other numbers.
 
-    def server_back(self, server: int, clock: int) -> None:
-        now, name = self._coordinator.clock.now, server_name(server)
-        lost_at, checkpoint = self._lost_servers.pop(server)
-        self._interruptions.server_lost(server, lost_at, checkpoint, clock)
-        self._interruptions.server_back(server, now)
-        generation = self.generations[name]
-        away_s = seconds(now - lost_at)
-        self.events.add("server-back", role=name, generation=generation, away_s=away_s)
+        unrepeated: iterations since the checkpoint that no script will repeat.
+        """
+        self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
 
-    def server_lacks(self, server: int, lacks: Lacks) -> None:
-        self.recovery.updates_lost += lacks.lost
-        now, name = self._coordinator.clock.now, server_name(server)
-        self._interruptions.lacks(server, lacks.worker, lacks.first, lacks.lost, now)
+    def scaled(self, before: Experiment, present: Experiment, took_s: float) -> None:
+        """They train."""
         self.events.add(
-            "gap",
-            role=name,
-            generation=self.generations[name],
-            worker=lacks.worker,
-            first=lacks.first,
-            updates_lost=lacks.lost,
-        )
-
-    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
-        self.events.add("scaled", workers=workers, before=before, first=first, took_s=took_s)
-
-    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
-        self.events.add(
-            "divided",
-            servers=len(division.parts),
-            division=division.number,
-            moved_bytes=moved,
-            sent_bytes=state,
+            "scaled",
+            workers=present.workers,
+            servers=present.servers_in_run,
+            workers_before=before.workers,
+            servers_before=before.servers_in_run,
             took_s=took_s,
         )
 
@@ -172,7 +136,6 @@ class Noting(RunObserver):
         lost_at: time of the run. unrepeated: iterations since the checkpoint that no script will
         repeat.
         """
-        self._lost_servers.clear()
         self.recovery.restarts += 1
         self.recovery.updates_lost = point.recovery.updates_lost + unrepeated
         servers = _numbers(self._coordinator.servers, loss)

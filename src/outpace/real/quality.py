@@ -69,7 +69,6 @@ class Quality(RunObserver):
         coordinator = self._coordinator
         totals = coordinator.reports.totals
         before = 0 if self._resume is None else self._resume.totals.applied
-        before += coordinator.reports.applied_before
         totals.applied = before + at.applied  # servers report their counts later
         self._evaluated, self._known = at.version, blocks
 

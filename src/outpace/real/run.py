@@ -21,7 +21,8 @@ from outpace.engine.resuming import CheckpointKeeper, ResumePoint
 from outpace.engine.scripts.model import with_batch_size
 from outpace.engine.server_losses import ServerLosses
 from outpace.engine.status import StatusFile
-from outpace.errors import OutpaceError, RunError
+from outpace.engine.worker_losses import LEAST_PEERS, cost_of_a_loss
+from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.predict.interface import Model
 from outpace.real.attempt import Attempt, Setting
 from outpace.real.completing import Completion
@@ -31,8 +32,8 @@ from outpace.real.coordinator.machines import machines_of
 from outpace.real.coordinator.observers import AtStart
 from outpace.real.coordinator.recovery.losses import GroupLost
 from outpace.real.coordinator.saving.open import Saving
+from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.coordinator.status import StatusOfRun
-from outpace.real.elastic.beginning import BeginWithFewer
 from outpace.real.elastic.watching import Elastic, NodeWatcher
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.sparse_log import Log
@@ -53,6 +54,8 @@ from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
 from outpace.support.units import seconds
+from outpace.support.words import plural
+from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Script
 
 LEASE_S: Final = 10.0
@@ -121,6 +124,9 @@ class RealRun:
         self._watch, self._control, self._keeper = watch, control, keeper
         self._timing = Timing(lambda _: None) if timing is None else timing
         self._resume = resume
+        self._present = experiment  # with the numbers of workers and servers that there are now
+        self._most_workers = experiment.workers  # at any time
+        self._asked: tuple[BeginWith, Experiment] | None = None  # not trained with yet; before
         self._recovery = Recovery() if resume is None else resume.recovery
         self.events = EventLog() if events is None else events
         self._noting = Noting(self.events, trace, self._recovery)
@@ -161,7 +167,6 @@ class RealRun:
             launcher=launcher,
             on_output=self._output,
             saving=None if keeper is None else self._saving(keeper),
-            count_server_loss=self._count_server_loss,
             copies=copies,
         )
         self._attempt = self._new_attempt()
@@ -179,18 +184,17 @@ class RealRun:
         )
         return Saving(keeper, completion.complete)
 
-    def _count_server_loss(self, loss: RunError, alone: str = "") -> None:
-        last = 0 if self._keeper is None else self._keeper.last
-        self._server_losses.require_way_on(loss, last, alone)
-
-    def _new_attempt(self, workers: int | None = None) -> Attempt:
-        """Return an attempt. workers: their number; None: as in the configuration."""
-        attempt = Attempt(self._setting, self._quality.begin, self._resume, self._origin, workers)
+    def _new_attempt(self) -> Attempt:
+        """Return an attempt with the present numbers of workers and servers."""
+        experiment = self._present
+        attempt = Attempt(
+            self._setting, self._quality.begin, self._resume, self._origin, experiment
+        )
         coordinator = attempt.coordinator
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
         self._unrepeated.attach(coordinator)
-        control = RealControl(self._experiment, coordinator)
+        control = RealControl(experiment, coordinator)
         if self._control is not None:
             coordinator.observers.add(AtStart(partial(self._control, control)))
         if self._resume is not None and coordinator.checkpoints is not None:
@@ -213,7 +217,7 @@ class RealRun:
 
     @property
     def places(self) -> int:
-        return max(self._experiment.workers, len(self.coordinator.workers))
+        return self._most_workers
 
     def used_by_script(self) -> dict[str, Any] | None:
         reports = self.coordinator.reports
@@ -254,6 +258,8 @@ class RealRun:
         return {"wall_time_s": seconds(now), **processor}
 
     def run(self) -> None:
+        if cost := cost_of_a_loss(self._experiment):
+            self._log(cost)
         self._quality.start()
         with checkpoint_on_signal(self._save_now):
             self._train()
@@ -281,15 +287,20 @@ class RealRun:
                 return
             except GroupLost as loss:
                 self._begin_again(loss)
-            except BeginWithFewer as fewer:
-                self._begin_with(fewer.workers)
+            except BeginWith as asked:
+                self._begin_with(asked)
+            except (RunError, ConfigError) as error:
+                if self._asked is None:
+                    raise
+                self._take_back(error)
 
     def _begin_again(self, loss: GroupLost) -> None:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
 
         Nothing is applied twice, because servers and models are as they were at the checkpoint, and
         nothing is missing, because the workers repeat what came after it. If the training had not
-        begun, all begin as they did before.
+        begun, all begin as they did before. With `continue`, lost workers or servers do not begin
+        again.
         """
         keeper, coordinator = self._keeper, self.coordinator
         self._noting.group_lost(loss)
@@ -297,8 +308,9 @@ class RealRun:
             self._begin_anew(loss)
             return
         self._early_losses = 0
-        self._count_server_loss(loss)
+        self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
         assert keeper is not None
+        left = self._left_after(loss)
         done = self.totals.iterations
         lost_at = 0 if self._resume is None else self._resume.now
         if coordinator.started:
@@ -310,13 +322,41 @@ class RealRun:
         self._noting.generations.clear()
         self._end_attempt()
         self._timing.forget()
-        self._resume = point = keeper.go_back()
+        before, self._present = self._present, left
+        self._resume = point = ResumePoint.of(keeper.go_back(), left)
         self._quality.goes_back(point)
         unrepeated = self._unrepeated.since(point, done)
         self._noting.goes_back(loss, lost_at, point, unrepeated)
-        self._log(f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})")
+        self._log(
+            f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})"
+            f"{self._numbers_if_others(before)}"
+        )
         self._unrepeated.say_since(point)
         self._attempt = self._new_attempt()
+
+    def _left_after(self, loss: GroupLost) -> Experiment:
+        """Return the experiment with which all begin again; raise the loss if too few are left."""
+        present, coordinator = self._present, self.coordinator
+        workers = sum(name in coordinator.workers for name in loss.names)
+        servers = len(loss.names) - workers
+        if present.on_worker_loss != "continue":
+            workers = 0
+        if present.on_server_loss != "continue":
+            servers = 0
+        left = present.workers - workers, present.servers - servers
+        least = LEAST_PEERS if present.peers is not None else 1
+        if left[0] < least or left[1] < 1:
+            raise loss
+        return replace(present, workers=left[0], servers=left[1])
+
+    def _numbers_if_others(self, before: Experiment) -> str:
+        """Return how many workers and servers begin, if others did before, as the end of a line."""
+        found = [
+            plural(getattr(self._present, kind), kind.removesuffix("s"))
+            for kind in ("workers", "servers")
+            if getattr(self._present, kind) != getattr(before, kind)
+        ]
+        return f" with {' and '.join(found)}" if found else ""
 
     def _begin_anew(self, loss: GroupLost) -> None:
         """End all processes and start others; raise the loss if that was done too often."""
@@ -341,15 +381,77 @@ class RealRun:
         attempt.close()
         return attempt
 
-    def _begin_with(self, workers: int) -> None:
-        """Begin again as just now, but with fewer workers; the others give back their places."""
-        assert self._resume is not None
+    # -- other numbers of workers and servers ---------------------------------------------
+
+    def _begin_with(self, asked: BeginWith) -> None:
+        """End all processes, and go on from the last checkpoint with other numbers of them."""
+        before, coordinator = self._present, self.coordinator
+        if asked.told is not None:
+            self._asked = asked, before
+        self._log(str(asked))
+        self._go_over(
+            replace(
+                before,
+                workers=asked.workers or before.workers,
+                servers=asked.servers or before.servers,
+            ),
+            asked.without,
+        )
+        since = coordinator.kernel.now - asked.since
+        begun = time.monotonic_ns() - since
+        self.coordinator.observers.add(AtStart(partial(self._has_gone_over, before, begun)))
+
+    def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
+        """Go on from the last checkpoint with these numbers.
+
+        without: names of roles whose places on a cluster are given back.
+        """
+        coordinator, keeper, before = self.coordinator, self._keeper, self._resume
+        done = self.totals.iterations
+        if coordinator.started:
+            self._origin = coordinator.clock.origin
+        if self._status is not None:
+            self._status.restarting(coordinator, "all processes to begin again with other numbers")
+        self._noting.generations.clear()
         attempt = self._end_attempt()
-        for name in attempt.workers[workers:]:
-            attempt.launcher.release(name)
-        experiment = replace(self._experiment, workers=workers)
-        self._resume = ResumePoint.of(self._resume.checkpoint, experiment)
-        self._attempt = self._new_attempt(workers)
+        roles = {*map(worker_name, range(present.workers))}
+        roles |= {*map(server_name, range(present.servers_in_run))}
+        for name in [*coordinator.servers, *coordinator.workers]:
+            if name in without or name not in roles:
+                attempt.launcher.release(name)
+        self._timing.forget()
+        if coordinator.started:
+            assert keeper is not None
+            checkpoint = keeper.go_back()
+        else:
+            assert before is not None
+            checkpoint = before.checkpoint
+        self._present, self._resume = present, ResumePoint.of(checkpoint, present)
+        self._most_workers = max(self._most_workers, present.workers)
+        self._quality.goes_back(self._resume)
+        self._noting.goes_over(self._resume, self._unrepeated.since(self._resume, done))
+        self._attempt = self._new_attempt()
+
+    def _has_gone_over(self, before: Experiment, begun: int) -> None:
+        """The run trains with other numbers of processes than before, which were asked for."""
+        asked, self._asked = self._asked, None
+        present, took_s = self._present, seconds(time.monotonic_ns() - begun)
+        self._noting.scaled(before, present, took_s)
+        has = self._numbers_if_others(before) or " with as many processes as before"
+        said = f"the run goes on{has}, after {took_s:.2f} s"
+        self._log(said)
+        if asked is not None and asked[0].told is not None:
+            asked[0].told(is_done=True, text=said)
+
+    def _take_back(self, error: OutpaceError) -> None:
+        """Go on with the numbers of before: processes of the others have not become ready."""
+        assert self._asked is not None
+        (asked, before), self._asked = self._asked, None
+        said = f"the run stays as it was: {error}"
+        self._log(said)
+        self._go_over(before)
+        if asked.told is not None:
+            asked.told(is_done=False, text=said)
 
     def close(self) -> None:
         if self._closed:

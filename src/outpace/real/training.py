@@ -13,6 +13,7 @@ import torch
 
 from outpace.blocks.block import Block
 from outpace.blocks.naming import state_dict_of
+from outpace.blocks.recutting import recut
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.running import require_script
 from outpace.real.node.task import run_task
@@ -71,19 +72,21 @@ class TaskTraining:
         workers, batch_size = experiment.workers, experiment.batch_size
         workload = self._workload = experiment.task.workload(workers, batch_size, experiment.seed)
         require_accuracy(workload, experiment.accuracies)
-        workload.cut(experiment.slices(workload.layers))
+        self._slices = experiment.slices(workload.layers)
+        workload.cut(self._slices)
         optimizer = experiment.optimizer_in_run(workload.samples)
         self.experiment = dataclasses.replace(experiment, optimizer=optimizer)
         self.initial = workload.initial_parameters()
         self.layout = workload.layout
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation:
+        blocks = recut(blocks, self._slices)
         return evaluation_of(self._workload, blocks, self.experiment.evaluate.samples)
 
     def state_dict(
         self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
-        return self._workload.state_dict(blocks)
+        return self._workload.state_dict(recut(blocks, self._slices))
 
 
 class ScriptTraining:

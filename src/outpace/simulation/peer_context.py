@@ -16,7 +16,6 @@ from outpace.sync.checkpoint.workers import unsent_steps
 from outpace.sync.peers.context import (
     AccumulatedGradient,
     Parameters,
-    Reduction,
     Unsent,
 )
 from outpace.sync.peers.parameters import AccumulatedInPlace, Common, Own, Replica
@@ -42,12 +41,6 @@ class SimulatedPeer(Computing):
         self._computed: Time = 0
         self._computing_since: Time | None = None
         self.joined_after = -1  # the iteration after which, or beside which, it joined an average
-        self.joined: Reduction | None = None
-
-    def joins(self, reduction: SimulatedReduction) -> None:
-        """Go on with the common model before this all-reduce, whose result has arrived."""
-        self._common.go_to(reduction.number)
-        self.joined = reduction
 
     @property
     def unsent(self) -> Unsent:

@@ -40,8 +40,6 @@ class DataPlaces:
     Attributes:
         generators: their states when the present batch was drawn, or when the step before ended.
         is_kept: True if checkpoints save the places.
-        is_joining: True until the worker has joined a run that goes on. An epoch that begins before
-            is divided among the other workers.
     """
 
     def __init__(self) -> None:
@@ -49,11 +47,10 @@ class DataPlaces:
         self._restored: list[tuple[int, int]] = []
         self._shares: list[tuple[int, int]] = []  # as `shares`; may have fewer entries
         self._passes: Sequence[int] = ()  # as `passes`; may have fewer entries
-        self._joins = False  # the places are those of another worker
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
         self.generators: dict[str, Any] | None = None
-        self.is_kept = self.is_joining = False
+        self.is_kept = False
 
     def add(self, sampler: Sampling) -> None:
         """A sampler was made; give it its place if the run goes on."""
@@ -91,7 +88,6 @@ class DataPlaces:
         begins: Callable[[], None],
         shares: list[tuple[int, int]] | None = None,
         *,
-        joins: bool = False,
         passes: Sequence[int] = (),
     ) -> None:
         """Put samplers to their places.
@@ -100,10 +96,8 @@ class DataPlaces:
             begins: called when data are read for the first time.
             shares: as `shares` returned them; None: the data are divided by the present number of
                 workers.
-            joins: the places are those of another worker, beside which this one reads.
             passes: as `passes` returned them.
         """
-        self.is_joining = self._joins = joins
         self._restored, self._begins, self._shares = places, begins, shares or []
         self._passes = passes
         for number, known in enumerate(self._samplers[: len(places)]):
@@ -133,7 +127,7 @@ class DataPlaces:
             sampler.leave_out(samples)
             return
         workers, left = self._shares[number]
-        if workers and not self._joins:
+        if workers:
             sampler.leave_out(samples, workers)
         else:
             sampler.read_beside(left, workers)

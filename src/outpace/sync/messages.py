@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from outpace.blocks.block import Block, StepSettings
-from outpace.blocks.division import Division, Range
 from outpace.support.units import Time
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -89,17 +88,6 @@ class Rejoin(WireMessage, tag="rejoin"):
     first: Count
 
 
-class GoOver(WireMessage, tag="go over"):
-    """`worker` takes part in division `number` of the parameters from now on (`sync.moving`).
-
-    What it has pushed to this server until now belongs to the division before. Its pulls that this
-    server has not answered are asked again, of the servers of the new division.
-    """
-
-    worker: Index
-    number: Count
-
-
 class Reply(msgspec.Struct, gc=False):
     """Answers a pull. The runtime fills in `parameters` (see `Shard.read`)."""
 
@@ -110,54 +98,12 @@ class Reply(msgspec.Struct, gc=False):
     clock: int  # V, the iterations that the shard has finished
     held: Time  # how long the shard kept the pull waiting
     parameters: Block | None = None
-    division: int = 0  # number of the division that the shard belongs to (`sync.moving`)
-
-
-class Divided(msgspec.Struct, gc=False):
-    """Tells a worker or a server that the parameters are divided anew, into this `Division`.
-
-    All servers know of it before the first worker does. Workers must not send it.
-    """
-
-    division: Division
-
-
-class Moved(msgspec.Struct, gc=False):
-    """A server hands over what belongs to some ranges of the parameters to their new server.
-
-    number: of the new division. state: a `ShardState` of these ranges. Workers must not send it.
-    """
-
-    number: int
-    ranges: tuple[Range, ...]
-    state: Any
-
-
-class Restarted(msgspec.Struct, gc=False):
-    """Tells a worker that the server of `shard` goes on from an earlier state.
-
-    version: of the parameters of that state. What the worker had sent to the server before, and has
-    no answer to, is lost.
-    """
-
-    shard: int
-    version: int
 
 
 class SetPolicy(msgspec.Struct, gc=False):
     """Replaces the policy of the shard by this `sync.Policy`. Workers must not send it."""
 
     policy: Any
-
-
-class SetWorkers(msgspec.Struct, gc=False):
-    """The run is to have workers 0 to `workers` - 1 from now on. Workers must not send it.
-
-    A shard keeps the progress of workers beyond, which have left or are about to. One that it does
-    not know yet counts as having left, until its process begins (`Lost` with `stays`, `Rejoin`).
-    """
-
-    workers: int
 
 
 class Lost(msgspec.Struct, gc=False):
@@ -220,20 +166,15 @@ Message: TypeAlias = (
     | Pause
     | Resume
     | Rejoin
-    | GoOver
-    | Divided
-    | Moved
     | Lost
-    | Restarted
     | Reply
     | Ack
     | SetPolicy
-    | SetWorkers
     | Done
     | Close
     | Abort
 )
-FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | GoOver | Done
+FromWorker: TypeAlias = Push | Pull | Leave | Pause | Resume | Rejoin | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
 # In place of the last server to answer: the worker skipped its pull.

@@ -15,7 +15,6 @@ is not waited for in iterations that it has not pushed. A worker whose process i
 A policy may make the shard wait for some seconds: `next_deadline` is the time at which
 `on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
 again, and an iteration with some gradients before and some after the change has one step in all.
-SetWorkers changes the number of workers that the run is to have.
 
 With a policy that has a `cut_off`, a scheduler decides for all shards at once which
 gradients count. Gradients of an iteration are then held back until a Close names its workers.
@@ -58,7 +57,6 @@ from outpace.sync.messages import (
     Reply,
     Resume,
     SetPolicy,
-    SetWorkers,
 )
 from outpace.sync.observer import NO_WORKER, Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
@@ -140,8 +138,6 @@ class Shard:
             return self._on_rejoin(message, now)
         if isinstance(message, SetPolicy):
             return self._on_policy(message.policy, now)
-        if isinstance(message, SetWorkers):
-            return self._on_workers(message.workers, now)
         raise ProtocolError(f"shard {self.index} cannot take a {type(message).__name__}")
 
     def on_time(self, now: Time) -> list[Reply]:
@@ -152,15 +148,6 @@ class Shard:
         """End the run: report the pushes never applied and the pulls never answered."""
         self._gradients.dismiss_all(now)
         self._abandon(self._queue.take_all())
-
-    def abandon(self, worker: int) -> None:
-        """Do not answer the held pulls of a worker, which asks other servers (`sync.moving`)."""
-        self._abandon(self._queue.take_worker(worker))
-
-    @property
-    def members(self) -> set[int]:
-        """The workers that have not left."""
-        return set(range(self._view.workers)).difference(self._view.gone)
 
     def watermark(self, worker: int) -> int:
         """Return the highest iteration that this worker has pushed; -1: none."""
@@ -189,25 +176,20 @@ class Shard:
             pending=updates.pending(),
         )
 
-    def restore(
-        self, state: ShardState, now: Time, *, everyone: bool = True, workers: int | None = None
-    ) -> None:
+    def restore(self, state: ShardState, now: Time) -> None:
         """Go on from a state; only before the first message. The state is not changed.
 
-        everyone: True if all workers begin again (`first_iteration`), those that had left too.
-        workers: the number that the run is to have; None: as many as the shard was made with.
-        A wait for more pushes begins anew. Raises ProtocolError if the state is not of a shard with
+        All workers begin again (`first_iteration`), those that had left too. A wait for
+        more pushes begins anew. Raises ProtocolError if the state is not of a shard with
         as many workers and parameters, or the shard has begun already.
         """
         view = self._view
         require_fits(state, view, self._updates)
-        if workers is not None:
-            self._gradients.set_workers(workers)
         pushes = [(worker, each.iteration) for each in state.pending for worker, _ in each.pushes]
         view.restore(state.clock, state.watermarks, state.gone, pushes, now)
         self._updates.restore(state, now)
         self._gradients.pushes, self._gradients.furthest = state.pushes, state.furthest
-        for worker in state.gone if everyone else ():
+        for worker in state.gone:
             view.rejoin(worker, 0, now)
         if view.clock <= view.fastest:  # an iteration may have to end without a further message
             self._wait, self.next_deadline = (now, NO_WORKER), now
@@ -310,13 +292,6 @@ class Shard:
         self._wait = self.next_deadline = None
         self._advance(NO_WORKER, now)  # returns no replies, because no pull is in the queue now
         return self._judge_again(held, NO_WORKER, now)
-
-    def _on_workers(self, workers: int, now: Time) -> list[Reply]:
-        if workers < 1:
-            raise ProtocolError(f"shard {self.index} cannot have {workers} workers")
-        self._view.grow(workers)
-        self._gradients.set_workers(workers)
-        return self._advance(NO_WORKER, now, at_end=False)
 
     def _on_close(self, close: Close, now: Time) -> list[Reply]:
         iteration = close.iteration

@@ -14,7 +14,6 @@ ENTRIES = st.builds(
     Entry,
     weight=COUNTS,
     joined=st.integers(0, 2**56 - 1),
-    computed=COUNTS,
     digests=st.builds(Digests, COUNTS, COUNTS),
 )
 

@@ -15,9 +15,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,
-    BeginAnew,
     CancelAverage,
-    ConnectPair,
     NoPartnerLeft,
     SeekPartner,
     StartAverage,
@@ -30,7 +28,6 @@ class Worker:
     """With parameters (4 * its number, ...), told what the test says."""
 
     def __init__(self, number: int, workers: int, settings: GroupSettings) -> None:
-        self.settings = settings
         self.clock = RealClock()
         self.kernel = Kernel(self.clock)
         self.parameters = torch.full((5,), 4.0 * number, dtype=torch.float64)
@@ -46,9 +43,7 @@ class Worker:
             change=self.change,
             tell=self.said.append,
             ended=self.ended.append,
-            progress=lambda: self.numbers,
         )
-        self.numbers = [number, 10 * number, 0]
 
     def change(self, by):
         self.parameters += by
@@ -58,16 +53,6 @@ class Worker:
         while not condition():
             assert time.monotonic() < deadline
             self.clock(self.clock.now + 10_000_000)
-
-    def value_of(self, future):
-        found = []
-
-        async def take():
-            found.append(await future)
-
-        self.kernel.spawn(take())
-        self.kernel.run()
-        return found[0]
 
     def connect(self):
         self.kernel.spawn(self.exchanges.connect())
@@ -136,7 +121,7 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
     one.exchanges.take(CancelAverage(0))
     one.exchanges.take(CancelAverage(0))  # too late
     again = [SeekPartner(5)] if seeker == 0 else []
-    assert one.said == [SeekPartner(5), AverageEnded(0, has=False), *again]
+    assert one.said == [SeekPartner(5), AverageEnded(0), *again]
     for worker in (one, third):
         worker.exchanges.take(StartAverage(1, 0, 2, 0))
     for worker in (one, third):
@@ -144,62 +129,6 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
     assert pair.arrived.done
     assert [worker.parameters[0].item() for worker in three] == [4, 4, 4]
     assert other.said == []
-
-
-def average(*workers, number=0, **how):
-    """Let two workers average, or the second give the first what it has kept."""
-    one, other = workers
-    meet = StartAverage(number, one.exchanges._me, other.exchanges._me, 0, **how)
-    if not how.get("gives"):
-        one.exchanges.begin(0)
-    for worker in workers:
-        worker.exchanges.take(meet)
-    for worker in workers:
-        worker.until(lambda worker=worker: AverageEnded(number) in worker.said)
-
-
-def successor(lost, *others, generation=1):
-    """Return a new process of a worker, which is connected with the others."""
-    lost.exchanges.leave(in_order=lambda: False)
-    new = Worker(lost.exchanges._me, 1, lost.settings)
-    for other in others:
-        other.exchanges.take(ConnectPair(new.exchanges._me, generation))
-        new.exchanges.take(ConnectPair(other.exchanges._me, generation))
-    return new
-
-
-def test_a_new_process_is_given_the_model_after_the_last_average_and_goes_on_from_there(three):
-    one, other, third = three
-    average(one, other, number=0)
-    one.parameters += 16  # a step that is in no other model
-    one.numbers = [77, 77, 77]
-    other.parameters += 100  # the model of the other is no matter
-    new = successor(one, other, third)
-    given = new.exchanges.joins()
-    average(new, other, number=1, gives=True)
-    new.until(lambda: given.done)
-    values, numbers = new.value_of(given)
-    assert values.tolist() == [2] * 5  # the mean of 0 and 4
-    assert numbers == [0, 0, 0]
-    assert other.parameters.tolist() == [102] * 5
-    new.parameters = values
-    average(third, new, number=2)
-    assert new.parameters.tolist() == third.parameters.tolist() == [5] * 5
-    again = successor(new, other, third, generation=2)  # the newest is with the third now
-    given = again.exchanges.joins()
-    average(again, third, number=3, gives=True, forget=[1])
-    again.until(lambda: given.done)
-    assert again.value_of(given).values.tolist() == [5] * 5
-    for worker in (new, again):
-        worker.exchanges.leave(in_order=lambda: False)
-
-
-def test_a_new_process_of_a_worker_that_had_no_average_begins_as_that_one_did(three):
-    new = successor(three[0], three[1])
-    given = new.exchanges.joins()
-    new.exchanges.take(BeginAnew())
-    assert new.value_of(given) is None
-    new.exchanges.leave(in_order=lambda: False)
 
 
 def test_nobody_left_is_over_at_once(three):

@@ -55,24 +55,10 @@ class Team:
             like=like,
             tell=partial(self._hear, me),
             ended=self.ended[me].append,
-            state=lambda: partial(self._state, me, self.workers[me].done),
             **settings,
         )
         self.workers = [self._new(me) for me in range(workers)]
         self._meet()
-
-    @staticmethod
-    def _state(me: int, done: int) -> torch.Tensor:
-        """Return what a worker hands over: its number, and its results when it was asked."""
-        return torch.tensor([me, done], dtype=torch.uint8)
-
-    def joins(self, worker: int):
-        """Have a new process of this worker join; return the future of its joining."""
-        self.here = sorted({*self.here, worker})
-        self.workers[worker] = self._new(worker)
-        joined = self.workers[worker].joins()
-        self.regroup()
-        return joined
 
     def _meet(self) -> None:
         self.met = [
@@ -273,82 +259,6 @@ def test_the_last_one_adds_up_alone(team):
     two.lose(1)
     two.run(alone())
     assert found == [[1, 1, 1]] * 2
-
-
-@pytest.mark.parametrize("begins_first", [False, True], ids=["asked first", "begun first"])
-def test_a_worker_that_joins_has_the_state_before_the_all_reduce_in_which_it_gives_nothing(
-    team, begins_first
-):
-    three = team(3, regroups=False)
-    zero, one, two = three.workers
-    progress = [(None, 0)] * 3
-
-    async def others() -> None:
-        parts = [each.begin(torch.full((3,), 1.0), 2, 5) for each in (zero, one, two)]
-        for part in parts:
-            await part.result()
-        three.lose(2)
-        pending = [zero.begin(torch.full((3,), 10.0), 1, 6)] if begins_first else []
-        joined = three.joins(2)
-        if not pending:
-            await three.met[1]
-            pending = [zero.begin(torch.full((3,), 10.0), 1, 6)]
-        pending.append(one.begin(torch.full((3,), 20.0), 3, 9))
-        found = [(await part.result()).total.tolist() for part in pending]
-        state, part = await joined
-        reduced = await part.result()
-        assert state.tolist() == [0, 1]  # of worker 0, after one all-reduce
-        assert [*found, reduced.total.tolist()] == [[30.0] * 3] * 3
-        assert (reduced.members, reduced.weight, part.members) == (2, 4, [0, 1, 2])
-        progress[:] = [(each.computed, each.gradients) for each in three.workers[2].progress]
-        parts = [each.begin(torch.full((3,), 1.0), 1) for each in three.workers]
-        assert [(await part.result()).total.tolist() for part in parts] == [[3.0] * 3] * 3
-
-    three.run(others())
-    assert progress == [(6, 1), (9, 3), (None, 0)]  # in the results that it has itself
-    assert [(each.computed, each.gradients) for each in zero.progress][2] == (0, 3)
-    assert three.joined[2] == [0, 1, 2]
-    assert [part.number for part in three.ended[2]] == [0, 2]  # it gave nothing in between
-
-
-def test_a_worker_that_joins_is_handed_another_state_if_the_first_was_of_one_that_is_lost(team):
-    three = team(3, regroups=False)
-    zero, one, two = three.workers
-
-    async def others() -> None:
-        for part in [each.begin(torch.ones(3), 1) for each in (zero, one, two)]:
-            await part.result()
-        three.lose(2)
-        joined = three.joins(2)
-        first = zero.begin(torch.ones(3), 1)  # hands its state over; then worker 1 is awaited
-        while three.joined[2] != [0, 1]:
-            await three.kernel.sleep(0.01)
-        assert not first.done
-        three.lose(0)
-        three.regroup()
-        part = one.begin(torch.full((3,), 7.0), 1)
-        assert (await part.result()).total.tolist() == [7.0] * 3
-        state, last = await joined
-        assert state.tolist() == [1, 1]
-        assert last.members == [1, 2]
-        assert (await last.result()).total.tolist() == [7.0] * 3
-
-    three.run(others())
-    assert three.joined[2] == [0, 1, 1]
-
-
-def test_a_group_in_which_no_worker_has_a_state_is_broken(team):
-    two = team(2, regroups=False)
-
-    async def waits() -> None:
-        two.lose(0)
-        two.here = []
-        two.joins(1)
-        while not two.broken:
-            await two.kernel.sleep(0.01)
-
-    two.run(waits())
-    assert two.broken == ["no worker has a model"]
 
 
 # -- groups of memory, in which an operation may fail for some of them ----------------------------

@@ -324,34 +324,3 @@ def test_a_worker_that_says_it_has_done_what_cannot_be_is_refused(tmp_path):
     order = next(order for _, order in run.orders() if isinstance(order, TakeCheckpoint))
     run.save(1, order.number, 2**60, order.clock, own=False)
     assert run.refused == [("worker-1", "it saved numbers that cannot be")]
-
-
-def test_no_checkpoint_is_begun_while_a_worker_is_to_come_back(tmp_path):
-    run = Run(tmp_path, "hpsgd")
-    run.wait(5)
-    assert len(run.orders()) == 3
-    run.checkpoints.comes_back("worker-0")
-    run.checkpoints.leave("worker-0", lost=True)
-    assert run.orders() == [(who, GiveUpCheckpoint(2)) for who in (1, 2)]
-    run.wait(20)
-    assert run.orders() == []
-    run.averages = 4
-    run.checkpoints.joins("worker-0")
-    orders = run.orders()
-    assert [(who, each.number, each.clock) for who, each in orders] == [(n, 3, 5) for n in range(3)]
-    assert [each.common for _, each in orders] == [False, True, False]  # of one that was there
-    for worker in range(3):
-        run.save(worker, 3, 9, 5, common=worker == 1, own=False, now=25 * 10**9, updates=5)
-    run.wait(3)
-    assert run.newest.number == 3
-
-
-def test_checkpoints_go_on_without_a_worker_that_does_not_come_back_after_all(tmp_path):
-    run = Run(tmp_path, "hpsgd")
-    run.checkpoints.comes_back("worker-0")
-    run.checkpoints.leave("worker-0", lost=True)
-    run.wait(5)
-    assert run.orders() == []
-    run.checkpoints.left("worker-0", ended=False)
-    run.wait(5)
-    assert [who for who, _ in run.orders()] == [1, 2]

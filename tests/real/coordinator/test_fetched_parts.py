@@ -20,7 +20,6 @@ from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
     CheckpointPart,
     FilePiece,
-    GiveUpCheckpoint,
     SendPiece,
     SentFile,
     TakeCheckpoint,
@@ -168,32 +167,6 @@ def test_no_more_than_four_mib_of_a_small_part_are_on_the_way(run):
     assert sum(1 for _ in run.jobs) * PIECE_BYTES == LEAST_ON_THE_WAY
     run.write()
     assert len(run.requests) == 4
-
-
-def test_a_checkpoint_is_given_up_when_a_server_is_lost_while_its_part_is_sent(run):
-    for server in range(2):
-        run.save(server, 1, 5, 0.5)
-    run.deliver(1)
-    run.write()
-    assert (run.folder / "checkpoints" / "000001.part" / "server-0.safetensors").exists()
-    run.deliver(1)
-    run.checkpoints.hold()
-    assert run.told == [(f"server-{server}", GiveUpCheckpoint(1)) for server in range(2)]
-    assert run.names() == []
-    run.write()  # what had arrived
-    run.deliver(len(run.requests))  # what was under way: it is no error, and is not written
-    run.write()
-    assert (run.names(), run.refused) == ([], [])
-    # The server is back, and the next checkpoint is whole.
-    run.told.clear()
-    run.checkpoints.release()
-    assert run.told == [(f"server-{server}", TakeCheckpoint(2, None, "")) for server in range(2)]
-    for server in range(2):
-        run.save(server, 2, 6, 1.5)
-    run.finish()
-    run.wait(1)
-    assert run.keeper.files.newest().index.number == 2
-    assert run.names() == ["000002"]
 
 
 def test_a_server_that_has_given_up_sends_no_later_piece_and_keeps_nothing():

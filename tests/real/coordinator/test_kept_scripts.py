@@ -1,4 +1,4 @@
-"""What the script of a worker that has joined goes on with if the worker is lost."""
+"""What the script of a worker goes on with if the worker is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.config.reading import experiment_from
 from outpace.engine.resuming import kept_in
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 
-OF_FIRST, OF_JOINED = bytes([1, 2, 3]), bytes([4, 5])
+OF_FIRST, OF_OTHER = bytes([1, 2, 3]), bytes([4, 5])
 CONFIG = {
     "task": {"kind": "script", "path": str(SCRIPTS / "elastic.py")},
     "workers": 3,
@@ -55,35 +55,9 @@ def given(run: Run, worker: int) -> bytes:
     return bytes(states[worker].numpy()) if states else b""
 
 
-def test_before_a_checkpoint_has_its_own_state_it_gets_the_one_of_worker_0(run):
-    run.save("1", worker_0=OF_FIRST)
-    run.kept.joins(3)
-    assert run.kept.joins_again(3)
-    assert given(run, 3) == OF_FIRST
-    run.kept.sent(0, torch.tensor([9], dtype=torch.uint8), 5)
-    assert given(run, 3) == bytes([9])  # the newest one
-    run.save("2", worker_0=OF_FIRST, worker_3=OF_JOINED)
-    assert not run.kept.joins_again(3)
-    assert given(run, 3) == OF_JOINED
-
-
-def test_what_the_script_kept_before_it_left_is_not_used_when_its_worker_joins_again(run):
-    run.save("1", worker_0=OF_FIRST, worker_2=OF_JOINED)
-    run.kept.sent(2, torch.tensor([8], dtype=torch.uint8), 4)
-    run.kept.joins(2)
-    assert given(run, 2) == OF_FIRST
-    run.save("2", worker_0=OF_FIRST)  # begun before it has joined
-    assert given(run, 2) == OF_FIRST
-
-
-def test_it_begins_anew_if_the_script_of_worker_0_has_ended(run):
-    run.save("1", worker_1=OF_JOINED)
-    run.kept.joins(3)
-    assert given(run, 3) == b""
-
-
-def test_a_worker_that_was_there_all_the_time_gets_its_own_state(run):
+def test_a_worker_gets_its_own_state_the_newest_one(run):
     assert given(run, 1) == b""  # no checkpoint yet
-    run.save("1", worker_0=OF_FIRST, worker_1=OF_JOINED)
-    assert not run.kept.joins_again(1)
-    assert given(run, 1) == OF_JOINED
+    run.save("1", worker_0=OF_FIRST, worker_1=OF_OTHER)
+    assert given(run, 1) == OF_OTHER
+    run.kept.sent(1, torch.tensor([9], dtype=torch.uint8), 5)
+    assert given(run, 1) == bytes([9])

@@ -9,7 +9,7 @@ import pytest
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel, WalkerError
-from outpace.real.coordinator.recovery.losses import GroupLost, Losses
+from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.support.units import nanoseconds, seconds
 
@@ -170,41 +170,3 @@ def test_a_worker_that_alone_cannot_reach_a_server_is_lost_itself():
     said = "worker-1 lost the connection to server-0, which others still have"
     assert lost.said == [(11.25, said)]  # a lease after the report
     assert known == [(True, False)]  # so it can be restarted
-
-
-def test_what_fails_about_a_server_that_comes_back_alone_has_all_processes_begin_again():
-    """A worker that was not told in time, and the new process of the server itself."""
-    for name, failed in (
-        ("worker-1", LOST_SERVER),
-        ("server-0", ProcessFailed("RunError", "server-0 cannot read its checkpoint")),
-    ):
-        lost = Lost()
-        lost.losses.away.add("server-0")
-        with pytest.raises(GroupLost) as caught:
-            lost.losses.process_failed(name, failed)
-        assert caught.value.names == ["server-0"]
-
-
-def test_in_a_run_that_ends_early_a_server_that_is_away_is_not_awaited():
-    lost = Lost()
-    lost.losses.away.add("server-0")
-    assert lost.losses.awaited(["server-0", "server-1"]) == ["server-0", "server-1"]
-    lost.losses.early = True
-    assert lost.losses.awaited(["server-0", "server-1"]) == ["server-1"]
-
-
-def test_a_process_that_fails_before_it_has_joined_ends_no_run():
-    lost, dropped = Lost(), []
-
-    def drops(name: str, how: str) -> bool:
-        dropped.append((name, how))
-        lost.losses.goes_without(name)
-        return True
-
-    lost.losses.drops = drops
-    failed = ProcessFailed("ConfigError", "task.path: /data is not there")
-    lost.at(1.0, lost.losses.process_failed, "worker-2", failed)
-    lost.at(1.1, lost.losses.process_ended, "worker-2", "ended with exit code 1")
-    lost.run()
-    assert dropped == [("worker-2", "failed: task.path: /data is not there")]
-    assert lost.said == []

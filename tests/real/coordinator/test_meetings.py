@@ -94,16 +94,3 @@ def test_the_time_limit_is_that_of_each_meeting():
         assert host.come(2) == [0, 1, 2]
     run_for(host.kernel, 20.0)
     assert host.come(0, 1, 2) == [0, 1, 2]
-
-
-def test_a_worker_that_is_back_is_waited_for_from_the_present_meeting_on():
-    host = Host()
-    host.come(0, 1, 2)
-    host.lose(1)
-    assert host.come(0, 2) == [0, 2]
-    assert host.come(2) == []
-    host.meetings.join(NAMES[1])
-    assert host.come(0) == []
-    assert host.come(1) == [0, 1, 2]
-    assert host.come(0, 2) == []
-    assert host.come(1) == [0, 1, 2]

@@ -14,8 +14,6 @@ from outpace.real.net.messages import BlockHead, Snapshot, TakeSnapshot
 from outpace.real.net.peer_messages import (
     EnterAllReduce,
     GroupBroken,
-    HasLastResult,
-    MayLeave,
     Regroup,
 )
 from outpace.sync.messages import Leave
@@ -84,74 +82,6 @@ def test_who_is_lost_is_missed_at_once_and_the_last_needs_nobody():
     team.membership.lose(NAMES[1])
     assert team.told == []
     assert team.membership.roster.here == []
-
-
-def test_a_worker_that_comes_back_is_in_the_next_group_and_others_tell_no_more_of_it():
-    team = Team()
-    team.joins(0, 0, 1, 2)
-    team.membership.lose(NAMES[1])
-    team.told.clear()
-    team.membership.join(NAMES[1], 1)
-    assert team.told == regroup(2, [0, 1, 2], 0, 2, 1)
-    assert team.joins(1, 0, 1, 2) == []
-    team.membership.has_joined(NAMES[1])
-    team.wait(100)
-
-
-def test_a_worker_that_leaves_as_another_joins_may_be_the_one_that_has_the_model():
-    team = Team()
-    team.joins(0, 0, 1, 2)
-    team.membership.lose(NAMES[1])
-    team.membership.join(NAMES[1], 1)
-    assert team.hear((0, Leave(0))) == regroup(3, [1, 2], 0, 1, 2)
-
-
-def may_leave(*workers: int) -> list:
-    return [(NAMES[worker], MayLeave()) for worker in workers]
-
-
-def test_a_worker_leaves_once_all_others_have_the_result_of_its_last_all_reduce():
-    team = Team()
-    team.joins(0, 0, 1, 2)
-    assert team.hear((0, HasLastResult())) == []
-    assert team.joins(1, 1) == []  # worker 2 may still lack the result of all-reduce 0
-    assert team.joins(1, 2) == may_leave(0)
-    # It is still of the group, until it has left.
-    assert team.hear((0, Leave(0))) == regroup(1, [1, 2], 0, 1, 2)
-    assert team.hear((1, HasLastResult())) == []
-    assert team.hear((2, HasLastResult())) == may_leave(1, 2)
-
-
-def test_a_worker_stays_in_the_group_that_another_joins_as_long_as_one_may_lack_its_last_result():
-    team = Team()
-    team.joins(0, 0, 1, 2)
-    team.membership.lose(NAMES[1])
-    team.joins(1, 0, 2)
-    assert team.hear((2, HasLastResult())) == []
-    team.told.clear()
-    team.membership.join(NAMES[1], 1)
-    assert team.told == regroup(2, [0, 1, 2], 0, 2, 1)
-    # Worker 0 gets the result in this group, and ends, too. Worker 1 has none that it could have.
-    assert team.hear((0, HasLastResult())) == may_leave(0, 2)
-
-
-def test_a_worker_does_not_wait_for_one_that_is_lost_or_has_left():
-    team = Team()
-    team.joins(0, 0, 1, 2)
-    assert team.hear((0, HasLastResult()), (1, Leave(1))) == []
-    team.told.clear()
-    team.membership.lose(NAMES[2])
-    assert team.told == [*regroup(1, [0], 0, 1, 2), *may_leave(0)]
-
-
-def test_a_worker_that_comes_back_and_is_not_given_the_model_in_time_ends_the_run():
-    team = Team(timeout_s=5)
-    team.joins(0, 0, 1, 2)
-    team.membership.lose(NAMES[1])
-    team.membership.join(NAMES[1], 1)
-    team.joins(1, 0, 2)
-    with pytest.raises(RunError, match=r"^worker-1 did not come to all-reduce 1 within 5 s"):
-        team.wait(6)
 
 
 @pytest.mark.parametrize("first", ["the break", "the end"])
@@ -303,27 +233,6 @@ def test_whoever_is_lost_has_no_part_in_the_mean():
     run.leave(1, 9, 20.0)
     _, value, applied = run.final()
     assert (value, applied) == (15.0, 180)
-
-
-def test_a_worker_that_is_back_has_a_part_in_the_mean_again():
-    run = Asked(own=True, every_s=1.0)
-    run.snapshots.lose(2)
-    run_for(run.kernel, 1)
-    run.answer(0, 6, 2.0, 1)
-    run.snapshots.join(2)
-    assert run.asked[2:] == [(NAMES[2], TakeSnapshot(1))]
-    run.answer(1, 6, 4.0, 1)
-    assert run.evaluated == []
-    run.answer(2, 6, 9.0, 1)
-    assert run.evaluated == [(6, 5.0)]
-
-
-def test_a_worker_that_is_back_is_not_asked_for_what_others_are_asked_for():
-    run = Asked(own=False, every_updates=5)
-    run.snapshots.lose(0)
-    run.asked.clear()
-    run.snapshots.join(0)
-    assert run.asked == []
 
 
 def test_nobody_left_anything():

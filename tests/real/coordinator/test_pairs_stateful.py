@@ -1,13 +1,11 @@
 """The coordinator of gossip, whatever comes late: nobody is in two averages, everybody is served.
 
 Messages of a worker to the coordinator, and back, keep their order; otherwise anything may happen
-before anything else, and workers leave, or are lost, at any time. New processes take the places of
-lost ones, with the models that others have kept; then the sum of all models is what it was.
+before anything else, and workers leave, or are lost, at any time.
 """
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict, deque
 from fractions import Fraction
 
@@ -21,9 +19,7 @@ from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,
-    BeginAnew,
     CancelAverage,
-    ConnectPair,
     NoPartnerLeft,
     SeekPartner,
     StartAverage,
@@ -42,17 +38,7 @@ class Worker:
         self.seeks = None  # beside which iteration
         self.meet = None
         self.left = self.lost = False
-        self.deaths = 0
-        self.model = self.first  # None: it has not been given one
-        self.kept = {}  # by number of a worker: its model after their average
-
-    @property
-    def first(self):
-        return Fraction(7**self.number)
-
-    @property
-    def trains(self):
-        return self.here and self.model is not None
+        self.model = Fraction(7**number)
 
     @property
     def here(self):
@@ -68,7 +54,6 @@ class Gossip(RuleBasedStateMachine):
             Kernel(), list(by_name), SEED, lambda name, message: by_name[name].to.append(message)
         )
         self.iteration = 0
-        self.generation = 0
         self.sent = defaultdict(dict)  # number -> what each of them gives
         self.met = defaultdict(set)  # number -> who has begun it
         self.done = defaultdict(set)  # and who has the average
@@ -82,7 +67,7 @@ class Gossip(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def ask(self, pick):
-        if worker := self.one(pick, lambda worker: worker.trains and worker.seeks is None):
+        if worker := self.one(pick, lambda worker: worker.here and worker.seeks is None):
             worker.seeks = self.iteration
             worker.said.append(SeekPartner(self.iteration))
             self.iteration += 1
@@ -101,26 +86,16 @@ class Gossip(RuleBasedStateMachine):
             worker.meet = message
             self.met[message.number].add(worker.number)
             self.members[message.number] = {message.seeker, message.partner}
-            for number in message.forget:
-                worker.kept.pop(number, None)
-            if message.gives and message.partner == worker.number:
-                self.sent[message.number][worker.number] = worker.kept[message.seeker]
-            else:
-                self.sent[message.number][worker.number] = worker.model
+            self.sent[message.number][worker.number] = worker.model
             assert worker.number in self.members[message.number]
             assert message.seeker != message.partner
         elif isinstance(message, NoPartnerLeft):
             assert worker.seeks is not None
-            others = [other for other in self.workers if other is not worker]
-            assert not any(other.here and not other.deaths for other in others)
+            assert not any(other.here for other in self.workers if other is not worker)
             worker.seeks = None
-        elif isinstance(message, ConnectPair):
-            assert message.worker != worker.number
-        elif isinstance(message, BeginAnew):
-            self.join(worker, worker.first)
         elif worker.meet is not None and worker.meet.number == message.number:
-            sought = worker.meet.seeker == worker.number and not worker.meet.gives
-            self.over(worker, has=False)
+            sought = worker.meet.seeker == worker.number
+            self.over(worker)
             if sought:
                 worker.said.append(SeekPartner(worker.seeks))
 
@@ -133,34 +108,22 @@ class Gossip(RuleBasedStateMachine):
         number = worker.meet.number
         (other,) = self.members[number] - {worker.number}
         mine, theirs = self.sent[number][worker.number], self.sent[number][other]
-        if worker.meet.gives:
-            seeks = worker.meet.seeker == worker.number
-            self.over(worker)
-            if seeks:
-                self.join(worker, theirs)
-            return
         self.done[number].add(worker.number)
         worker.model += (theirs - mine) / 2
-        worker.kept[other] = (mine + theirs) / 2
         if worker.meet.seeker == worker.number:
             worker.seeks = None
         self.over(worker)
 
-    def join(self, worker, model):
-        assert worker.model is None
-        worker.model = model
-        worker.said.append("it has a model")
-
     def may_average(self, worker):
         return worker.meet is not None and len(self.met[worker.meet.number]) == 2
 
-    def over(self, worker, has=True):
-        worker.said.append(AverageEnded(worker.meet.number, has))
+    def over(self, worker):
+        worker.said.append(AverageEnded(worker.meet.number))
         worker.meet = None
 
     @rule(pick=picks)
     def leave(self, pick):
-        worker = self.one(pick, lambda worker: worker.trains and worker.meet is None)
+        worker = self.one(pick, lambda worker: worker.here and worker.meet is None)
         if worker is not None and pick % 4 == 0:
             worker.left = True
             worker.said.append(Leave(worker.number))
@@ -173,11 +136,7 @@ class Gossip(RuleBasedStateMachine):
             self.take(worker)
 
     def take(self, worker):
-        message = worker.said.popleft()
-        if message == "it has a model":
-            self.pairs.has_joined(worker.name)
-        else:
-            assert self.pairs.take(worker.name, message)
+        assert self.pairs.take(worker.name, worker.said.popleft())
 
     @rule(pick=picks, is_heard=st.booleans())
     def lose(self, pick, is_heard):
@@ -185,22 +144,10 @@ class Gossip(RuleBasedStateMachine):
         worker = self.one(pick, lambda worker: worker.here)
         if worker is not None and pick % 8 == 0:
             worker.lost = True
-            worker.deaths += 1
             while is_heard and worker.said:
                 self.take(worker)
             worker.said.clear()
             self.pairs.lose(worker.name)
-
-    @rule(pick=picks)
-    def come_back(self, pick):
-        """A new process takes the place of a worker if others have kept its model."""
-        worker = self.one(pick, lambda worker: worker.lost)
-        if worker is not None and self.pairs.can_give([worker.name], ()):
-            self.generation += 1
-            worker.lost, worker.seeks, worker.meet, worker.model = False, None, None, None
-            worker.kept.clear()
-            worker.to.clear()
-            self.pairs.join(worker.name, self.generation)
 
     # -- what is always true ----------------------------------------------------------------
 
@@ -211,7 +158,7 @@ class Gossip(RuleBasedStateMachine):
             for worker in members:
                 has_it_yet_to_come = worker.meet is not None and worker.meet.number == number
                 is_done = worker.number in done
-                assert is_done or has_it_yet_to_come or any(member.deaths for member in members)
+                assert is_done or has_it_yet_to_come or any(member.lost for member in members)
 
     def teardown(self):
         """Once nobody asks any more, everybody is served."""
@@ -225,10 +172,9 @@ class Gossip(RuleBasedStateMachine):
             if worker.here:
                 assert worker.seeks is None
                 assert worker.meet is None
-                assert worker.trains or not self.pairs.can_give([worker.name], ())
-        if not any(worker.lost or worker.model is None for worker in self.workers):
+        if not any(worker.lost for worker in self.workers):
             total = sum(worker.model for worker in self.workers)
-            assert total == sum(worker.first for worker in self.workers)
+            assert total == sum(Fraction(7**worker.number) for worker in self.workers)
 
     def is_busy(self):
         return any(
@@ -238,34 +184,6 @@ class Gossip(RuleBasedStateMachine):
 
 
 TestGossip = Gossip.TestCase
-
-
-@pytest.mark.parametrize("workers", [2, 3, 5])
-def test_the_mean_of_the_models_stays_whichever_workers_die_and_come_back(workers):
-    """More deaths than hypothesis draws. In the end all are there, and their sum is checked."""
-    complete = deaths = 0
-    for seed in range(150):
-        draw = random.Random(f"{workers} {seed}")
-        run = Gossip()
-        run.begin(workers)
-        for _ in range(250):
-            step = draw.choice(
-                [run.ask] * 3 + [run.look, run.hear, run.average] * 5 + [run.come_back, run.lose]
-            )
-            pick = draw.randrange(100)
-            if step == run.lose:
-                if draw.random() < 0.5:
-                    run.lose(8 * pick, draw.random() < 0.5)
-            else:
-                step(pick)
-            run.an_average_comes_about_on_both_sides_unless_one_is_lost()
-        for n in range(workers):
-            run.come_back(n)
-        run.teardown()
-        complete += all(worker.trains for worker in run.workers)
-        deaths += sum(worker.deaths for worker in run.workers)
-    assert complete > 5
-    assert deaths > 300
 
 
 class Told:

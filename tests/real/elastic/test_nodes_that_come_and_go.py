@@ -149,14 +149,14 @@ ON_BOTH = {
 def test_a_node_that_is_drained_is_left_by_workers_and_servers():
     drained = cluster(node("a"), node("b", drained=True), places=ON_BOTH)
     why = "node b will be removed: 1 server fewer, 2 workers fewer, without server-1"
-    assert settled(drained, WIDE) == Scale(2, 1, ["server-1"], (2, 1), why)
+    assert settled(drained, WIDE) == Scale(2, 1, ["server-1", "worker-2", "worker-3"], (2, 1), why)
 
 
 def test_a_server_on_a_drained_node_is_replaced_where_there_is_room():
     drained = cluster(node("a", 2.0), node("b", drained=True), places=ON_BOTH)
     order = settled(drained, WIDE, replace(RULES, servers=(2, 2)))
     # The only place goes to the server, of which there are fewer than the least.
-    assert order.without == ["server-1"]
+    assert order.without == ["server-1", "worker-2", "worker-3"]
     assert (order.workers, order.servers) == (2, 2)
 
 
@@ -172,7 +172,11 @@ def test_workers_on_a_drained_node_stay_if_there_is_room_for_them_elsewhere():
 def test_a_node_that_is_drained_keeps_what_the_lower_bounds_need():
     drained = cluster(node("a"), node("b", drained=True), places=ON_BOTH)
     order = settled(drained, WIDE, Rules((3, 8), (2, 3), RULES.each, 10.0))
-    assert (order.workers, order.servers, order.without) == (3, None, [])
+    assert (order.workers, order.servers, order.without) == (
+        3,
+        None,
+        ["worker-2", "worker-3"],
+    )
     three = replace(WIDE, workers=WIDE.workers[:3])
     assert settled(drained, three, Rules((3, 8), (2, 3), RULES.each, 10.0)) is None
 
@@ -224,23 +228,12 @@ ONLY_SERVERS = replace(RULES, workers=None)
 ONLY_WORKERS = replace(RULES, servers=None)
 
 
-@pytest.mark.parametrize(
-    ("free", "workers", "without"),
-    [(2.0, 5, ["worker-3"]), (4.0, 5, []), (6.0, 6, [])],
-)
-def test_workers_that_were_given_up_join_again_before_new_ones(free, workers, without):
+@pytest.mark.parametrize(("free", "workers"), [(2.0, 4), (4.0, 5), (6.0, 6)])
+def test_more_workers_are_asked_for_beside_those_that_are_left(free, workers):
     seen = cluster(node("a"), node("c", free), places=GAPS_PLACES)
     order = settled(seen, GAPS, ONLY_WORKERS)
-    assert (order.workers, order.without) == (workers, without)
+    assert (order.workers, order.without) == (workers, [])
     assert order.aim == (3 + free / 2, 1)
-
-
-def test_the_data_of_the_last_workers_go_to_others_when_these_were_given_up():
-    run = replace(GAPS, workers=["worker-0", "worker-2"], absent=["worker-1", "worker-3"])
-    order = settled(cluster(node("a"), places=GAPS_PLACES), run, ONLY_WORKERS)
-    assert (order.workers, order.servers) == (3, None)
-    assert order.why == "the data are for the workers that are left"
-    assert settled(cluster(node("a"), places=GAPS_PLACES), GAPS, ONLY_WORKERS) is None
 
 
 def test_places_that_the_run_keeps_count_as_room_for_their_kind():

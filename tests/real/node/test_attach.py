@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from tests.support.paths import EXAMPLES, SCRIPTS
+from tests.support.script_runs import without_costs
 
 import outpace
 from outpace.blocks.sums import tree_sum
@@ -59,7 +60,7 @@ def test_one_worker_does_what_plain_pytorch_does(tmp_path, case):
     own = {"kind": "python", "target": f"{SCRIPTS / 'features.py'}:make"}
     changes = {"optimizer": own} if case == "mine" else {}
     said: list[str] = []
-    result = launch("features.py", case, tmp_path, log=said.append, **changes)
+    result = launch("features.py", case, tmp_path, log=without_costs(said), **changes)
     expected = FEATURES["CASES"][case](alone)
     state = torch.load(tmp_path / "state.pt")
     assert same(state, expected)
@@ -145,7 +146,7 @@ def test_servers_that_would_own_no_layer_of_a_script_are_refused(tmp_path):
 
 def test_workers_with_less_data_leave_and_the_others_finish(tmp_path):
     said: list[str] = []
-    result = launch("several.py", "uneven", tmp_path, workers=3, servers=2, log=said.append)
+    result = launch("several.py", "uneven", tmp_path, workers=3, servers=2, log=without_costs(said))
     assert result.summary["iterations"] == [12, 6, 4]
     assert said == [f"warning: {warning}" for warning in result.summary["warnings"]]
     (warning,) = result.summary["warnings"]
@@ -268,7 +269,7 @@ def test_a_missing_script_is_refused():
 
 def test_a_gradient_that_is_not_finite_is_not_pushed():
     said: list[str] = []
-    result = launch("wrong.py", "nan", workers=2, log=said.append)
+    result = launch("wrong.py", "nan", workers=2, log=without_costs(said))
     (line,) = (line for line in said if "finite" in line)
     assert line == "a gradient of worker-1 is not finite: it is not pushed (iteration 3)"
     assert result.summary["iterations"] == [6, 6]

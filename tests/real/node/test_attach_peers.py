@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.support.command import outpace as outpace_command
 from tests.support.paths import SCRIPTS
+from tests.support.script_runs import without_costs
 
 from outpace.errors import ConfigError, DivergenceError, RunError
 from outpace.experiment.results import Result
@@ -61,7 +62,7 @@ def alone(model: Any, optimizer: Any) -> Any:
 @pytest.mark.parametrize("case", ["sgd", "adam_clipped", "mine"])
 def test_workers_with_the_same_data_do_what_plain_pytorch_does(tmp_path, case):
     said: list[str] = []
-    result = launch("features.py", case, tmp_path, log=said.append)
+    result = launch("features.py", case, tmp_path, log=without_costs(said))
     expected = FEATURES["CASES"][case](alone)
     assert same(torch.load(tmp_path / "state.pt"), expected)
     expected.pop("scale", None)
@@ -130,7 +131,7 @@ class Replicas:
 def test_ssgd_equals_one_process_that_averages_the_gradients(tmp_path, make, buffers):
     said: list[str] = []
     sync = {**SSGD, "buffers": buffers}
-    result = launch("peers.py", make, tmp_path, workers=3, log=said.append, sync=sync)
+    result = launch("peers.py", make, tmp_path, workers=3, log=without_costs(said), sync=sync)
     hand = Replicas(PEERS[make], 3)
     for step in range(STEPS):
         good = hand.backward(step)
@@ -253,7 +254,7 @@ def test_an_error_of_a_script_names_its_worker(case, kind, words):
 @pytest.mark.parametrize("kind", ["ssgd", "hpsgd"])
 def test_a_gradient_that_is_not_finite_is_left_out(kind):
     said: list[str] = []
-    result = launch("wrong.py", "nan", sync=KINDS[kind], log=said.append)
+    result = launch("wrong.py", "nan", sync=KINDS[kind], log=without_costs(said))
     refused, same = sorted(said)  # either may be heard first
     assert same.startswith("warning: worker-0 and worker-1 computed the same gradient")
     assert refused == "a gradient of worker-1 is not finite: it is not pushed (iteration 3)"

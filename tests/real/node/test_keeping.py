@@ -27,7 +27,7 @@ def keeping():
         redivided=None,
         kept=(
             to_bytes(packed_tree({"iteration": 3})),
-            SimpleNamespace(done=5, logs=False, joins=False),
+            SimpleNamespace(done=5, logs=False),
         ),
         not_computing=lambda begin, end: None,
     )

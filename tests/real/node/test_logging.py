@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 from tests.support.paths import SCRIPTS
+from tests.support.script_runs import without_costs
 
 from outpace.errors import ConfigError
 from outpace.experiment.running import run
@@ -16,9 +17,9 @@ pytestmark = pytest.mark.slow
 
 def launch(case, out=None, **changes):
     task = {"kind": "script", "path": str(SCRIPTS / "logs.py"), "arguments": [case]}
-    said = []
+    said: list[str] = []
     base = {"task": task, "workers": 1, "sync": {"kind": "bsp"}}
-    return run({**base, **changes}, out, log=said.append), said
+    return run({**base, **changes}, out, log=without_costs(said)), said
 
 
 def test_a_logged_accuracy_ends_the_run_and_all_workers_points_are_rows(tmp_path):

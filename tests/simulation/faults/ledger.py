@@ -99,7 +99,6 @@ def experiment(
     faults: Mapping[str, Any] | None,
     *,
     seed: int = 0,
-    server_alone: bool = True,
     **changes: Any,
 ) -> Experiment:
     chosen = STRATEGIES.get(strategy) or {"sync": PEERS[strategy], "servers": 1}
@@ -123,7 +122,6 @@ def experiment(
         data["sync"] = {**sync, **summed}
     if faults is not None:
         recovery = {"lease_s": LEASE_S, "detected_s": 0.01, "worker_s": 0.1, "servers_s": 0.2}
-        recovery["server_alone"] = server_alone
         data["faults"] = {"recovery": recovery, **faults}
     return experiment_from(data, "the test")
 

@@ -19,11 +19,9 @@ from outpace.support.units import SECOND
 from outpace.sync.membership import (
     EndRun,
     Kill,
-    Lacks,
     Membership,
     NotJoined,
     Order,
-    Reconnect,
     Removed,
     Replace,
     Rules,
@@ -201,237 +199,6 @@ def test_a_process_joins_as_a_worker_that_has_left():
         members.joins(1, 5)
 
 
-def test_what_a_server_lacks_that_comes_back_while_a_worker_joins_anew_is_lost():
-    members = Membership(2, SERVERS, Rules("continue"))
-    members.lost(0, KILLED, 0, has_ended=True)
-    for server in SERVERS:
-        members.confirmed(server, 0, 1, 4, 4, now=1)  # it has pushed iterations 0 to 4
-    members.server_lost("server-1", 2)
-    members.joins(0, 3)
-    assert members.confirmed("server-0", 0, 2, 7, 8, now=4) == []
-    members.server_back("server-1", 5)
-    # Of the worker, server-1 has iterations 0 and 1. Those from 5 on were finished without it.
-    assert members.confirmed("server-1", 0, 2, 1, 2, now=6) == [Start(0, 2, first=8, lost=3)]
-
-
-def test_a_server_that_comes_back_is_told_of_every_worker_before_the_workers_connect():
-    members = Membership(3, SERVERS, Rules("continue"))
-    members.finished(1)
-    members.lost(0, KILLED, 0, has_ended=True)
-    for server in SERVERS:
-        members.confirmed(server, 0, 1, 3, 3, now=1)
-    members.server_lost("server-1", 0)
-    assert members.confirmed("server-1", 2, 0, 5, 5, now=2) == []  # of its old process
-    back = members.server_back("server-1", 0)
-    assert [(order.server, order.worker, order.generation, order.stays) for order in back] == [
-        ("server-1", 2, 0, True),  # first, or iterations would be finished without it
-        ("server-1", 0, 1, False),
-        ("server-1", 1, 0, False),
-    ]
-    assert members.confirmed("server-1", 0, 1, 1, 1, now=3) == [Lacks("server-1", 0, 2, lost=2)]
-    assert members.confirmed("server-1", 1, 0, 1, 1, now=3) == []
-    assert members.confirmed("server-1", 2, 0, 1, 1, now=3) == [Reconnect("server-1")]
-
-
-def test_a_server_that_is_just_coming_back_is_told_of_a_worker_that_finishes_meanwhile():
-    members = Membership(1, SERVERS, RULES)
-    members.server_lost("server-0", 0)
-    assert members.server_back("server-0", 0) == [Replace("server-0", 0, 0, stays=True)]
-    assert members.finished(0) == [Replace("server-0", 0, 1, stays=False)]
-    assert members.confirmed("server-0", 0, 0, 2, 2, now=1) == []
-    assert members.confirmed("server-0", 0, 1, 2, 2, now=2) == [Reconnect("server-0")]
-
-
-def test_a_server_that_fetches_its_checkpoint_need_not_be_ready_sooner_than_one_without_a_fetch():
-    """Both limits move: that of the server, and that of a lost worker which awaits the server."""
-    members = Membership(1, ("server-0",), Rules(fence_s=10.0, start_s=60.0))
-    members.server_lost("server-0", now=0)
-    members.lost(0, KILLED, 0, has_ended=True)
-    assert members.next_deadline == 60 * SECOND
-    members.server_fetches("server-0", now=59 * SECOND)
-    assert members.next_deadline == 119 * SECOND
-    assert members.on_time(118 * SECOND) == []
-    (end,) = members.on_time(119 * SECOND)
-    assert isinstance(end, EndRun)
-    assert "server-0 was lost, and the process that takes its place was not ready" in end.reason
-
-
-def back_alone(members: Membership, server: str, reached: int, now: int) -> list[Order]:
-    """Let a server die, and come back with the iterations up to `reached` of each worker."""
-    members.server_lost(server, now)
-    orders = []
-    for order in members.server_back(server, now):
-        assert isinstance(order, Replace)
-        confirmed = order.worker, order.generation, reached, reached + 1
-        orders += members.confirmed(server, *confirmed, now=now)
-    assert len([order for order in orders if isinstance(order, Reconnect)]) == 1
-    return [order for order in orders if not isinstance(order, Reconnect)]
-
-
-def test_what_a_server_lacks_that_came_back_is_counted_when_the_workers_rejoin_it():
-    members = Membership(2, SERVERS, RULES)
-    assert members.has_all_servers
-    assert back_alone(members, "server-0", 3, now=0) == []
-    assert not members.has_all_servers
-    assert members.rejoined("server-0", 0, first=9) == [Lacks("server-0", 0, 4, lost=5)]
-    assert members.rejoined("server-0", 0, first=12) == []  # it says so once
-    assert members.has_to_rejoin(1)
-    assert members.rejoined("server-0", 1, first=4) == []  # nothing is missing
-    assert members.has_all_servers
-
-
-def test_an_iteration_that_two_servers_lack_is_lost_once():
-    members = Membership(1, SERVERS, RULES)
-    back_alone(members, "server-0", 3, now=0)
-    members.rejoined("server-0", 0, first=9)
-    back_alone(members, "server-1", 3, now=1)
-    assert members.rejoined("server-1", 0, first=11) == [Lacks("server-1", 0, 4, lost=2)]
-    # The worker dies, and server 1 has its iteration 11, which server 0 lacks.
-    members.lost(0, KILLED, 2, has_ended=True)
-    members.confirmed("server-0", 0, 1, 10, 10, now=2)
-    assert members.confirmed("server-1", 0, 1, 11, 10, now=2) == [Start(0, 1, 12, lost=1)]
-
-
-def test_any_number_of_iterations_can_be_lost_and_ranges_that_overlap_count_once():
-    members = Membership(1, SERVERS, RULES)
-    lost = []
-    for reached, first in [(3, 10), (19, 30), (5, 25), (0, 2**60)]:
-        back_alone(members, "server-0", reached, now=0)
-        lost += [order.lost for order in members.rejoined("server-0", 0, first)]
-    # 4 to 9; 20 to 29; of 6 to 24 those from 10 to 19; of all others 1 to 3, and from 30 on.
-    assert lost == [6, 10, 10, 3 + 2**60 - 30]
-
-
-def test_what_is_lost_of_a_worker_that_has_finished_is_known_from_its_last_push():
-    members = Membership(2, SERVERS, RULES)
-    members.finished(0, pushed=19)
-    assert back_alone(members, "server-0", 15, now=0) == [Lacks("server-0", 0, 16, lost=4)]
-    assert back_alone(members, "server-1", 14, now=0) == [Lacks("server-1", 0, 15, lost=1)]
-
-
-def test_a_worker_that_finishes_without_rejoining_a_server_is_counted_when_the_server_is_told():
-    members = Membership(1, SERVERS, RULES)
-    back_alone(members, "server-0", 3, now=0)
-    assert members.finished(0, pushed=7) == [Replace("server-0", 0, 1, stays=False)]
-    assert members.confirmed("server-0", 0, 1, 3, 4, now=1) == [Lacks("server-0", 0, 4, lost=4)]
-    assert members.has_all_servers
-
-
-def test_a_worker_that_dies_before_it_rejoins_is_counted_with_its_death():
-    members = Membership(1, SERVERS, RULES)
-    back_alone(members, "server-0", 3, now=0)
-    members.lost(0, KILLED, 1, has_ended=True)
-    members.confirmed("server-0", 0, 1, 3, 4, now=1)
-    assert members.rejoined("server-0", 0, first=9) == []  # of another process
-    assert members.confirmed("server-1", 0, 1, 8, 8, now=1) == [Start(0, 1, 9, lost=5)]
-    assert not members.has_all_servers
-    assert members.rejoined("server-0", 0, first=9) == []
-    assert members.has_all_servers
-
-
-def test_a_worker_that_is_lost_after_it_has_rejoined_is_counted_at_once():
-    members = Membership(1, SERVERS, RULES)
-    back_alone(members, "server-0", 3, now=0)
-    members.lost(0, KILLED, 1, has_ended=True)
-    # The server had taken its Rejoin before it heard of the loss, and has no gap any more.
-    assert members.rejoined("server-0", 0, first=9) == [Lacks("server-0", 0, 4, lost=5)]
-    members.confirmed("server-0", 0, 1, 8, 4, now=1)
-    assert members.confirmed("server-1", 0, 1, 8, 8, now=1) == [Start(0, 1, 9, lost=0)]
-    assert not members.has_all_servers
-    assert members.rejoined("server-0", 0, first=9) == []
-    assert members.has_all_servers
-
-
-def test_a_worker_that_is_lost_is_awaited_at_a_server_that_came_back_until_its_successor_rejoins():
-    """A checkpoint before that would have the gap again that was counted with the loss."""
-    members = Membership(1, SERVERS, RULES)
-    members.server_lost("server-0", 0)
-    assert members.lost(0, KILLED, 0, has_ended=False) == [Replace("server-1", 0, 1, True), Kill(0)]
-    assert members.confirmed("server-1", 0, 1, 9, 0, now=1) == []
-    assert members.server_back("server-0", 1) == [Replace("server-0", 0, 1, stays=True)]
-    assert members.confirmed("server-0", 0, 1, 4, 0, now=2) == [Reconnect("server-0")]
-    assert not members.has_all_servers
-    assert members.process_ended(0, 3) == [Start(0, 1, first=10, lost=5)]
-    # It is lost once more before it has rejoined.
-    members.lost(0, KILLED, 4, has_ended=True)
-    members.confirmed("server-0", 0, 2, 4, 0, now=4)
-    assert members.confirmed("server-1", 0, 2, 9, 0, now=4) == [Start(0, 2, first=10, lost=0)]
-    assert not members.has_all_servers
-    members.began(0)
-    assert members.rejoined("server-0", 0, 10) == []
-    assert members.has_all_servers
-
-
-def test_what_was_counted_as_lost_and_is_computed_again_is_not_lost():
-    """server-1 lacked iterations 5 to 9; then server-0 comes back without some of them, too."""
-    members = Membership(1, SERVERS, RULES)
-    back_alone(members, "server-1", 4, now=0)
-    assert members.rejoined("server-1", 0, first=10) == [Lacks("server-1", 0, 5, lost=5)]
-    members.server_lost("server-0", 1)
-    members.server_lost("server-1", 1)
-    members.lost(0, KILLED, 1, has_ended=True)
-    for server in SERVERS:
-        assert members.server_back(server, 2) == [Replace(server, 0, 1, stays=True)]
-    assert members.confirmed("server-0", 0, 1, 7, 0, now=3) == [Reconnect("server-0")]
-    # server-0 has up to 7: the worker computes 8 and 9 again, and 5 to 7 stay lost.
-    assert members.confirmed("server-1", 0, 1, 4, 0, now=3) == [
-        Reconnect("server-1"),
-        Start(0, 1, first=8, lost=-2),
-    ]
-
-
-def test_nothing_is_awaited_of_a_worker_without_which_the_run_ends():
-    members = Membership(2, SERVERS, RULES)
-    back_alone(members, "server-0", 3, now=0)
-    members.given_up(1)
-    assert not members.has_all_servers
-    members.rejoined("server-0", 0, 4)
-    assert members.has_all_servers
-
-
-def test_a_server_that_does_not_come_back_ends_the_run():
-    members = Membership(1, SERVERS, RULES)
-    members.server_lost("server-0", now=5 * SECOND)
-    assert members.next_deadline == 125 * SECOND
-    why = "server-0 was lost, and the process that takes its place was not ready within 120 s"
-    assert members.on_time(125 * SECOND) == [EndRun(why)]
-    members.server_back("server-0", now=130 * SECOND)
-    assert members.on_time(189 * SECOND) == []
-    why = "server-0 was lost, and its new process did not take up the workers within 60 s"
-    assert members.on_time(190 * SECOND) == [EndRun(why)]
-
-
-def test_a_worker_that_is_lost_meanwhile_has_the_time_that_the_server_needs():
-    members = Membership(1, SERVERS, RULES)
-    members.lost(0, KILLED, 0, has_ended=True)
-    members.server_lost("server-0", now=SECOND)
-    members.confirmed("server-1", 0, 1, 3, 3, now=2 * SECOND)
-    assert members.on_time(120 * SECOND) == []
-    members.server_back("server-0", now=120 * SECOND)
-    assert members.on_time(179 * SECOND) == []
-    assert members.confirmed("server-0", 0, 1, 3, 3, now=179 * SECOND) == [
-        Reconnect("server-0"),
-        Start(0, 1, 4, 0),
-    ]
-
-
-def test_no_process_starts_while_a_server_is_away():
-    members = Membership(2, SERVERS, RULES)
-    members.server_lost("server-0", 0)
-    assert members.lost(1, KILLED, 0, has_ended=True) == [Replace("server-1", 1, 1, stays=True)]
-    assert members.confirmed("server-1", 1, 1, 6, 6, now=1) == []
-    assert members.server_back("server-0", 0) == [
-        Replace("server-0", 0, 0, stays=True),
-        Replace("server-0", 1, 1, stays=True),
-    ]
-    assert members.confirmed("server-0", 0, 0, 2, 2, now=2) == []
-    # It lacks what worker 1 has pushed since its checkpoint: iterations 3 to 6.
-    assert members.confirmed("server-0", 1, 1, 2, 2, now=2) == [
-        Reconnect("server-0"),
-        Start(1, 1, first=7, lost=4),
-    ]
-
-
 @pytest.mark.parametrize(
     ("steps", "at_s", "missing"),
     [
@@ -521,7 +288,7 @@ def test_a_new_worker_joins_once_all_servers_know_of_its_process():
 def test_a_worker_that_was_told_to_leave_is_not_replaced_and_may_join_again():
     members = Membership(3, SERVERS, RULES)
     members.retires(2)
-    assert members.finished(2, 7) == []
+    members.finished(2)
     assert members.arrives(2, 0) == 1
     members.joins(2, 1)
     members.confirmed("server-0", 2, 1, 7, 9, now=2)
@@ -631,30 +398,6 @@ def test_the_end_of_a_process_is_awaited_from_its_loss_on_until_it_has_ended():
     assert not members.awaits_end(1)
 
 
-def test_a_server_that_comes_back_hears_a_worker_that_arrives_only_when_it_joins():
-    members = Membership(1, SERVERS, RULES)
-    members.arrives(1, 0)
-    members.server_lost("server-0", 1)
-    told = members.server_back("server-0", 2)
-    assert told == [Replace("server-0", 0, 0, stays=True), Replace("server-0", 1, 1, stays=False)]
-    members.confirmed("server-0", 0, 0, 4, 3, now=3)
-    assert members.confirmed("server-0", 1, 1, -1, 3, now=3) == [Reconnect("server-0")]
-    assert members.joins(1, 4) == replaced(1, 1)
-
-
-def test_no_process_arrives_while_a_server_is_away_nor_as_a_worker_that_takes_part():
-    members = Membership(1, SERVERS, RULES)
-    assert not members.may_arrive(0)
-    assert not members.may_arrive(2)
-    members.server_lost("server-0", 1)
-    assert not members.may_arrive(1)
-    with pytest.raises(ProtocolError, match="no process can join as worker-1 now"):
-        members.arrives(1, 2)
-    members.lost(0, KILLED, 3, has_ended=True)
-    with pytest.raises(ProtocolError, match="worker-0 is told to leave, and does not take part"):
-        members.retires(0)
-
-
 @pytest.mark.parametrize("is_starting", [True, False])
 def test_the_run_goes_on_without_a_lost_worker_for_which_there_is_no_room(is_starting):
     members = Membership(2, SERVERS, RULES)
@@ -700,7 +443,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.newest, self.ended = 0, False
         self.away: set[int] = set()  # workers that have left
         self.finished: set[int] = set()
-        self.down: set[str] = set()
         self.arriving: set[int] = set()
         self.waiting: set[int] = set()  # that have joined, and not begun
         self.retired: set[int] = set()
@@ -710,7 +452,6 @@ class AnyOrder(RuleBasedStateMachine):
         for order in orders:
             if isinstance(order, Replace):
                 self.asked.append(order)
-                assert order.server not in self.down
                 self.newest = max(self.newest, order.generation)
             elif isinstance(order, Kill):
                 self.to_kill = order.worker
@@ -733,14 +474,6 @@ class AnyOrder(RuleBasedStateMachine):
                 self.arriving.discard(order.worker)
                 self.ends(order.worker)
                 self.away.add(order.worker)
-            elif isinstance(order, Lacks):
-                assert order.lost > 0
-            elif isinstance(order, Reconnect):
-                assert not any(
-                    asked.server == order.server
-                    and asked.generation == self.members.generation(asked.worker)
-                    for asked in self.asked
-                )
             else:
                 self.ended = True
 
@@ -756,7 +489,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now += 1
         self.waiting.discard(process[0])
         orders = self.members.lost(process[0], "", self.now, has_ended=is_known_to_have_ended)
-        assert orders or self.down  # every loss leads to something
+        assert orders  # every loss leads to something
         self.do(orders)
 
     @precondition(lambda self: not self.ended)
@@ -794,7 +527,7 @@ class AnyOrder(RuleBasedStateMachine):
         here = worker < self.workers and not self.members.is_coming_back(worker)
         here = here and worker not in self.arriving
         if here and (worker, self.members.generation(worker)) in self.alive:
-            self.do(self.members.finished(worker))
+            self.members.finished(worker)
             self.finished.add(worker)
             self.ends(worker)
             self.retired.discard(worker)
@@ -820,19 +553,6 @@ class AnyOrder(RuleBasedStateMachine):
             self.given_up.add(worker)
             self.waiting.discard(worker)
             self.do(self.members.goes_without(worker))
-
-    @rule(server=st.sampled_from(SERVERS))
-    def lose_server(self, server):
-        if not self.down:
-            self.members.server_lost(server, self.now)
-            self.down.add(server)
-            self.asked = [order for order in self.asked if order.server != server]
-
-    @rule()
-    def bring_server_back(self):
-        if self.down:
-            server = self.down.pop()
-            self.do(self.members.server_back(server, self.now))
 
     @rule(data=st.data())
     def end_an_old_process(self, data):
@@ -869,7 +589,6 @@ class AnyOrder(RuleBasedStateMachine):
         """Lost workers come back once all have answered and the old processes have ended."""
         if not hasattr(self, "members") or self.ended or not self.restarts:
             return
-        self.bring_server_back()
         while self.asked:
             order = self.asked.pop(0)
             self.heard[order.server, order.worker] = order.generation

@@ -113,12 +113,8 @@ class KeptState:
             "passes": HERE.data.passes(),
         }
 
-    def restore(self, state: Mapping[str, Any], *, joins: bool = False) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Put the script into a state, without `random` if the generators stay as they are.
-
-        joins: the state is that of another worker's script, and this worker joins the run. Its
-        generators stay as they were seeded: it must not draw the same numbers. It reads as many
-        samples as the other one has left in its epoch, beside the workers that divide them.
 
         Raises ConfigError if it keeps other objects now.
         """
@@ -142,8 +138,8 @@ class KeptState:
             group.update(of_group)
         self._script.load_buffers(state["buffers"])
         shares = state.get("shares")
-        if joins or (random := state.get("random")) is None:
-            HERE.data.restore(state["data"], lambda: None, shares, joins=joins, passes=passes)
+        if (random := state.get("random")) is None:
+            HERE.data.restore(state["data"], lambda: None, shares, passes=passes)
         else:
             begins = partial(set_random_states, random)
             HERE.data.restore(state["data"], begins, shares, passes=passes)

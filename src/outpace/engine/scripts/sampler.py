@@ -71,8 +71,6 @@ class WorkerSampler(DistributedSampler[Any]):
         self.is_asked = asked
         self._begin_pass()
         beside, self._beside = self._beside, None
-        if beside is None and HERE.data.is_joining and self._others:
-            beside = self._samples_of_one(self._others)
         self._is_beside = beside is not None
         if beside is None:
             self._began, self._left_out = self._left_out, 0

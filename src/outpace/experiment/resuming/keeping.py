@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.errors import ConfigError, in_words
 from outpace.experiment.resuming.point import Resumption
-from outpace.record.checkpoints import Checkpoints, Index, Taken
+from outpace.record.checkpoints import Checkpoint, Checkpoints, Index, Taken
 from outpace.record.event_log import EventLog
 from outpace.record.segments import SegmentedSink
 from outpace.record.trace import CHECKPOINT, NONE, Trace
@@ -102,7 +101,7 @@ class Keeper:
             last = f"checkpoint {self.last} is kept" if self.last else "there is none yet"
             self._warn(f"cannot write checkpoint {number} ({why}); the run goes on, {last}")
 
-    def go_back(self) -> ResumePoint:
+    def go_back(self) -> Checkpoint:
         checkpoint = self._checkpoints.newest(self._warn)
         if checkpoint is None:
             raise ConfigError("the run has no checkpoint any more from which it can go on")
@@ -115,7 +114,7 @@ class Keeper:
         for sink in self._sinks[:1]:
             self._trace.take_up(sink.batches())
         self.last = number
-        return ResumePoint.of(checkpoint, self._experiment)
+        return checkpoint
 
 
 def keeper_of(

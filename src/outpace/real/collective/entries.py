@@ -15,7 +15,7 @@ from outpace.support.units import Time
 _BASE: Final = 256  # bfloat16 represents all whole numbers up to this one
 _COUNT, _TIME = 4, 7  # digits: up to 4e9 iterations, two years in ns
 _DIGEST: Final = 4
-DIGITS: Final = 1 + 2 * _COUNT + _TIME + 2 * _DIGEST
+DIGITS: Final = 1 + _COUNT + _TIME + 2 * _DIGEST
 
 
 class Digests(NamedTuple):
@@ -39,7 +39,6 @@ class Entry(NamedTuple):
     part: Contribution
     weight: int  # iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
-    computed: int  # iterations of the worker until then
     digests: Digests = Digests()
 
 
@@ -49,7 +48,6 @@ def digits_of(entry: Entry) -> list[float]:
         entry.part,
         *_digits(entry.weight, _COUNT),
         *_digits(entry.joined, _TIME),
-        *_digits(entry.computed, _COUNT),
         *_digits(entry.digests.model, _DIGEST),
         *_digits(entry.digests.settings, _DIGEST),
     ]
@@ -62,12 +60,12 @@ def entries_in(rows: Sequence[Sequence[float]]) -> dict[int, Entry]:
 
 def _entry_of(row: Sequence[float]) -> Entry:
     numbers, start = [], 1
-    for count in (_COUNT, _TIME, _COUNT, _DIGEST, _DIGEST):
+    for count in (_COUNT, _TIME, _DIGEST, _DIGEST):
         numbers.append(_number(row[start : start + count]))
         start += count
-    weight, joined, computed, *digests = numbers
+    weight, joined, *digests = numbers
     part = Contribution(int(row[0]))
-    return Entry(part, weight, joined, computed, Digests(*digests))
+    return Entry(part, weight, joined, Digests(*digests))
 
 
 def _digits(number: int, count: int) -> list[float]:

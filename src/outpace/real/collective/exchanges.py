@@ -7,18 +7,13 @@ meantime is not lost, and the mean of both partners stays the same.
 
 A worker does not leave during an average, unless the run is ended early: then only one of the
 partners may have changed its parameters. For the loss of a partner, see `pairs`.
-
-After an average each of the two knows the model that the other has. It keeps it until that worker
-has averaged with another one. If that worker is lost, the process that takes its place is given
-this model, and computes again what the lost one had computed since: no other worker has it. So the
-mean of the models stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import torch
 
@@ -30,9 +25,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
     AverageEnded,
     AverageFailed,
-    BeginAnew,
     CancelAverage,
-    ConnectPair,
     GroupBroken,
     NoPartnerLeft,
     SeekPartner,
@@ -41,20 +34,10 @@ from outpace.real.net.peer_messages import (
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
 
-OfPairs: TypeAlias = StartAverage | CancelAverage | NoPartnerLeft | ConnectPair | BeginAnew
+OfPairs: TypeAlias = StartAverage | CancelAverage | NoPartnerLeft
 
 _LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
-_VALUES, _NUMBERS = 0, 1  # tags
-
-
-class Kept(NamedTuple):
-    """The model of a worker after an average; None: it has no values.
-
-    numbers: what it is the result of, but for the average (`progress`).
-    """
-
-    values: torch.Tensor | None
-    numbers: list[int]
+_VALUES: Final = 0  # tag
 
 
 class PairwiseExchanges:
@@ -65,8 +48,6 @@ class PairwiseExchanges:
         change: adds a tensor to the worker's parameters.
         tell: sends a message to the coordinator.
         ended: called with each finished average that this worker asked for.
-        progress: returns what the parameters are the result of, for a process that may take this
-            worker's place: up to three whole numbers. None: workers are not replaced.
     """
 
     def __init__(
@@ -81,30 +62,18 @@ class PairwiseExchanges:
         change: Callable[[torch.Tensor], None],
         tell: Callable[[WireMessage], None],
         ended: Callable[[PendingExchange], None],
-        progress: Callable[[], Sequence[int]] | None = None,
     ) -> None:
         self._kernel, self._clock, self._me = kernel, clock, me
         self._read, self._change, self._tell, self._on_ended = read, change, tell, ended
-        self._progress, self._settings, self._waker = progress, settings, Waker(clock)
+        self._waker = Waker(clock)
         self._threads: dict[int, CommunicationThread] = {}
         for other in others:
-            self._connect(other, "")
+            low, high = sorted((me, other))
+            group = partial(Group, settings, f"{low} and {high}", [low, high], me)
+            broken = partial(self._broken, other)
+            self._threads[other] = CommunicationThread(self._waker, group, broken)
         self._sought: PendingExchange | None = None
         self._under_way: StartAverage | None = None
-        self._kept: dict[int, Kept] = {}  # by worker
-        self._given: Future[Kept | None] | None = None  # what this worker begins with
-
-    def _connect(self, other: int, name: str) -> None:
-        """name: of the connection, among those of the same two workers."""
-        low, high = sorted((self._me, other))
-        group = partial(Group, self._settings, f"{low} and {high}{name}", [low, high], self._me)
-        broken = partial(self._broken, other)
-        self._threads[other] = CommunicationThread(self._waker, group, broken)
-
-    def joins(self) -> Future[Kept | None]:
-        """Wait for what was kept of the worker whose place this one takes; None: nothing was."""
-        self._given = Future[Kept | None](self._kernel, "the model of the worker in its place")
-        return self._given
 
     async def connect(self) -> None:
         """Wait until this worker is connected to all others."""
@@ -123,18 +92,7 @@ class PairwiseExchanges:
     def take(self, message: OfPairs) -> None:
         """Handle a message from the coordinator."""
         if isinstance(message, StartAverage):
-            for worker in message.forget:
-                self._kept.pop(worker, None)
-            if message.gives:
-                self._begin_giving(message)
-            else:
-                self._begin(message)
-        elif isinstance(message, ConnectPair):
-            if (old := self._threads.pop(message.worker, None)) is not None:
-                old.abandon()
-            self._connect(message.worker, f", {message.generation}")
-        elif isinstance(message, BeginAnew):
-            self._begin_with(None)
+            self._begin(message)
         elif isinstance(message, NoPartnerLeft):
             now = self._clock.now
             self._end(now, now)
@@ -158,90 +116,31 @@ class PairwiseExchanges:
         mine = whole(self._read())
         if isinstance(mine, Phantom):  # sent as bytes
             values = torch.zeros(mine.nbytes, dtype=torch.uint8)
-            job = partial(self._swap, meet, values, self._numbers(), False)
+            job = partial(self._swap, meet, values, False)
         else:
-            job = partial(self._swap, meet, mine, self._numbers(), True)
+            job = partial(self._swap, meet, mine, True)
         self._threads[self._other(meet)].do(job)
-
-    def _numbers(self) -> torch.Tensor | None:
-        return (
-            None if self._progress is None else torch.tensor(list(self._progress()), device="cpu")
-        )
 
     def _other(self, meet: StartAverage) -> int:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
-    def _swap(
-        self,
-        meet: StartAverage,
-        mine: torch.Tensor,
-        numbers: torch.Tensor | None,
-        changes: bool,
-        group: Group,
-    ) -> Done:
+    def _swap(self, meet: StartAverage, mine: torch.Tensor, changes: bool, group: Group) -> Done:
         """Swap parameters with the partner. Runs in the communication thread."""
         theirs, begun = torch.empty_like(mine), self._clock.now
-        other, kept = self._other(meet), None
-        group.swap(mine, theirs, other, _VALUES)
+        group.swap(mine, theirs, self._other(meet), _VALUES)
         ended = self._clock.now
         change = theirs.sub_(mine).div_(2) if changes else None
-        if numbers is not None:
-            known = torch.empty_like(numbers)
-            group.swap(numbers, known, other, _NUMBERS)
-            kept = Kept(None if change is None else mine + change, known.tolist())
-        return partial(self._finish, meet, mine.nbytes, change, kept, (begun, ended))
-
-    def _begin_giving(self, meet: StartAverage) -> None:
-        """Give what was kept of a worker to the process in its place, or take it."""
-        self._under_way = meet
-        if meet.seeker == self._me:
-            values = whole(self._read())
-            has_values = not isinstance(values, Phantom)
-            like = torch.empty_like(values) if isinstance(values, torch.Tensor) else None
-            assert has_values == (like is not None)
-            self._threads[meet.partner].do(partial(self._receive, meet, like))
-        else:
-            self._threads[meet.seeker].do(partial(self._give, meet, self._kept[meet.seeker]))
-
-    def _give(self, meet: StartAverage, kept: Kept, group: Group) -> Done:
-        group.send(torch.tensor(kept.numbers), meet.seeker, _NUMBERS)
-        if kept.values is not None:
-            group.send(kept.values, meet.seeker, _VALUES)
-        return partial(self._gave, meet)
-
-    def _receive(self, meet: StartAverage, like: torch.Tensor | None, group: Group) -> Done:
-        assert self._progress is not None
-        numbers = torch.zeros(len(self._progress()), dtype=torch.int64)
-        group.receive(numbers, meet.partner, _NUMBERS)
-        if like is not None:
-            group.receive(like, meet.partner, _VALUES)
-        return partial(self._received, meet, Kept(like, numbers.tolist()))
-
-    def _gave(self, meet: StartAverage) -> None:
-        self._under_way = None
-        self._tell(AverageEnded(meet.number))
-
-    def _received(self, meet: StartAverage, kept: Kept) -> None:
-        self._gave(meet)
-        self._begin_with(kept)
-
-    def _begin_with(self, kept: Kept | None) -> None:
-        given, self._given = self._given, None
-        assert given is not None, "it joins nothing"
-        given.set(kept)
+        return partial(self._finish, meet, mine.nbytes, change, (begun, ended))
 
     def _finish(
         self,
         meet: StartAverage,
         nbytes: int,
         change: torch.Tensor | None,
-        kept: Kept | None,
         span: tuple[Time, Time],
     ) -> None:
         if change is not None:
             self._change(change)
-        if kept is not None:
-            self._kept[self._other(meet)] = kept
         self._under_way = None
         self._tell(AverageEnded(meet.number))
         if meet.seeker == self._me:
@@ -262,8 +161,8 @@ class PairwiseExchanges:
         """Cancel an average whose partner is lost, and ask for another partner."""
         self._threads.pop(self._other(meet)).abandon()
         self._under_way = None
-        self._tell(AverageEnded(meet.number, has=False))
-        if meet.seeker == self._me and not meet.gives:
+        self._tell(AverageEnded(meet.number))
+        if meet.seeker == self._me:
             assert self._sought is not None
             self._tell(SeekPartner(self._sought.iteration))
 

@@ -3,7 +3,6 @@
 A worker sends a copy of its value, followed by the entries of all workers (`entries`). If a worker
 is lost during an all-reduce, the others therefore still have their values, and repeat the
 all-reduce without it. If one of them already has the result, it sends the result to the others.
-A worker that joins in the middle is handed the state of another one (`joining`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
@@ -29,8 +28,6 @@ from outpace.real.collective.entries import (
     entries_in,
 )
 from outpace.real.collective.group import Group, GroupSettings
-from outpace.real.collective.joining import Encode, HandingOver, receive_state
-from outpace.real.net.checkpoint_messages import MOST_COPIES, MOST_KEPT
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken
 from outpace.support.units import Time
@@ -55,10 +52,6 @@ class Reductions:
         tell: sends a message to the coordinator.
         ended: called with each finished all-reduce.
         least: returns the minimum duration of an all-reduce of these members, in ns.
-        state: returns this worker's state, for one that joins; None: none can.
-
-    Attributes:
-        progress: for each worker, what is in the results so far.
     """
 
     def __init__(
@@ -77,12 +70,10 @@ class Reductions:
         tell: Callable[[WireMessage], None],
         ended: Callable[[PendingReduction], None],
         least: Callable[[Sequence[int]], Time],
-        state: Callable[[], Encode] | None = None,
     ) -> None:
         self._kernel, self._clock, self._waker = kernel, clock, Waker(clock)
         self._me, self._workers = me, workers
         self._like, self._elements, self._exact = like, elements, exact
-        self._most_state = MOST_KEPT + MOST_COPIES * 8 * elements  # bytes
         self._wire = wire
         self._tail = tail or (wire if like is None else like.dtype)
         self._rounds = like is not None and like.dtype != wire
@@ -92,10 +83,6 @@ class Reductions:
         self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
         self._done = 0  # all-reduces whose result has arrived
         self._pending: PendingReduction | None = None
-        self.progress = [Progress() for _ in range(workers)]
-        self._handing = None if state is None else HandingOver(self._waker, state)
-        self._joined: Future[Joined] | None = None  # until this worker, which joins, has joined
-        self._given: torch.Tensor | None = None  # the state that it was given
 
     def connect(
         self, settings: GroupSettings, generation: int, members: Sequence[int]
@@ -111,16 +98,12 @@ class Reductions:
         self._thread = CommunicationThread(
             self._waker, make_group, partial(self._broken, generation)
         )
-        if self._joined is not None:  # what it was given may be of no use in the new group
-            self._pending = self._given = None
         part = self._pending
         if part is not None:  # an operation of the old group may still write into its buffer
             part.wire = self._wires[part.number % 2] = self._new_wire()
         met = Future[None](self._kernel, "the other workers")
-        done = self._done if self._joined is None else None
-        thread = self._thread
-        even_out = partial(self._even_out, done, list(self._wires), members, met)
-        thread.do(partial(even_out, lambda: thread.is_abandoned))
+        wires = list(self._wires)
+        self._thread.do(partial(self._even_out, self._done, wires, members, met))
         if part is not None:
             self._thread.do(partial(self._reduce, part, part.wire))
         return met
@@ -173,32 +156,14 @@ class Reductions:
         """Count on from so many, before the first one."""
         self._done = done
 
-    def add_earlier(self, progress: Sequence[Progress]) -> None:
-        """Count what was in the results before this worker joined."""
-        for mine, before in zip(self.progress, progress, strict=True):
-            mine.gradients += before.gradients
-            mine.computed = before.computed if mine.computed is None else mine.computed
-
-    def joins(self) -> Future[Joined]:
-        """Join the others in their next group; call it before `connect`.
-
-        Returns:
-            A future that is set once this worker takes part.
-        """
-        self._wires = [self._new_wire(), self._new_wire()]
-        self._joined = Future[Joined](self._kernel, "the model of the other workers")
-        return self._joined
-
     def begin(
         self,
         value: Block | None,
         weight: int,
-        computed: int = 0,
         digests: Digests = NOT_COMPARED,
     ) -> PendingReduction:
         """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
 
-        computed: iterations of this worker so far, all of which are in this value or earlier ones.
         digests: of this worker.
         """
         assert self._pending is None, "the last one is not over"
@@ -213,13 +178,10 @@ class Reductions:
             self._wires[number % 2],
             self._clock.now,
             arrived,
-            computed,
             digests,
         )
         self._tell(EnterAllReduce(number))
         self._connected.do(partial(self._reduce, part, part.wire))
-        if self._handing is not None:
-            self._handing.began()
         return part
 
     def _new_wire(self) -> WireBuffer:
@@ -261,23 +223,20 @@ class Reductions:
 
     def _even_out(
         self,
-        done: int | None,
+        done: int,
         wires: Sequence[WireBuffer],
         members: Sequence[int],
         met: Future[None],
-        is_abandoned: Callable[[], bool],
         group: Group,
     ) -> Done:
-        """Send the latest result to the members that do not have it yet; let others join.
+        """Send the latest result to the members that do not have it yet.
 
-        done: results that this worker has; None: it joins.
+        done: results that this worker has.
         """
         counts = self._new(self._workers, torch.int64).zero_()
-        counts[self._me] = 0 if done is None else 1 + done
+        counts[self._me] = done
         group.all_reduce([counts])
-        known = {member: int(counts[member]) - 1 for member in members if counts[member]}
-        if not known:
-            raise RuntimeError("no worker has a model")
+        known = {member: int(counts[member]) for member in members}
         most, least = max(known.values()), min(known.values())
         source = next(member for member, results in known.items() if results == most)
         if least < most - 1:
@@ -288,14 +247,7 @@ class Reductions:
                 raise RuntimeError(f"the result of all-reduce {most - 1} was written over")
             for buffer in wire.buffers:
                 group.broadcast(buffer, source)
-            wire.is_summed = done is not None and done < most
-        joining = [member for member in members if member not in known]
-        if done is None:
-            state = receive_state(group, source, self._most_state)
-            return partial(self._take_state, most, state, met)
-        if joining and self._me == source:
-            assert self._handing is not None, "no worker can join"
-            self._handing.give(group, joining, lambda: self._pending is not None, is_abandoned)
+            wire.is_summed = done < most
         return partial(met.set, None)
 
     def _reduce(self, part: PendingReduction, wire: WireBuffer, group: Group) -> Done:
@@ -335,12 +287,6 @@ class Reductions:
 
     # -- in the training thread again ---------------------------------------------------
 
-    def _take_state(self, done: int, state: torch.Tensor, met: Future[None]) -> None:
-        """Take part in the next all-reduce with the state after so many."""
-        self._done, self._given = done, state
-        self.begin(None, 0)
-        met.set(None)
-
     def _finish(
         self,
         part: PendingReduction,
@@ -352,18 +298,10 @@ class Reductions:
         part.wire.is_intact = True
         self._done += 1
         self._pending = None  # not repeated if a worker is lost from now on
-        for worker, entry in table.items():
-            if entry.part is Contribution.VALUE:
-                self.progress[worker].add(entry)
         part.members = sorted(table)
         part.compared = {worker: entry.digests for worker, entry in table.items()}
         part.began = max(entry.joined for entry in table.values())
         part.ended = max(span[1], part.began + self._least(part.members))
-        part.over = partial(self._on_ended, part)
-        if self._joined is not None:
-            assert self._given is not None
-            part.over = partial(self._joined.set, Joined(self._given, part))
-            self._joined = self._given = None
         given = [entry.weight for entry in table.values() if entry.part is Contribution.VALUE]
         if part.ended > self._clock.now:
             self._kernel.call_at(part.ended, lambda _: self._end(part, given, total))
@@ -380,37 +318,13 @@ class Reductions:
             values = WireSum(
                 part.wire, part.value, total, self._like.dtype, len(given), self._share
             )
-        part.over()
+        self._on_ended(part)
         part.value = None
         part.arrived.set(Reduced(values, sum(given)))
 
 
 def _row(kind: Contribution, part: PendingReduction) -> list[float]:
-    return digits_of(Entry(kind, part.weight, part.joined, part.computed, part.digests))
-
-
-@dataclass(slots=True)
-class Progress:
-    """The part of one worker in the results.
-
-    computed: its iterations that are in them; None: no result has a value of it. gradients: that
-    are in the values.
-    """
-
-    computed: int | None = None
-    gradients: int = 0
-
-    def add(self, entry: Entry) -> None:
-        """Count the worker's value in another result."""
-        self.computed = entry.computed
-        self.gradients += entry.weight
-
-
-class Joined(NamedTuple):
-    """The state of another worker, and the all-reduce that follows it, whose result is there."""
-
-    state: torch.Tensor  # as bytes
-    reduction: PendingReduction
+    return digits_of(Entry(kind, part.weight, part.joined, part.digests))
 
 
 @dataclass(eq=False)
@@ -423,7 +337,6 @@ class PendingReduction:
     wire: WireBuffer
     joined: Time
     arrived: Future[Reduced]
-    computed: int = 0  # iterations of this worker
     digests: Digests = NOT_COMPARED
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
@@ -432,7 +345,6 @@ class PendingReduction:
     span: tuple[Time, Time] = field(init=False)  # when the communication thread was at it
     members: list[int] = field(init=False)
     compared: dict[int, Digests] = field(init=False)  # of the members
-    over: Callable[[], None] = field(init=False)  # called before the result arrives
 
     @property
     def done(self) -> bool:

@@ -21,17 +21,14 @@ import contextlib
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
-from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import WalkerError
-from outpace.real.coordinator.moving import Told
 from outpace.real.coordinator.parts import Parts
-from outpace.real.coordinator.scaling import scale_both
+from outpace.real.coordinator.scaling import Told
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.elastic.view import RunView
 from outpace.real.net.messages import StopRun
 from outpace.support.units import Time, nanoseconds
-from outpace.support.words import plural
 
 WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
@@ -56,7 +53,6 @@ class Coordinator:
         self.losses, self.reports, self.store = parts.losses, parts.reports, parts.store
         self.checkpoints, self.snapshots = parts.checkpoints, parts.snapshots
         self.observers, self.processes = parts.observers, parts.processes
-        self.changes = parts.changes
         self._log = setting.log
         self.started = self.over = False
         self._ending, self._resume, self._origin = parts.ending, setting.resume, origin
@@ -75,12 +71,12 @@ class Coordinator:
         """True if all begin again as they began, because these are lost before the training."""
         return all(map(self._parts.survival.begins_anew, names))
 
-    def iteration(self, worker: int) -> int:
-        """Return how far a worker is; one that joined has the iterations before, too."""
-        scaling = self._parts.scaling
-        if scaling is None:
-            return self.reports.totals.iterations.get(worker, 0)
-        return scaling.iteration(worker)
+    @property
+    def taking_part(self) -> list[int]:
+        """The workers that have not left for good."""
+        view = self._parts.view()
+        gone = () if view is None else view.absent
+        return [n for n, name in enumerate(self.workers) if name not in gone]
 
     # -- the phases ------------------------------------------------------------------
 
@@ -111,27 +107,37 @@ class Coordinator:
         told: Told | None = None,
         without: Collection[str] = (),
     ) -> str:
-        """Go on with another number of servers, of workers, or of both; return what is done first.
+        """Begin again with other numbers after the next checkpoint; return that, in words.
 
-        servers, workers: None: as they are. told: called when the run goes on with them, or stays
-        as it is. without: names of servers that leave in any case, and of absent workers that stay
-        absent.
+        Args:
+            servers, workers: None: as they are.
+            told: called when the run trains with them, or stays as it is.
+            without: names of roles whose places on a cluster are given back.
 
         Raises:
             ConfigError: if that cannot be, or no number is given.
         """
-        moving, scaling = self._parts.moving, self._parts.scaling
+        parts, key = self._parts, "servers" if workers is None else "workers"
         if servers is None and workers is None:
             raise ConfigError("scale: give a number of workers, of servers, or both")
-        if moving is None or scaling is None:
-            which = "servers" if workers is None else "workers"
-            raise ConfigError(f"{which}: {_why_not(self.experiment, workers)}")
-        if workers is None:
-            assert servers is not None
-            return moving.scale(servers, told, without)
-        if servers is None:
-            return scaling.scale(workers, told, without)
-        return scale_both(moving, scaling, servers, workers, told, self._log, without)
+        if not parts.processes.all_again:
+            number = workers or self.experiment.workers
+            raise ConfigError(
+                f"{key}: no process can be started: the workers of this run are started elsewhere; "
+                f"with checkpoint, outpace serve --resume RUN --connect FILE --workers {number} can"
+            )
+        if not self.started:
+            raise ConfigError(f"{key}: the training has not begun; try again in a moment")
+        if parts.ending.reason is not None or parts.reports.left:
+            raise ConfigError(f"{key}: the run is about to end")
+        plan = parts.reports.plan
+        assert plan is not None
+        is_complete = len(self.taking_part) == self.experiment.workers
+        said = parts.scaling.scale(
+            servers, workers, told, without, layers=plan.layers, is_complete=is_complete
+        )
+        self._log(said)
+        return said
 
     def view(self) -> RunView | None:
         """Return the processes of the run; None before the training, and without servers."""
@@ -164,7 +170,6 @@ class Coordinator:
         self.kernel.catch_up()
         begin = self._begin_time()
         self._parts.survival.begin(self._parts.replacements())
-        self._parts.begin_moving()
         self.started = True
         self._parts.architecture.start()
         for name in self.servers + self.workers:
@@ -207,17 +212,3 @@ class Coordinator:
         await self._ending.hand_in(EARLY_END_S)
         await self._ending.end_servers(EARLY_END_S)
         self.over = True
-
-
-def _why_not(experiment: Experiment, workers: int | None) -> str:
-    """Return why processes cannot join or leave a run that has nothing which lets them."""
-    if experiment.peers is None:
-        return "the training has not begun; try again in a moment"
-    why = f"{experiment.peers.kind} has no servers, and its workers stay as they are"
-    if workers is None:
-        return why
-    number = plural(workers, "worker")
-    return (
-        f"{why}; with checkpoint, outpace run --resume RUN --workers {workers} continues the run "
-        f"with {number}"
-    )

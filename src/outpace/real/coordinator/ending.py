@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
-
 from outpace.kernel import Kernel
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
 from outpace.real.coordinator.recovery.losses import Losses
@@ -15,8 +12,6 @@ from outpace.real.net.messages import StopRun
 from outpace.real.net.transport import Listener
 from outpace.real.node.member import COORDINATOR
 from outpace.support.units import Time
-
-_BACK_S: Final = 300.0  # for lost servers to be back; the membership ends the run before
 
 
 class Ending:
@@ -47,8 +42,6 @@ class Ending:
         self._kernel, self._listener = kernel, listener
         self._losses, self._reports, self._announced = losses, reports, announced
         self._snapshots, self._checkpoints = snapshots, checkpoints
-        # False while a server is lost and comes back alone.
-        self.has_all_servers: Callable[[], bool] = lambda: True
 
     @property
     def order(self) -> StopRun | None:
@@ -83,11 +76,7 @@ class Ending:
             await self._announced.next(limit_s, since, "finish", missing)
 
     async def hand_in(self, limit_s: float) -> None:
-        """Complete or give up the open checkpoint, and wait for the servers' parameters.
-
-        Servers that are lost, and come back, are waited for before.
-        """
-        await self._until_all_are_back()
+        """Complete or give up the open checkpoint, and wait for the servers' parameters."""
         if self._checkpoints is not None:
             self._checkpoints.end()
         self.reason = self.reason or "the workers have finished"
@@ -97,14 +86,6 @@ class Ending:
             if self._losses.awaited(self._servers) != self._servers:
                 break  # one of them cannot hand in anything
             await self._announced.next(limit_s, since, "hand in its parameters", self._servers)
-
-    async def _until_all_are_back(self) -> None:
-        since = self._kernel.now
-        while not self.has_all_servers():
-            away = [name for name in self._servers if name in self._losses.away]
-            if self._losses.early:
-                return  # none comes back any more
-            await self._announced.next(_BACK_S, since, "go on with the workers", away)
 
     async def end_servers(self, limit_s: float) -> None:
         """End the servers, and wait for the rest of their trace."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from outpace.blocks.division import Division
 from outpace.errors import RunError
 from outpace.real.net.messages import JoinRun, ProcessDone
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog
 from outpace.record.trace import Table
-from outpace.sync.membership.orders import Lacks, Removed, Start
+from outpace.sync.membership.orders import Removed, Start
 
 Told = JoinRun | ProcessDone | ProcessFailed
 
@@ -42,32 +41,8 @@ class RunObserver:
     def not_restarted(self, worker: int) -> None:
         """There was no room for a process that a worker was to begin again with: it never ran."""
 
-    def began(self, worker: int, first: int | None) -> None:
-        """The new process of a worker begins with its work.
-
-        first: its first iteration, if that was not known when it was started.
-        """
-
-    def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:
-        """A process is started for a lost server, which begins as at this checkpoint."""
-
-    def server_back(self, server: int, clock: int) -> None:
-        """The workers go on with a server that was lost.
-
-        clock: the iterations that it had finished at its checkpoint.
-        """
-
-    def server_lacks(self, server: int, lacks: Lacks) -> None:
-        """It is known what a server that came back lacks of a worker."""
-
-    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
-        """The run has another number of workers, from iteration `first` on."""
-
-    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
-        """The run goes on with the servers of this division.
-
-        moved: bytes of parameters that have another server now. state: bytes that were sent in all.
-        """
+    def began(self, worker: int) -> None:
+        """The new process of a worker begins with its work."""
 
 
 class AtStart(RunObserver):
@@ -121,26 +96,6 @@ class Observers(RunObserver):
         for each in self._all:
             each.not_restarted(worker)
 
-    def began(self, worker: int, first: int | None) -> None:
+    def began(self, worker: int) -> None:
         for each in self._all:
-            each.began(worker, first)
-
-    def server_restarted(self, server: int, generation: int, checkpoint: int) -> None:
-        for each in self._all:
-            each.server_restarted(server, generation, checkpoint)
-
-    def server_back(self, server: int, clock: int) -> None:
-        for each in self._all:
-            each.server_back(server, clock)
-
-    def server_lacks(self, server: int, lacks: Lacks) -> None:
-        for each in self._all:
-            each.server_lacks(server, lacks)
-
-    def scaled(self, before: int, workers: int, first: int, took_s: float) -> None:
-        for each in self._all:
-            each.scaled(before, workers, first, took_s)
-
-    def divided(self, division: Division, moved: int, state: int, took_s: float) -> None:
-        for each in self._all:
-            each.divided(division, moved, state, took_s)
+            each.began(worker)

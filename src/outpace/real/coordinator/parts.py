@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.servers import leaves_behind, returns_alone
-from outpace.engine.worker_losses import comes_back_alone
-from outpace.errors import ConfigError, RunError
+from outpace.engine.servers import leaves_behind
+from outpace.errors import ConfigError
 from outpace.kernel import Kernel
 from outpace.real.coordinator.architecture import Making
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
 from outpace.real.coordinator.ending import Ending
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
-from outpace.real.coordinator.moving import MovingServers
 from outpace.real.coordinator.observers import Observers
-from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
-from outpace.real.coordinator.recovery.rejoining import PeerReplacements
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
-from outpace.real.coordinator.scaled_workers import ScaledWorkers
+from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.elastic.view import RunView
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Go, Ready
+from outpace.real.net.messages import Go
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Transport
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -69,8 +62,6 @@ class Parts:
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.observers = Observers()
-        self.moving: MovingServers | None = None  # once the training has begun
-        self.scaling: ScaledWorkers | None = None  # once the training has begun
         self._replacements: Replacements | None = None  # the same, with servers
         self.processes = Processes()
         first_gradients = SameGradients(self.workers, setting.log_warning)
@@ -86,7 +77,6 @@ class Parts:
                     on_lost=lambda name: self.losses.connection_lost(name),
                 ),
             )
-            self.changes = PolicyChanges(experiment, self.clock, self.listener)
             self._store: HostedStore | None = None
             if experiment.peers is not None or isinstance(experiment.task, Script):
                 self._store = HostedStore(self.transport, address, self.workers, keys)
@@ -118,16 +108,16 @@ class Parts:
         except BaseException:
             self.transport.close()
             raise
+        self.scaling = Scaling(experiment, self.kernel, self.checkpoints)
         self.snapshots: Snapshots = self.architecture.snapshots
         self.losses = Losses(
             self.kernel,
             self.listener,
             self.servers,
             setting.session.lease_s,
-            lambda lost: self._goes_on_without(lost),
+            lambda lost: self.survival.go_on_without(lost),
             self._announce,
         )
-        self.losses.drops = self._drops
         self.losses.stood_still_s = lambda: self.clock.stood_still_s
         self.reports = Reports(
             self.listener,
@@ -203,13 +193,6 @@ class Parts:
         is_elsewhere = isinstance(task, Script) and task.is_elsewhere
         return self._setting.copies or (experiment.peers is not None and is_elsewhere)
 
-    def _offer(self, server: str) -> None:
-        """Offer a server that comes back the last checkpoint, if processes do not see it."""
-        saving = self._setting.saving
-        last = None if saving is None else saving.keeper.folder
-        if self.given is not None and last is not None:
-            self.given.offer(server, last)
-
     def _failed(self, name: str, why: str) -> None:
         """A process cannot go on, as if it had found that out itself."""
         self.losses.process_failed(name, ProcessFailed("RunError", f"{name} {why}"))
@@ -224,39 +207,20 @@ class Parts:
             self._store.close()
         self.transport.close()
 
-    def begin_moving(self) -> None:
-        """Let servers join and leave from now on."""
-        if self._replacements is not None:
-            checkpoints, scaling = self.checkpoints, self.scaling
-            assert checkpoints is None or isinstance(checkpoints, CheckpointsOfServers)
-            assert scaling is not None
-            self.moving = MovingServers(
-                self._run_around(),
-                self.servers,
-                self.workers,
-                self.snapshots,
-                checkpoints=checkpoints,
-                replacements=self._replacements,
-                scaling=scaling,
-            )
-
     def view(self) -> RunView | None:
         """See `Coordinator.view`."""
-        moving, scaling, replacements = self.moving, self.scaling, self._replacements
-        if moving is None or scaling is None or replacements is None:
+        replacements = self._replacements
+        if replacements is None:
             return None
-        absent = [worker_name(worker) for worker in scaling.absent]
-        numbers = map(worker_name, range(scaling.workers))
+        absent = replacements.absent
         return RunView(
-            workers=[name for name in numbers if name not in absent],
-            servers=[server_name(server) for server in moving.division.servers],
+            workers=[name for name in self.workers if name not in absent],
+            servers=self.servers,
             absent=absent,
             returning=replacements.coming_back,
-            is_busy=moving.is_changing
-            or scaling.is_changing
-            or scaling.has_finished
+            is_busy=self.scaling.is_under_way
+            or bool(self.reports.left)
             or not replacements.is_settled
-            or bool(self.losses.away)
             or self.ending.reason is not None,
         )
 
@@ -266,42 +230,14 @@ class Parts:
             raise ConfigError("workers: the training has not begun, or has no servers")
         self._replacements.goes_without(worker)
 
-    def _goes_on_without(self, lost: Mapping[str, RunError]) -> bool:
-        """As `Survival.go_on_without`; the parts of servers that have moved are in no other."""
-        moving, scaling = self.moving, self.scaling
-        dropped: set[str] = set()  # they had not joined
-        if moving is not None:
-            dropped.update(moving.drop_lost(lost))
-        if scaling is not None:
-            dropped.update(scaling.arriving.drop_lost(lost))
-        lost = {name: error for name, error in lost.items() if name not in dropped}
-        if not lost:
-            return True
-        if scaling is not None and scaling.has_scaled and not lost.keys().isdisjoint(self.servers):
-            return False  # the last checkpoint may be of another number of workers
-        if moving is not None and not moving.can_survive(lost):
-            return False
-        return self.survival.go_on_without(lost)
-
-    def _drops(self, name: str, how: str) -> bool:
-        """Drop a process that has failed, if it had not joined yet; False if it had."""
-        moving, scaling = self.moving, self.scaling
-        return (moving is not None and moving.drop(name, how)) or (
-            scaling is not None and scaling.arriving.drop(name, how)
-        )
-
     def _announce(self, name: str, message: WireMessage) -> None:
-        if self.moving is not None and self.moving.take(name, message):
-            return
         if self.given is not None and self.given.take(name, message):
-            if self._replacements is not None and self._replacements.returning is not None:
-                self._replacements.returning.fetches(name)
             return
         if not self.survival.take(name, message):
             self.announced.add(name, message)
 
     def replacements(self) -> Replacements | None:
-        """Return what brings lost workers back alone; None if none can come back alone."""
+        """Return what replaces lost workers; None in a run without servers."""
         experiment, architecture = self._setting.experiment, self.architecture
         if isinstance(architecture, WithServers):
             servers = [server_name(server) for server in range(experiment.servers)]
@@ -313,31 +249,8 @@ class Parts:
                 lambda worker, stays: architecture.replace(worker, stays=stays),
                 passes_over=passes_over,
             )
-            if self.checkpoints is not None and returns_alone(experiment):
-                returning = replacements.let_servers_return(
-                    self.checkpoints,
-                    self.snapshots,
-                    self.changes,
-                    lambda: self.announced.add(COORDINATOR, Ready()),
-                )
-                self.ending.has_all_servers = lambda: returning.is_over
-            assert self.checkpoints is None or isinstance(self.checkpoints, CheckpointsOfServers)
-            self.scaling = replacements.let_workers_scale(
-                self.workers,
-                self.servers,
-                self.checkpoints,
-                lambda: self.moving is not None and self.moving.is_changing,
-            )
             return replacements
-        store, checkpoints = self._store, self.checkpoints
-        assert store is not None
-        if not comes_back_alone(experiment):
-            return None
-        assert checkpoints is None or isinstance(checkpoints, CheckpointsOfWorkers)
-        can_begin_again = self.survival.can_begin_again
-        return PeerReplacements(
-            self._run_around(), architecture, store, checkpoints, can_begin_again
-        )
+        return None
 
     def _run_around(self) -> RunAround:
         return RunAround(
@@ -355,7 +268,6 @@ class Parts:
             self.kept,
             self.go,
             lambda: self.ending.order,
-            self._offer,
         )
 
     def go(self) -> Go:

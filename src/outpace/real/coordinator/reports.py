@@ -22,9 +22,8 @@ from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.with_servers import WithServers
 from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
-from outpace.real.net.checkpoint_messages import MOST_KEPT, CheckpointFailed, ScriptState
+from outpace.real.net.checkpoint_messages import MOST_KEPT
 from outpace.real.net.messages import (
-    PHANTOM,
     AllArrived,
     BatchSize,
     BlockHead,
@@ -35,9 +34,7 @@ from outpace.real.net.messages import (
     ModelBuffers,
     Plan,
     ProcessDone,
-    ScriptOptimizer,
     Snapshot,
-    StateLoaded,
     TrainingDone,
 )
 from outpace.real.net.report_messages import (
@@ -67,7 +64,6 @@ _OF_WORKERS = (
     ModelBuffers,
     FilesWritten,
     ScriptLog,
-    StateLoaded,
     TrainingDone,
 )
 
@@ -99,20 +95,13 @@ class Reports:
         self.joined: dict[str, JoinRun] = {}
         self.left: set[str] = set()  # workers that take no more part in the training
         self.totals_of = totals_of
-        self.optimizers: dict[str, ScriptOptimizer] = {}  # by server: of the script
         self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
         self.files_written: dict[int, list[str]] = {}  # by worker, by its script
         self.batch_size: int | None = None  # of worker 0's script, if it is known
         self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
         self.plan: Plan | None = None  # once it is made
-        self.applied_before = 0  # gradients, by earlier processes of server 0
         # True if a process of this name, which has joined, is lost and another one may join.
         self.may_join_again: Callable[[str], bool] = lambda name: False
-        # Takes what the script of worker 0 keeps, while it has not answered a request for it.
-        self.takes_kept: Callable[[ScriptState | CheckpointFailed, Block | None], None] | None
-        self.takes_kept = None
-        # True if this number of a server or worker may have a part of so many elements.
-        self.is_part: Callable[[int, int], bool] = lambda part, elements: False
         names = map(worker_name, range(workers))
         self._numbers = {name: worker for worker, name in enumerate(names)}
         self._listener, self._architecture, self._losses = listener, architecture, losses
@@ -145,20 +134,9 @@ class Reports:
         if isinstance(message, Snapshot) and self.plan is not None:
             source, part = self._architecture.source(message.shard)
             if name == source:
-                dtype, elements = self.plan.dtype, message.block.elements
-                if self.is_part(part, elements // (4 if dtype == PHANTOM else 1)):
-                    return dtype, elements
+                dtype = self.plan.dtype
                 return dtype, block_elements(dtype, self.plan.slices[part])
-        if isinstance(message, ScriptState) and self._is_kept(name, message):
-            size = message.block.elements
-            return ("uint8", size) if size <= MOST_KEPT else None
         return None if self._checkpoints is None else self._checkpoints.expected(name, message)
-
-    def _is_kept(self, name: str, message: ScriptState | CheckpointFailed) -> bool:
-        """True if this is the answer of worker 0 to TellKept, and due."""
-        if self.takes_kept is None or name != _FIRST or message.number:
-            return False
-        return isinstance(message, CheckpointFailed) or message.answers
 
     def make_plan(
         self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()
@@ -205,8 +183,6 @@ class Reports:
         block = None if block is None else whole(block)
         if isinstance(message, _OF_WORKERS) and name not in self._numbers:
             self._listener.refuse(name, f"only workers send {type(message).__name__}")
-        elif isinstance(message, ScriptOptimizer) and name in self._numbers:
-            self._listener.refuse(name, "only servers run the optimizer of a script")
         elif isinstance(message, TraceReport):
             self._add_rows(name, message, block)
         elif isinstance(message, TimingReport):
@@ -228,11 +204,6 @@ class Reports:
             self._take_settings(name, message)
         elif isinstance(message, BatchSize):
             self.batch_size = message.size if name == _FIRST else self.batch_size
-        elif isinstance(message, ScriptState | CheckpointFailed) and self._is_kept(name, message):
-            assert self.takes_kept is not None
-            self.takes_kept(message, block)
-            if self._checkpoints is not None:  # for a process that takes the place of worker 0
-                self._checkpoints.take(name, message, block)
         elif isinstance(message, ScriptLog):
             self._observer.logged(self._numbers[name], message)
         elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
@@ -274,8 +245,6 @@ class Reports:
             self._architecture.snapshots.fetch(name)
         elif isinstance(message, ModelBuffers):
             self.buffers = block
-        elif isinstance(message, ScriptOptimizer):
-            self.optimizers[name] = message
 
     def _take_join(self, name: str, message: JoinRun) -> None:
         if name in self.joined and not self.may_join_again(name):
@@ -285,16 +254,10 @@ class Reports:
                 f"{name} runs Outpace {message.outpace}, the coordinator {__version__}: "
                 "install the same version on all machines"
             )
-            if not self._losses.drops(name, text.removeprefix(f"{name} ")):
-                raise ConfigError(text)
+            raise ConfigError(text)
         else:
             self.joined[name] = message
             self._observer.told(name, message)
-
-    def joins(self, worker: int, name: str) -> None:
-        """A worker takes part from now on, perhaps again."""
-        self._numbers[name] = worker
-        self.left.discard(name)
 
     def begins_again(self, name: str, generation: int, worker: int, completed: int | None) -> None:
         """A process of this generation takes the place of this one, whose sums are kept.
@@ -309,31 +272,6 @@ class Reports:
         if completed is not None:
             unreported = completed - self.totals.iterations.get(worker, 0)
             totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
-
-    def has_joined(
-        self, name: str, generation: int, worker: int, completed: int, gradients: int
-    ) -> None:
-        """The new process of a worker without servers goes on from the others' model.
-
-        Args:
-            completed: iterations of the worker that are in it. Those beyond are computed again, so
-                they do not count.
-            gradients: of the worker in it, since the processes of the run began. The process did
-                not report its last ones if it was killed.
-        """
-        earlier = f"{name} before generation "
-        known = self.totals_of[f"{earlier}{generation}"]
-        counted = known.iterations.get(worker, 0) + completed
-        known.iterations[worker] = counted - self.totals.iterations.get(worker, 0)
-        of_worker = [each for key, each in self.totals_of.items() if key.startswith(earlier)]
-        known.applied += gradients - sum(each.applied for each in of_worker)
-
-    def server_begins_again(self, name: str, generation: int) -> None:
-        """A process of this generation takes the place of a server, whose sums are kept."""
-        self.joined.pop(name, None)
-        totals = self.totals_of.pop(name, None) or Totals()
-        self.totals_of[f"{name} before generation {generation}"] = totals
-        self.applied_before += totals.applied
 
     def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
         try:

@@ -1,55 +1,157 @@
-"""Another number of workers and of servers for a run that goes on, one after the other."""
+"""Another number of workers, of servers, or of both, for a run that goes on.
+
+1. The coordinator takes a checkpoint. The training goes on meanwhile.
+2. When it is complete, all processes end, and as many as are wanted begin again from it, as after a
+   loss or with `--resume`: in the same run and folder.
+
+What was done after the checkpoint is done again, so no gradient is lost, and none counts twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
 
-from outpace.errors import ConfigError
+from outpace.config.experiment import Experiment
+from outpace.engine.scripts.anew import REMEDY, begin_anew
+from outpace.engine.worker_losses import LEAST_PEERS, SET_CHECKPOINT
+from outpace.errors import ConfigError, RunError
+from outpace.kernel import Kernel
+from outpace.real.coordinator.saving.base import Checkpoints
+from outpace.support.units import Time
+from outpace.support.words import plural
 
-if TYPE_CHECKING:
-    from outpace.real.coordinator.moving import MovingServers, Told
-    from outpace.real.coordinator.scaled_workers import ScaledWorkers
-    from outpace.real.net.sparse_log import Log
+_MOST: Final = 1000
 
 
-def scale_both(
-    moving: MovingServers,
-    scaling: ScaledWorkers,
-    servers: int,
-    workers: int,
-    told: Told | None,
-    log: Log,
-    without: Collection[str] = (),
-) -> str:
-    """Go on with another number of servers, and then of workers; return what is done first.
+class Told(Protocol):
+    """Is told of the end of a change."""
 
-    The servers come first, so that more workers find the servers that are to serve them. If they
-    stay as they are, the workers do, too.
+    def __call__(self, *, is_done: bool, text: str) -> None: ...
 
-    told: called when both are done, or something stays as it is. without: see `MovingServers` and
-    `ScaledWorkers`.
 
-    Raises:
-        ConfigError: if one of them cannot be; then nothing is done.
+class BeginWith(RunError):
+    """All processes are to begin again from the last checkpoint, in other numbers.
+
+    Attributes:
+        workers, servers: the numbers; None: as they are.
+        without: names of roles whose places on a cluster are given back.
+        since: when it was asked for (the kernel's time).
+        told: called when they train; None: no one waits.
     """
-    moving.require_possible(servers)
-    scaling.require_possible(workers, without)
 
-    def tell_both(before: str, *, is_done: bool, text: str) -> None:
-        if told is not None:
-            told(is_done=is_done, text=f"{before}; {text}")
+    def __init__(
+        self,
+        text: str,
+        workers: int | None,
+        servers: int | None = None,
+        without: Collection[str] = (),
+        since: Time = 0,
+        told: Told | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.workers, self.servers, self.without = workers, servers, without
+        self.since, self.told = since, told
 
-    def go_on(*, is_done: bool, text: str) -> None:
-        why = f"the number of workers stays {scaling.workers}"
-        if is_done:
-            try:
-                scaling.scale(workers, partial(tell_both, text), without)
-                return
-            except ConfigError as error:
-                why = f"{why}: {error}"
-                log(why)  # `told` may be None
-        tell_both(text, is_done=False, text=why)
 
-    return moving.scale(servers, go_on, without)
+class Scaling:
+    """The requests for other numbers in one attempt of a run.
+
+    Args:
+        checkpoints: those of the run; None: none are taken.
+    """
+
+    def __init__(
+        self, experiment: Experiment, kernel: Kernel, checkpoints: Checkpoints | None
+    ) -> None:
+        self._experiment, self._kernel, self._checkpoints = experiment, kernel, checkpoints
+        self.is_under_way = False
+
+    def scale(
+        self,
+        servers: int | None,
+        workers: int | None,
+        told: Told | None,
+        without: Collection[str],
+        *,
+        layers: Sequence[int],
+        is_complete: bool,
+    ) -> str:
+        """Begin again with other numbers after the next checkpoint; return that, in words.
+
+        Args:
+            servers, workers: None: as they are.
+            layers: number of elements of each tensor of the model.
+            is_complete: no worker of these numbers is absent.
+
+        Raises:
+            ConfigError: if that cannot be.
+        """
+        self._require_possible(servers, workers, layers)
+        experiment = self._experiment
+        is_same = workers in (None, experiment.workers) and servers in (None, experiment.servers)
+        if is_same and is_complete and not without:
+            kinds = {"worker": workers, "server": servers}
+            has = " and ".join(plural(n, kind) for kind, n in kinds.items() if n is not None)
+            said = f"the run has {has} already"
+            if told is not None:
+                told(is_done=True, text=said)
+            return said
+        self.is_under_way = True
+        since, checkpoints = self._kernel.now, self._checkpoints
+        assert checkpoints is not None
+        said = f"begins again with {_numbers(experiment, workers, servers)}"
+
+        def begin(number: int) -> None:
+            raise BeginWith(
+                f"the run {said}, from checkpoint {number}", workers, servers, without, since, told
+            )
+
+        checkpoints.when_complete = begin
+        checkpoints.save_now()
+        return f"after its next checkpoint the run {said}"
+
+    def _require_possible(
+        self, servers: int | None, workers: int | None, layers: Sequence[int]
+    ) -> None:
+        for key, number in (("servers", servers), ("workers", workers)):
+            if number is not None and (why := self._why_not(key, number, layers)):
+                raise ConfigError(f"{key}: {why}")
+
+    def _why_not(self, key: str, number: int, layers: Sequence[int]) -> str:
+        experiment, checkpoints = self._experiment, self._checkpoints
+        if not 1 <= number <= _MOST:
+            return f"must be from 1 to {_MOST}, not {number}"
+        if experiment.peers is not None and key == "servers":
+            return f"{experiment.peers.kind} has no servers"
+        if experiment.peers is not None and number < LEAST_PEERS:
+            return f"{experiment.peers.kind} needs at least {LEAST_PEERS} workers"
+        if checkpoints is None:
+            return (
+                "the run has no checkpoint from which it could begin again with another number: "
+                f"{SET_CHECKPOINT}"
+            )
+        if self.is_under_way:
+            return "the run is about to begin again with other numbers; try again when it has"
+        if checkpoints.unrepeatable:
+            anew = begin_anew(sorted(checkpoints.unrepeatable), "of the checkpoint")
+            return f"{anew}: {REMEDY}"
+        if key == "servers" and number > sum(layers):
+            return f"{plural(number, 'server')} cannot share {plural(sum(layers), 'parameter')}"
+        try:
+            changed = replace(experiment, workers=number)
+            if key == "servers":
+                changed = replace(experiment, servers=number)
+            changed.slices(layers)
+        except (ConfigError, ValueError) as error:
+            return f"the configuration does not fit {plural(number, key[:-1])}: {error}"
+        return ""
+
+
+def _numbers(experiment: Experiment, workers: int | None, servers: int | None) -> str:
+    """Return the numbers with which a run begins again, in words."""
+    found = [plural(workers or experiment.workers, "worker")]
+    if experiment.peers is None:
+        found.append(plural(servers or experiment.servers, "server"))
+    return " and ".join(found)

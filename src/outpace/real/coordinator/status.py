@@ -86,8 +86,6 @@ class StatusOfRun:
                 state = "finished"
             elif not losses.awaited([name]):
                 state = "lost"
-            elif name in losses.away:
-                state = "returning"
             elif name in reports.left:
                 state = "left"
             elif name not in reports.joined:
@@ -100,7 +98,9 @@ class StatusOfRun:
                     name=name,
                     state=state,
                     generation=self._generations.get(name, 0),
-                    iteration=None if worker is None else coordinator.iteration(worker),
+                    iteration=None
+                    if worker is None
+                    else coordinator.reports.totals.iterations.get(worker, 0),
                     quiet_s=self._quiet_s(name, coordinator, now_s),
                     node=nodes.get(name),
                 )

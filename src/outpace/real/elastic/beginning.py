@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from outpace.errors import RunError
+from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.elastic.deciding import Rules
 from outpace.real.elastic.view import ClusterView
 from outpace.support.words import plural
-
-
-class BeginWithFewer(RunError):
-    """All processes are to begin again, with so many workers."""
-
-    def __init__(self, text: str, workers: int) -> None:
-        super().__init__(text)
-        self.workers = workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +32,7 @@ def fewer(
     workers: Sequence[str],
     servers: Sequence[str],
     now_s: float,
-) -> BeginWithFewer | None:
+) -> BeginWith | None:
     """Return that the run is to begin with as many workers as have a place; None: it waits.
 
     It waits if all have a place, if fewer than the least have, if a server has none, and until
@@ -54,6 +46,6 @@ def fewer(
     if not all(name in cluster.places for name in servers):
         return None
     names = ", ".join(waiting.unplaced)
-    return BeginWithFewer(
+    return BeginWith(
         f"there is no room for {names}: the run begins again with {plural(left, 'worker')}", left
     )

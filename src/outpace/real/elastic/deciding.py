@@ -7,13 +7,14 @@ else to the kind that has the smaller share of its upper bound. The result is th
 of workers and servers that the cluster has places for.
 
 - The run gets more processes if the aim is higher than the present numbers.
-- It gets fewer only while a node with processes of the run is drained. Servers on such a node
-  leave, and others take their parts on nodes with room.
+- It gets fewer only while a node with processes of the run is drained. Then all that are on such a
+  node get places on nodes with room.
 - A lost worker is given up if there is no room for its next process, and the lower bound allows it.
   It joins again when there is room.
 
-The numbers never fall because other programs use the cluster. So a process that has just joined is
-not removed again. The run is asked for one change at a time, and only when nodes, places and
+With other numbers all processes of the run begin again from a checkpoint. The numbers never fall
+because other programs use the cluster. So a process that has just joined is not removed again. The
+run is asked for one change at a time, and only when nodes, places and
 numbers have been the same for `settle_s`.
 """
 
@@ -54,9 +55,8 @@ class Scale:
 
     Attributes:
         workers, servers: the numbers to ask for; None: the number stays as it is.
-        without: servers that leave in any case, and absent workers that stay absent.
-        aim: how many workers and servers take part afterwards. Absent workers have a number and do
-            not take part.
+        without: roles on drained nodes, which get other places.
+        aim: how many workers and servers take part afterwards.
         why: the reason, in words.
     """
 
@@ -209,35 +209,14 @@ def _scaled(rules: Rules, cluster: ClusterView, run: RunView, aim: Aim, why: _Wh
         on_drained = sum(cluster.places.get(name) in drained for name in run.workers)
         fewest = max(-on_drained, min(0, rules.workers[0] - len(run.workers)))
         more = max(aim.workers - len(run.workers), fewest)
-    workers, absent = _numbers(run, more)
-    if rules.workers is None or (workers == run.numbers and not more):
-        workers = None
+    workers = len(run.workers) + more if more else None
     servers = len(run.servers) + more_servers if more_servers or leaving else None
     if workers is None and servers is None:
         return None
     reached = Aim(len(run.workers) + more, len(run.servers) + more_servers)
     reason = why.scaled(more, more_servers, leaving, is_drained=bool(more < 0 or leaving))
-    return Scale(workers, servers, [*leaving, *absent], reached, reason)
-
-
-def _numbers(run: RunView, more: int) -> tuple[int | None, Sequence[str]]:
-    """Return the number of workers to ask for, and the absent workers that stay absent.
-
-    If the workers with the highest numbers are absent and none joins, the number to ask for is so
-    much lower that the others get their share of the data.
-
-    more: how many workers are to join, absent ones first; below 0: so many of the last ones leave.
-    """
-    numbered = sorted([*run.workers, *run.absent], key=_number)
-    if more > 0:
-        back = len(run.absent[:more])
-        return len(numbered) + more - back, run.absent[back:]
-    staying = run.workers[: len(run.workers) + more]
-    return 1 + numbered.index(staying[-1]), run.absent
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("-")[2])
+    moving = [name for name in run.workers if cluster.places.get(name) in drained]
+    return Scale(workers, servers, [*leaving, *moving], reached, reason)
 
 
 class _Why(NamedTuple):
@@ -257,7 +236,7 @@ class _Why(NamedTuple):
         what = [_changed(servers, SERVER), _changed(workers, WORKER)]
         if leaving:
             what.append(f"without {', '.join(leaving)}")
-        words = ", ".join(filter(None, what)) or "the data are for the workers that are left"
+        words = ", ".join(filter(None, what))
         if is_drained:
             drained = [node.name for node in self.cluster.nodes if node.is_drained]
             return f"{_nodes(drained)} will be removed: {words}"

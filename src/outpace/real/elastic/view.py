@@ -63,8 +63,3 @@ class RunView:
     absent: Sequence[str] = ()
     returning: Collection[str] = ()
     is_busy: bool = False
-
-    @property
-    def numbers(self) -> int:
-        """The number of workers that the run was asked for last."""
-        return len(self.workers) + len(self.absent)

@@ -55,7 +55,7 @@ class NodeWatcher:
         """Ask this attempt, until its kernel is closed. What was refused before is forgotten.
 
         begins_again: the cluster may not have room for all processes any more. Then the kernel
-        raises `BeginWithFewer`.
+        raises `BeginWith`.
         """
         self._memory, self._waiting = Memory(nodes=self._memory.nodes), Waiting()
         self._needed = self._told_needed = Waiting()

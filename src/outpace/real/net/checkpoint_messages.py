@@ -163,8 +163,7 @@ class ScriptState(WireMessage, tag="script state"):
     it begins anew when the run goes on. done: from a worker, the iteration that it begins; to a
     worker, how many iterations the servers have of the process that was here before; it computes
     those from the state on again, without a push. logs: to a worker, True if what the script logs
-    meanwhile is not known yet. joins: to a worker that joins the run, what the script of another
-    worker keeps. answers: from worker 0, True if it is the answer to TellKept.
+    meanwhile is not known yet.
     """
 
     number: Count
@@ -174,5 +173,3 @@ class ScriptState(WireMessage, tag="script state"):
     block: BlockHead
     done: Count = 0
     logs: bool = False
-    joins: bool = False
-    answers: bool = False

@@ -12,7 +12,6 @@ from outpace.real.net import (
     checkpoint_messages,
     membership_messages,
     memory_messages,
-    moving_messages,
     peer_messages,
     probe_messages,
     report_messages,
@@ -24,7 +23,6 @@ from outpace.sync.messages import Count, Index, WireMessage
 assert checkpoint_messages
 assert membership_messages
 assert memory_messages
-assert moving_messages
 assert peer_messages
 assert probe_messages
 assert report_messages

@@ -11,26 +11,20 @@ from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds, seconds
 from outpace.sync.messages import (
     Close,
-    Divided,
     FromWorker,
-    GoOver,
     Lost,
     Message,
-    Moved,
     Pull,
     Push,
     Rejoin,
     SetPolicy,
-    SetWorkers,
     worker_name,
 )
 from outpace.sync.programs.partial_pull import Unanswered
 
 _LOOK_AGAIN_S: Final = 0.001
 _OF_SHARD: Final = Push | Pull  # most messages, and so judged first
-_OF_COORDINATOR: Final = (
-    SetPolicy | SetWorkers | Close | Lost | Divided | Moved  # or of another server
-)
+_OF_COORDINATOR: Final = SetPolicy | Close | Lost
 
 
 class Turns:
@@ -66,9 +60,6 @@ class Turns:
             owed.asked(message.iteration)
         elif isinstance(message, Rejoin):  # later, it would take the bounds away
             return is_first
-        elif isinstance(message, GoOver):  # the pulls are asked again
-            self._pushed.pop(worker, None)
-            self._owed.pop(worker, None)
         return True
 
     def objection(self, message: FromWorker) -> str:

@@ -6,7 +6,6 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from outpace.real.net.messages import Name, Text, WirePart
 from outpace.sync.messages import Count, Index, WireMessage
 
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
@@ -43,80 +42,3 @@ class WorkerReplaced(WireMessage, tag="replaced"):
     generation: Count
     watermark: Watermark
     clock: Count
-
-
-class ServerBack(WireMessage, tag="server back"):
-    """A server that comes back alone has taken over the state of its last checkpoint.
-
-    version: of its parameters. clock: V, the iterations that it had finished.
-    """
-
-    version: Count
-    clock: Count
-
-
-class ServerLost(WireMessage, tag="server lost"):
-    """The coordinator to a worker: this server is lost, and will come back."""
-
-    shard: Index
-
-
-class ServerReturned(WireMessage, tag="server returned"):
-    """The coordinator to a worker: connect to the new process of this server.
-
-    endpoint, generation: of the new process. version: of its parameters.
-    """
-
-    shard: Index
-    endpoint: Text
-    generation: Count
-    version: Count
-
-
-class WorkerRejoined(WireMessage, tag="rejoined"):
-    """A server that came back alone to the coordinator: a worker goes on with it.
-
-    first: the next iteration that the worker pushes to it.
-    """
-
-    worker: Index
-    first: Count
-
-
-class NewWorker(WirePart):
-    """A worker that may connect from now on. key: its public key; empty if insecure."""
-
-    worker: Index
-    key: Name
-
-
-class RunHasWorkers(WireMessage, tag="has workers"):
-    """The coordinator to a server: see `sync.messages.SetWorkers`. new: those never heard of."""
-
-    workers: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    new: list[NewWorker]
-
-
-class DataDivided(WireMessage, tag="data divided"):
-    """The coordinator to a worker: from this iteration on the data are for so many workers."""
-
-    first: Count
-    workers: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-
-
-class EndsTraining(WireMessage, tag="ends training"):
-    """A worker to the coordinator: its script is at its end, and waits for that of the others."""
-
-
-class TellKept(WireMessage, tag="tell kept"):
-    """The coordinator to worker 0: send what the script keeps when it begins its next iteration.
-
-    Workers that join begin with it. The answer is a ScriptState that `answers`, or CheckpointFailed
-    without a number.
-    """
-
-
-class LeaveRun(WireMessage, tag="leave run"):
-    """The coordinator to a worker: leave the run before this iteration."""
-
-    first: Count

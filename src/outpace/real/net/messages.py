@@ -78,7 +78,6 @@ class WireReply(WireMessage, tag="reply"):
     clock: Count
     held: Count
     block: BlockHead
-    division: Count = 0
 
 
 # -- workers and servers: parameters ---------------------------------------------------
@@ -100,29 +99,17 @@ class Initialize(WireMessage, tag="initialize"):
 
 
 class ScriptOptimizer(WireMessage, tag="script optimizer"):
-    """A server to the coordinator: the optimizer that a script gave it, without its state.
-
-    The coordinator sends it to the new process of a server that comes back alone. Attributes as
-    those of `Initialize`.
-    """
+    """The optimizer that a script gave a server, without its state; see `Initialize`."""
 
     optimizer: Name
     settings: list[dict[str, Any]]
     groups: list[list[tuple[Index, Count, Count]]]
 
 
-class StateLoaded(WireMessage, tag="state loaded"):
-    """Worker 0 to the coordinator: its script loads another state into the servers' optimizers."""
-
-
 class Fetch(WireMessage, tag="fetch"):
-    """A worker to a server: send a Snapshot. final: only after all workers have left.
-
-    division: the one whose part is asked for.
-    """
+    """A worker to a server: send a Snapshot. final: only after all workers have left."""
 
     final: bool = False
-    division: Count = 0
 
 
 class StateEntry(WirePart):
@@ -139,29 +126,24 @@ class StateEntry(WirePart):
 
 
 class FetchState(WireMessage, tag="fetch-state"):
-    """A worker to a server: send the OptimizerState. division: as in Fetch."""
-
-    division: Count = 0
+    """A worker to a server: send the OptimizerState."""
 
 
 class OptimizerState(WireMessage, tag="state"):
     """The state of a script's optimizer for one shard; the tensors follow as bytes.
 
-    A server answers FetchState with it. Worker 0 sends it to replace the state. division: to which
-    the shard belongs.
+    A server answers FetchState with it. Worker 0 sends it to replace the state.
     """
 
     shard: Index
     entries: list[StateEntry]
     block: BlockHead
-    division: Count = 0
 
 
 class Snapshot(WireMessage, tag="snapshot"):
     """The parameters of a shard at a version.
 
-    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch. division: to which
-    the shard belongs.
+    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch.
     """
 
     shard: Index
@@ -170,7 +152,6 @@ class Snapshot(WireMessage, tag="snapshot"):
     now: Count
     applied: Count  # gradients that this shard has applied
     block: BlockHead
-    division: Count = 0
 
 
 # -- processes of a run and the coordinator ------------------------------------------------
@@ -207,9 +188,6 @@ class Plan(WireMessage, tag="plan"):
     scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
     were as many workers before. resume: without servers, the folder of the checkpoint from which
     the workers go on; empty: they begin, or, if copied, CheckpointFiles follow.
-    generations: of the servers; empty: all are the first.
-    data: iterations from which on the data are for another number of workers, and these numbers.
-    division: number of the present division (`sync.moving`), for a server that joins.
     """
 
     endpoints: list[Text]  # of the servers
@@ -229,9 +207,6 @@ class Plan(WireMessage, tag="plan"):
     places: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
     resume: Text = ""
     copied: bool = False
-    generations: list[Count] = msgspec.field(default_factory=list)
-    data: list[tuple[Count, Count]] = msgspec.field(default_factory=list)
-    division: Count = 0
 
     @property
     def slices(self) -> list[slice]:
@@ -319,12 +294,7 @@ class TrainingDone(WireMessage, tag="left"):
 
 
 class ProcessDone(WireMessage, tag="finished"):
-    """A process has sent everything it had to send, and ends.
-
-    pushed: iterations up to the last one that this worker has pushed to any server.
-    """
-
-    pushed: Count = 0
+    """A process has sent everything it had to send, and ends."""
 
 
 class AllArrived(WireMessage, tag="arrived"):

@@ -26,14 +26,6 @@ class EnterAllReduce(WireMessage, tag="joins"):
     number: Count
 
 
-class HasLastResult(WireMessage, tag="has last"):
-    """A worker has the result of its last all-reduce, and leaves when the others have it, too."""
-
-
-class MayLeave(WireMessage, tag="may leave"):
-    """The coordinator to a worker: all others have the result of its last all-reduce."""
-
-
 class GroupBroken(WireMessage, tag="broken"):
     """A worker cannot continue in the group of this generation."""
 
@@ -46,16 +38,6 @@ class Regroup(WireMessage, tag="regroup"):
 
     generation: Count
     members: list[Index]
-
-
-class JoinedOthers(WireMessage, tag="joined others"):
-    """A worker that took a lost one's place takes part from now on.
-
-    first: the iteration that it begins with. gradients: of that worker in the model.
-    """
-
-    first: Count
-    gradients: Count
 
 
 class ComeToMeeting(WireMessage, tag="comes"):
@@ -102,42 +84,18 @@ class SeekPartner(WireMessage, tag="seeks"):
 
 
 class StartAverage(WireMessage, tag="meet"):
-    """The coordinator to both workers of a pair: average now.
-
-    gives: the seeker takes a lost worker's place, and the partner gives it what it has kept of that
-    worker; the partner's own model stays as it is. forget: workers of which the receiver has kept
-    what is not their newest model any more.
-    """
+    """The coordinator to both workers of a pair: average now."""
 
     number: Count
     seeker: Index  # the worker that asked for a partner
     partner: Index
     began: Count  # when both were free: the time of the run
-    gives: bool = False
-    forget: list[Index] = msgspec.field(default_factory=list)
 
 
 class AverageEnded(WireMessage, tag="met"):
-    """A worker has ended its part in this average. has: False if it has given it up."""
+    """A worker has ended its part in this average, or has given it up."""
 
     number: Count
-    has: bool = True
-
-
-class ConnectPair(WireMessage, tag="connect pair"):
-    """The coordinator to a worker: connect with this one for averages, anew.
-
-    generation: of the process, of one of the two, that takes a lost worker's place.
-    """
-
-    worker: Index
-    generation: Count
-
-
-class BeginAnew(WireMessage, tag="begin anew"):
-    """The coordinator to a worker that takes a lost one's place: no other worker has averaged with
-    that one, so begin as it began.
-    """
 
 
 class AverageFailed(WireMessage, tag="missed"):

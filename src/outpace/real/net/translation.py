@@ -9,7 +9,6 @@ from outpace.blocks.block import Block, StepSettings
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import WirePush, WireReply
 from outpace.sync.messages import (
-    GoOver,
     Leave,
     Pause,
     Pull,
@@ -20,12 +19,12 @@ from outpace.sync.messages import (
     WireMessage,
 )
 
-_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | GoOver
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin
 
 
 def for_shard(
     received: WireMessage, block: Block | None
-) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin | GoOver]:
+) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin]:
     """Return the messages for a shard in a wire message, in order; empty if it has none."""
     if isinstance(received, WirePush):
         worker, iteration, version = received.worker, received.iteration, received.version
@@ -40,9 +39,7 @@ def for_shard(
 def reply_of(wire: WireReply, block: Block | None) -> Reply:
     """Return the reply to a worker's program."""
     shard, worker, iteration = wire.shard, wire.worker, wire.iteration
-    return Reply(
-        shard, worker, iteration, wire.version, wire.clock, wire.held, block, wire.division
-    )
+    return Reply(shard, worker, iteration, wire.version, wire.clock, wire.held, block)
 
 
 def wire_reply(reply: Reply, block: Block) -> WireReply:
@@ -56,5 +53,4 @@ def wire_reply(reply: Reply, block: Block) -> WireReply:
         reply.clock,
         reply.held,
         head_of(block),
-        reply.division,
     )

@@ -188,7 +188,7 @@ class Member:
         """Send the remaining rows and totals, and report that this process is done."""
         self._end_times()
         self.flush()
-        self.coordinator.send(ProcessDone(self.pushed))
+        self.coordinator.send(ProcessDone())
         self._linger_s = _LAST_MESSAGES_S  # the run is incomplete without these messages
         self._await_arrival()
 

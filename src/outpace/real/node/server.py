@@ -8,35 +8,25 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from outpace.blocks.block import Block
-from outpace.blocks.division import Division
 from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
-from outpace.engine.servers import (
-    most_unanswered,
-    pushes_in_a_row,
-    server_program,
-    why_servers_stay,
-)
+from outpace.engine.servers import most_unanswered, pushes_in_a_row, server_program
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.inbox import Inbox, Turns
-from outpace.real.net.membership_messages import ServerBack, WorkerRejoined
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
     Plan,
-    ScriptOptimizer,
     TakeSnapshot,
     WirePush,
 )
-from outpace.real.net.moving_messages import HandOver
 from outpace.real.net.probe_messages import Probe
 from outpace.real.net.translation import for_shard
 from outpace.real.net.transport import Handlers
 from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.moving_server import Around
 from outpace.real.node.serving.checks import Checks
 from outpace.real.node.serving.context import ServedContext
 from outpace.real.node.serving.new_shards import NewShards, memory_for_copies
@@ -53,15 +43,11 @@ from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import (
     Close,
-    GoOver,
-    Message,
     Pull,
     Push,
-    Rejoin,
     WireMessage,
     worker_name,
 )
-from outpace.tasks import Script
 
 _ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
 
@@ -73,8 +59,6 @@ class Server(Member):
         keys: public keys of the workers, by name.
         address: address to listen at.
         resume: folder of the checkpoint from which the run goes on; None: it begins.
-        alone: True if the workers have gone on, and only this server goes back to the checkpoint.
-        joins: True if the others train already, and this server gets its part from them.
         copies: True if the folder is not seen from here: the coordinator has what is needed of it.
     """
 
@@ -86,18 +70,15 @@ class Server(Member):
         keys: dict[str, str],
         address: str = LOOPBACK,
         resume: Path | None = None,
-        alone: bool = False,
-        joins: bool = False,
         copies: bool = False,
     ) -> None:
         super().__init__(link)
         self.index, self._experiment = index, experiment
         self._resume, self._copies = resume, copies
-        self._is_alone, self._joins = alone, joins
         self._times = ServiceTimes(self.timing, index)
-        self._policy = FollowedPolicy(experiment, index, joins=joins)
+        self._policy = FollowedPolicy(experiment, index)
         self._optimizer = ServerOptimizer(self.kernel, experiment.optimizer)
-        self._starting = Starting(self.kernel, experiment, self._optimizer, self.coordinator)
+        self._starting = Starting(self.kernel, self._optimizer, self.coordinator)
         new_shards = NewShards(
             index,
             experiment,
@@ -134,7 +115,7 @@ class Server(Member):
             self.listener,
             self._times,
             self.recorder.totals,
-            self._processed,
+            lambda: self._requests.look(),
         )
         self._requests = Requests(index, self._part, self._optimizer, self.listener, self.clock)
         self._snapshots = Snapshots(self._part, self.recorder, self.coordinator)
@@ -164,16 +145,9 @@ class Server(Member):
         """Join the run, get a part of the parameters, serve until the run ends."""
         self.join(endpoint=self.listener.endpoint)
         plan = await self.order(Plan)
-        if isinstance(self._experiment.task, Script):
-            self._optimizer.trains_script(plan.layers)
-        self._part.planned(plan, joins=self._joins)
+        self._part.planned(plan)
         self._share_memory()
-        if self._joins:  # the part comes from the other servers
-            self._may_move(Division(plan.division, {}))
-            await self.start_run()
-            self._start_program()
-        else:
-            await self._begin(plan)
+        await self._begin()
         while True:
             self._snapshots.take(await self.order(TakeSnapshot))
 
@@ -185,31 +159,23 @@ class Server(Member):
             sent = on_the_wire(block) if is_narrow(self._experiment) else block
             self.listener.share_memory(value_bytes(sent))
 
-    async def _begin(self, plan: Plan) -> None:
+    async def _begin(self) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
         saved = None if self._resume is None else await self._saved_state(self._resume)
-        if self._is_alone:
-            assert saved is not None
-            is_script = isinstance(self._experiment.task, Script)
-            attached = await self.order(ScriptOptimizer) if is_script else None
-            start = self._starting.alone(saved, attached)
-        else:
-            start = await self._starting.with_workers()
+        start = await self._starting.with_workers()
         block = self._part.first_block(start.parameters, start.attached)
         if start.has_state:
             await self._optimizer.load_initial_state()
         self._part.begin(block, self._experiment.workers)
         self._requests.has_begun()
-        self._may_move(Division.of_slices(plan.slices))
         await self.start_run()
         if saved is not None:
-            self.shard.restore(saved, self.clock.now, everyone=not self._is_alone)
-        self._start_program()
+            self.shard.restore(saved, self.clock.now)
+        program = server_program(self._experiment, self._checkpoints.cuts)
+        self.kernel.spawn(program(self._context), f"{self.name}'s shard", daemon=True)
         for at, server, policy in self._experiment.policies.later():
             if server == self.index:
                 self.kernel.call_at(max(at, self.kernel.now), self._set_policy, policy)
-        if self._is_alone:
-            self.coordinator.send(ServerBack(self.shard.version, self.shard.clock))
 
     async def _saved_state(self, folder: Path) -> ShardState:
         """Return the state of a checkpoint with which this server begins. Raises RunError."""
@@ -218,19 +184,6 @@ class Server(Member):
         with TemporaryDirectory(prefix="outpace-") as copied:
             await self.fetched.into(Path(copied))
             return saved_state(Path(copied), self.index, self._experiment)
-
-    def _may_move(self, division: Division) -> None:
-        """Take part in new divisions after this one, if servers may join and leave."""
-        if not why_servers_stay(self._experiment):
-            around = Around(
-                self.index, self.transport, self.listener, self._inbox, self.coordinator.send
-            )
-            self._part.may_move(around, division, self._requests.has_moved)
-
-    def _start_program(self) -> None:
-        moves = None if self._part.moves is None else self._part.moves.moves
-        program = server_program(self._experiment, self._checkpoints.cuts, moves)
-        self.kernel.spawn(program(self._context), f"{self.name}'s shard", daemon=True)
 
     def _set_policy(self, policy: Policy) -> None:
         self._inbox.put(self._policy.replace(policy))
@@ -257,9 +210,6 @@ class Server(Member):
                     self._times.received(peer, received, block)
             elif isinstance(received, Pull):
                 self._times.received(peer, received, block)
-            elif isinstance(received, GoOver) and self._part.moves is not None:
-                self._part.moves.went_over(peer)
-                self._times.forget(received.worker)
             for message in messages:
                 if self._inbox.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
@@ -276,19 +226,11 @@ class Server(Member):
             return False
         if isinstance(received, Initialize):
             return self._starting.take(peer, received, block)
-        if isinstance(received, HandOver) and self._part.moves is not None:
-            self._part.moves.take(peer, received, block)
-        elif isinstance(received, Probe):
+        if isinstance(received, Probe):
             self._probes.answer(peer, received, block)
         else:
             return False
         return True
-
-    def _processed(self, message: Message | None) -> None:
-        """Do what follows when the shard has processed a message; see `ServedContext`."""
-        if self._is_alone and isinstance(message, Rejoin):
-            self.coordinator.send(WorkerRejoined(message.worker, message.first))
-        self._requests.look()
 
     def _updated(self, shard: int, version: int) -> None:
         if version in self._snapshots.due:
@@ -304,8 +246,6 @@ class Server(Member):
             self._inbox.put(self._policy.change(message))
         elif isinstance(message, Close):
             self._inbox.put(message)
-        elif self._part.moves is not None and self._part.moves.order(message):
-            self._snapshots.give_up()
         else:
             super()._order(peer, message, block)
 

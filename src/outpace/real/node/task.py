@@ -236,7 +236,6 @@ def run_task(link: CoordinatorLink, number: int, experiment: Experiment) -> None
     if experiment.peers is None:
         served = ServedWorker(link, number, experiment)
         task = TaskTrainer(served, experiment, workload)
-        served.divide_data = task.divide
         if isinstance(workload, SupervisedWorkload):
             workload.gradient_memory = served.gradient_memory
         served.run(served.work(task))

@@ -132,14 +132,6 @@ class RequestTimes:
         else:
             self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
 
-    def forget(self, server: int) -> None:
-        """A server is gone, and does not answer its requests any more."""
-        is_open = self._open[server]
-        for begin in is_open.values():
-            self._rows.add((*begin, *_AFTER_SENT, *NO_ARRIVAL))
-        self.count -= len(is_open)
-        is_open.clear()
-
     def arrived(self, server: int, iteration: int, answer_bytes: int) -> None:
         """Note that the message that the clock has read last is an answer."""
         is_open = self._open[server]

@@ -1,27 +1,24 @@
 """The process of a worker in a run with servers.
 
 It joins the run, connects to the servers, and runs the program with a trainer. Its parts are in
-`served_worker/`: `PresentServers` has the connections to the servers, `Inbox` the messages for the
+`served_worker/`: `Connections` has those to the servers, `Inbox` the messages for the
 program, `Sending` sends its messages, and `ProcessContext` offers all of that to it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
-from outpace.blocks.division import Ranges
+from outpace.blocks.division import Range, Ranges
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.redividing import Redivided
 from outpace.engine.servers import (
     has_scheduler,
-    returns_alone,
     tells_pauses,
-    why_servers_stay,
     worker_program,
 )
 from outpace.errors import RunError
@@ -29,29 +26,23 @@ from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
-from outpace.real.net.membership_messages import (
-    DataDivided,
-    EndsTraining,
-    Fenced,
-    LeaveRun,
-)
+from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     PHANTOM,
     OptimizerState,
     Plan,
     Refused,
     Snapshot,
-    StateLoaded,
     WireReply,
 )
 from outpace.real.net.probe_messages import ProbeAnswer
 from outpace.real.net.translation import reply_of
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.probing import ProbeOfServers
+from outpace.real.node.served_worker.connections import Connections
 from outpace.real.node.served_worker.context import ProcessContext
-from outpace.real.node.served_worker.divisions import Divisions
 from outpace.real.node.served_worker.inbox import Inbox
-from outpace.real.node.served_worker.present_servers import PresentServers
+from outpace.real.node.served_worker.requests import Requests
 from outpace.real.node.served_worker.sending import Sending
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
@@ -67,9 +58,6 @@ from outpace.sync.messages import (
     WireMessage,
     server_name,
 )
-from outpace.sync.moving.worker import DividedServers
-from outpace.sync.programs.context import AbortableContext
-from outpace.sync.programs.restarted import RestartedServers
 
 
 class ServedWorker(WorkerProcess):
@@ -83,48 +71,30 @@ class ServedWorker(WorkerProcess):
         self.has_ended = False  # its script had come to its end at the checkpoint
         # Returns True if an order of the coordinator is about checkpoints.
         self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
-        # Deals the data out to another number of workers, from an iteration on.
-        self.divide_data: Callable[[int, int], None] = lambda first, workers: None
         self._experiment = experiment
         self.tells_pauses = tells_pauses(experiment)
         self._has_scheduler = has_scheduler(experiment)
-        self._returns = returns_alone(experiment)
         self._servers: list[str] = []  # names of those with which the run begins
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
-        self._leaves_before: float = math.inf  # the iteration before which it leaves the run
         self._has_left = False  # its script has left, and has the final parameters if it wants them
-        self._restarted: RestartedServers | None = None  # if servers come back alone
         self._times = RequestTimes(self.timing, worker)
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
-        self._inbox = Inbox(self.kernel, self.name, servers_return=self._returns)
-        self._divisions = Divisions(may_change=not why_servers_stay(experiment))
-        self._present_servers = PresentServers(
-            link,
+        self._inbox = Inbox(self.kernel, self.name)
+        self._present_servers = Connections(
+            self.name,
             self.transport,
-            self.kernel,
-            self.clock,
-            self._divisions,
-            self._inbox,
-            self._times,
-            return_alone=self._returns,
             is_narrow=is_narrow(experiment),
             on_message=self._take,
             is_done=lambda: self._is_done,
         )
-        self._connections = self._present_servers.connections.by_name
-        self._requests = self._present_servers.requests
+        self._connections = self._present_servers.by_name
+        self._requests = Requests(self.kernel, self._connections)
         self._sending = Sending(
-            self.coordinator,
-            self._present_servers.connections,
-            self._present_servers.lost.known,
-            self._inbox.unread,
-            self.recorder,
-            self._times,
-            self.is_recorded,
+            self.coordinator, self._present_servers, self.recorder, self._times, self.is_recorded
         )
-        self._tell = self._sending.send  # later `send` of the outermost context of the program
+        self.parts: list[Ranges] = []  # the servers' parts of the parameters
 
     # -- course of the run ------------------------------------------------------------
 
@@ -142,7 +112,9 @@ class ServedWorker(WorkerProcess):
         blocks = trainer.cut(plan.slices)
         self._servers = [server_name(server) for server in range(len(blocks))]
         heads = [head_of(block) for block in blocks]
-        await self._present_servers.connect(plan, heads, trainer.lengths)
+        self.parts = [(Range(part.start, part.stop),) for part in plan.slices]
+        self._present_servers.connect(plan, heads, list(map(trainer.lengths, self.parts)))
+        self._times.connected(len(heads))
         if self.worker == 0 and not plan.late:
             for server, block in enumerate(blocks):
                 message = trainer.initialize(server, block)
@@ -155,22 +127,11 @@ class ServedWorker(WorkerProcess):
             await self.agree_on_buffers()
         if plan.first:
             self.first_iteration = plan.first[self.worker]
-        for first, workers in plan.data:
-            self.divide_data(first, workers)
         self.has_ended = self.worker in plan.ended
         self.redivided = others_of(plan)
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
         self._sending.begin(trainer.settings, self.first_iteration or 0)
-        context = self._context_with(blocks, plan.slices)
-        await self.start_run()
-        if self._returns:
-            context = self._restarted = RestartedServers(context)
-            self._tell = context.send
-        await worker_program(self._experiment)(context)
-
-    def _context_with(self, blocks: Sequence[Block], slices: Sequence[slice]) -> AbortableContext:
-        """Return the context of the program, which begins with these blocks of the servers."""
         context = ProcessContext(
             self,
             self._inbox,
@@ -179,39 +140,23 @@ class ServedWorker(WorkerProcess):
             servers=self._servers,
             first_iteration=self.first_iteration,
             blocks=blocks,
-            slices=slices,
+            slices=plan.slices,
         )
-        divisions = self._divisions
-        if not divisions.may_change:
-            return context
-        # Before the first order about it.
-        divisions.program = DividedServers(context, divisions.first, divisions.present)
-        self._tell = divisions.program.send
-        return divisions.program
+        await self.start_run()
+        await worker_program(self._experiment)(context)
 
     def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
         name = self._servers[block] if block < len(self._servers) else ""
         connection = self._connections.get(name)
-        if connection is None or self._divisions.present.number:  # then other blocks travel
-            return None
-        return connection.caller.memory(elements, dtype)
+        return None if connection is None else connection.caller.memory(elements, dtype)
 
     async def probe(self, budget: Time) -> None:
         callers = [connection.caller for connection in self._connections.values()]
         await self._probe.run(budget, callers)
 
-    def must_stop(self, iteration: int) -> bool:
-        return iteration >= self._leaves_before or super().must_stop(iteration)
-
     @property
     def pushed(self) -> int:
-        at = self._sending.last_pushed if self._restarted is None else self._restarted.pushed
-        return 1 + at
-
-    @property
-    def why_done(self) -> str:
-        is_told = math.isfinite(self._leaves_before)
-        return f"{self.name} was told to leave the run" if is_told else super().why_done
+        return 1 + self._sending.last_pushed
 
     def _end_times(self) -> None:
         self._times.close()
@@ -221,21 +166,11 @@ class ServedWorker(WorkerProcess):
     async def leave(self, *, fetch: bool) -> list[Block]:
         # The program stays suspended and sends nothing more.
         self._tell_all(Leave(self.worker))
-        self._divisions.program_has_left = True
-        if self._restarted is not None:
-            attending = self._restarted.attend_always()
-            self.kernel.spawn(attending, f"{self.name}'s servers", daemon=True)
         parameters: list[Block] = []
         if fetch:
-            self.coordinator.send(EndsTraining())
             parameters = await self._requests.parameters(final=True)
         self._has_left = True
         return parameters
-
-    def attend(self) -> None:
-        """Go on with servers that have come back alone, while the program is suspended."""
-        if self._restarted is not None:
-            self._restarted.attend()
 
     def pause(self) -> None:
         """Tell servers and scheduler that the script waits in a collective of its own."""
@@ -248,28 +183,19 @@ class ServedWorker(WorkerProcess):
     def _tell_all(self, message: Leave | Pause | Resume) -> None:
         """Tell the servers, and the scheduler if there is one."""
         for name in self._servers + [SCHEDULER] * self._has_scheduler:
-            self._tell(name, message)
+            self._sending.send(name, message)
 
     async def optimizer_state(self) -> list[tuple[Ranges, dict[int, State]]]:
-        """See `Requests.optimizer_state`."""
+        """Return the state of the servers' optimizers, each with the part of its server."""
         self.kernel.catch_up()
-        return await self._requests.optimizer_state()
+        return list(zip(self.parts, await self._requests.optimizer_state(), strict=True))
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
         """Replace the state of the servers' optimizers, before the next push arrives there.
 
         states: one for each of `parts`.
         """
-        if self.has_started and self._returns:
-            self.kernel.catch_up()
-            self.coordinator.send(StateLoaded())  # before a server can have the state
         self._requests.replace_optimizer_state(states)
-
-    @property
-    def parts(self) -> list[Ranges]:
-        """The parts of the servers that `replace_optimizer_state` sends to, in this order."""
-        serving = self._divisions.serving
-        return [serving.parts[server] for server in serving.servers]
 
     # -- messages of the coordinator -----------------------------------------------------
 
@@ -291,20 +217,14 @@ class ServedWorker(WorkerProcess):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
             self._kept_states.put((data, message))
-        elif isinstance(message, DataDivided):
-            self.divide_data(message.first, message.workers)
-        elif isinstance(message, LeaveRun):
-            self._leaves_before = message.first
-        elif self._present_servers.take(message) or self.take_checkpoint(message):
-            pass
-        else:
+        elif not self.take_checkpoint(message):
             super()._order(peer, message, block)
 
     # -- messages of the servers -----------------------------------------------------------
 
     def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, WireReply):
-            if self._times.count and message.division == self._divisions.present.number:
+            if self._times.count:
                 self._times.arrived(message.shard, message.iteration, message.block.nbytes)
             self._inbox.mailbox.put(reply_of(message, block))
         elif isinstance(message, ProbeAnswer) and self._probe.take(message):
@@ -312,11 +232,10 @@ class ServedWorker(WorkerProcess):
         elif isinstance(message, Ack):
             self._inbox.mailbox.put(message)
         elif isinstance(message, Snapshot | OptimizerState):
-            self._requests.take(peer, message, block)
+            self._requests.take(message, block)
         elif isinstance(message, Fenced):
             if not (self._is_done or self._has_left):
                 raise self.was_replaced()
-            self._requests.not_heard_by(peer)
         elif isinstance(message, Refused):
             raise RunError(f"{peer} refused {self.name}: {message.reason}")
         else:

@@ -20,8 +20,8 @@ from outpace.optim import OptimizerState
 from outpace.optim.pieces import extent_of, is_per_element, kinds_of
 from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import ShardRecord, read_shard, without_tensors
+from outpace.sync.checkpoint.pieces import piece_of
 from outpace.sync.checkpoint.state import ShardState, gaps
-from outpace.sync.moving.states import piece_of
 
 
 def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers: int) -> ShardState:

@@ -19,7 +19,6 @@ _PARTS: Final = {
     "detection": ("#e69f00", "until a loss was known"),
     "restart": ("#d55e00", "until the successor began"),
     "repeated": ("#cc79a7", "work that was done again"),
-    "lost": ("#f0e442", "work whose gradients a server lacks that came back alone"),
     "standing": ("#8a8f98", "workers stood still"),
     _WAITING: ("#0072b2", "for a process that was away, or slow"),
 }

@@ -49,7 +49,6 @@ class SimulatedAllReduces:
         self._joining: dict[int, _AllReduce] = {}  # by number; not begun
         self._is_over = False
         self.ended = first  # number of all-reduces whose result a worker has
-        self.begun = first  # number of those that have begun
 
     def join(self, worker: int, value: Block | None, weight: int) -> SimulatedReduction:
         """Let a worker join its next all-reduce; return its part.
@@ -68,12 +67,6 @@ class SimulatedAllReduces:
         )
         self._begin_if_complete(whole)
         return part
-
-    def rejoin(self, worker: int) -> SimulatedReduction:
-        """Let a worker that was lost join the next all-reduce that has not begun, without value."""
-        self._live.add(worker)
-        self._joined[worker] = self.begun
-        return self.join(worker, None, 0)
 
     def leave(self, worker: int) -> None:
         """Wait no longer for this worker."""
@@ -99,7 +92,6 @@ class SimulatedAllReduces:
             del self._joining[whole.number]
             return
         del self._joining[whole.number]
-        self.begun = whole.number + 1
         whole.began = self._kernel.now
         parts = dict(sorted(whole.parts.items()))
         size_bytes = max(part.nbytes for part in parts.values())

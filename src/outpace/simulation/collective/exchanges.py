@@ -68,7 +68,6 @@ class SimulatedExchanges:
         self._busy: set[int] = set()
         self._is_to_start = False  # at the end of this instant
         self._is_over = False
-        self._awaited: dict[int, Future[None]] = {}  # by worker: the end of its average
         self.count = first  # that have started
 
     def begin(self, worker: int, other: int | None) -> SimulatedExchange:
@@ -84,12 +83,6 @@ class SimulatedExchanges:
             self._is_to_start = True
             kernel.call_at(kernel.now, self._start, late=True)
         return pair
-
-    async def ended(self, worker: int) -> None:
-        """Wait until no average of this worker is under way."""
-        if worker in self._busy:
-            over = Future[None](self._kernel, f"the average of worker {worker}")
-            await self._awaited.setdefault(worker, over)
 
     def leave(self, worker: int, instead: Callable[[int], int | None]) -> None:
         """Take this worker out of the averages that have not started.
@@ -137,9 +130,6 @@ class SimulatedExchanges:
                 return
             self._average(*members)
             self._busy.difference_update(members)
-            for member in members:
-                if (awaited := self._awaited.pop(member, None)) is not None:
-                    awaited.set(None)
             pair.end(self._kernel.now)
             self._ended(pair)
             self._start()

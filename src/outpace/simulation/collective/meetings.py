@@ -39,10 +39,6 @@ class SimulatedMeetings:
         self._end(self._meetings.come(worker, last=last))
         return part
 
-    def join(self, worker: int) -> None:
-        """Wait for this worker again."""
-        self._meetings.join(worker)
-
     def leave(self, worker: int) -> None:
         """Wait no longer for this worker."""
         self._end(self._meetings.leave(worker))

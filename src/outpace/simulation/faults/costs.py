@@ -9,8 +9,8 @@ from typing import Any, Final
 from outpace.cluster.faults import KINDS, FaultKind
 from outpace.support.units import Time, seconds
 
-CAUSES: Final = ("detection", "restart", "repeated", "lost", "standing", "checkpoints")
-_KEPT: Final = ("counts", "lost", "worker_losses", "server_losses", "gradients_lost")
+CAUSES: Final = ("detection", "restart", "repeated", "standing", "checkpoints")
+_KEPT: Final = ("counts", "lost", "worker_losses", "server_losses")
 
 
 @dataclass(slots=True)
@@ -18,8 +18,7 @@ class Costs:
     """Counts of failures, and lost time by its cause, in ns summed over workers.
 
     detection: until the death of a process was known. restart: until its successor began.
-    repeated: for work that had been done and was done again. lost: for work whose gradients are
-    not in the result. standing: workers that stood still.
+    repeated: for work that had been done and was done again. standing: workers that stood still.
     checkpoints: servers stood still to take them; once for each worker, because all wait for it.
     """
 
@@ -28,7 +27,6 @@ class Costs:
     lost: dict[str, Time] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     worker_losses: int = 0
     server_losses: int = 0
-    gradients_lost: int = 0  # of those in `Totals.applied`, with servers that came back alone
     goodput: float | None = None
 
     def happened(self, kind: FaultKind) -> None:

@@ -294,8 +294,7 @@ class FailingRun(VirtualRun):
         """Return the gradients per second, over those of the same run without failures."""
         rate = self._undisturbed_rate()
         now_s = seconds(self.kernel.now)
-        in_result = self.totals.applied - self._costs.gradients_lost
-        return max(0, in_result) / now_s / rate if rate and now_s else None
+        return self.totals.applied / now_s / rate if rate and now_s else None
 
     def _undisturbed_rate(self) -> float | None:
         """Return the gradients per second of the same run without failures, if they are known."""

@@ -59,15 +59,6 @@ class KeptPeerSaving(PeerSaving):
         largest = max(map(size_of, own), default=0)
         return self._failing.let_workers_write(max(size_of(state), largest))
 
-    def give_up(self) -> None:
-        """Begin the open checkpoint anew when the worker is back that is lost now."""
-        if self._open is not None:
-            self._open, self._is_due = None, True
-
-    def joins(self, worker: int, first: int) -> None:
-        """A worker that was lost goes on with this iteration."""
-        self._begins[worker] = first
-
     def begin_again(self, kept: Kept) -> None:
         """Go on with the models of the last checkpoint."""
         self._is_due, self._open = False, None
@@ -79,16 +70,6 @@ class KeptPeerSaving(PeerSaving):
     def soon(self) -> None:
         if not self._failing.is_down:
             super().soon()
-
-    @property
-    def _can_begin(self) -> bool:
-        return not self._failing.away  # their parts would be missing
-
-    def apart(self, worker: int, iteration: int) -> None:
-        if self._can_begin:
-            super().apart(worker, iteration)
-        else:
-            self._begins[worker] = iteration
 
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         failing = self._failing

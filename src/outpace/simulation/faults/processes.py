@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -12,7 +11,7 @@ from outpace.kernel import Kernel, Walker
 from outpace.simulation.nodes import Computing, VirtualNode, WorkerNode
 from outpace.simulation.virtual import VirtualRun
 from outpace.support.units import Time, seconds
-from outpace.sync.messages import Lost, Message, Rejoin, Restarted
+from outpace.sync.messages import Lost, Message
 from outpace.sync.programs.context import SendPart, Stopped
 
 T = TypeVar("T")
@@ -30,8 +29,6 @@ class Process:
         self.silent_since: Time = 0  # the last time that it began to be silent
         self.stood: Time = 0  # for so long in all, including what is still to come
         self.computing: tuple[int, Time] | None = None  # its last iteration, and when it began it
-        self.unreachable: set[str] = set()  # servers that are away
-        self.unread: Counter[str] = Counter()  # servers that are back, which it does not know yet
         self._kernel = kernel
         self._slow_until: Time = 0
         self._factor = 1.0
@@ -80,18 +77,9 @@ class Obedient:
     """Makes the context of a server or of the scheduler one of a process that may fail.
 
     It takes orders of the coordinator, which wait in the mailbox behind what has arrived before.
-
-    rejoined: called with a worker that sends Rejoin, and its first iteration.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        node: VirtualNode,
-        process: Process,
-        rejoined: Callable[[int, int], None],
-    ) -> None:
-        self._rejoined = rejoined
+    def __init__(self, kernel: Kernel, node: VirtualNode, process: Process) -> None:
         self._kernel, self._node, self._process = kernel, node, process
         self._recv, self._recv_within, self._send = node.recv, node.recv_within, node.send
         self._obeyed: Callable[[], None] | None = None
@@ -126,8 +114,6 @@ class Obedient:
     def _opened(self, message: Any) -> Message:
         if not isinstance(message, _Order):
             read: Message = message
-            if isinstance(read, Rejoin):
-                self._rejoined(read.worker, read.first)
             return read
         self._obeyed = message.obeyed
         return message.message
@@ -145,11 +131,7 @@ class Obedient:
 
 
 class FailingNode(WorkerNode):
-    """The part about messages of the context of a worker whose process may stand still.
-
-    reconnected: called with a server that has come back alone, from when on the worker knows it,
-    and since when (ns) it has waited for a message.
-    """
+    """The part about messages of the context of a worker whose process may stand still."""
 
     def __init__(
         self,
@@ -158,42 +140,25 @@ class FailingNode(WorkerNode):
         servers: Sequence[str],
         first: int | None,
         process: Process,
-        reconnected: Callable[[int, Time], None],
     ) -> None:
         super().__init__(run, worker, servers, first)
-        self._process, self._reconnected = process, reconnected
+        self._process = process
         mailbox = self.mailbox
         self.recv = partial(self._awake_after, mailbox.get)
         self.recv_within = partial(self._awake_after, mailbox.get_within)
-        self.recv_nowait = self._take_next
+        self.recv_nowait = mailbox.get_nowait
         self.recv_several = self._next_alone
 
     async def _awake_after(
         self, received: Callable[..., Coroutine[Any, Any, T]], *arguments: float
     ) -> T:
         """Return what is received, once the process does not stand still."""
-        began = self._kernel.now
         message = await received(*arguments)
         await self._process.awake()
-        self._look_at(message, began)
         return message
 
     async def _next_alone(self, count: int) -> Sequence[Message]:
         return [await self.recv()]
-
-    def _take_next(self) -> Message | None:
-        message: Message | None = self.mailbox.get_nowait()
-        self._look_at(message, self._kernel.now)
-        return message
-
-    def _look_at(self, message: object, began: Time) -> None:
-        if isinstance(message, Restarted):
-            self._process.unread[self.servers[message.shard]] -= 1
-            self._reconnected(message.shard, began)
-
-    def send(self, to: str, *messages: Message) -> None:
-        if to not in self._process.unreachable and not self._process.unread[to]:
-            super().send(to, *messages)
 
     async def _spend_until(self, duration: Time, ends_it: Callable[[Message], bool]) -> Time | None:
         kernel, process = self._kernel, self._process
@@ -202,7 +167,6 @@ class FailingNode(WorkerNode):
             left = max(0, started + duration + process.stood - stood - kernel.now)
             message = await self.mailbox.get_within(seconds(left))
             await process.awake()
-            self._look_at(message, kernel.now)
             computed = kernel.now - started - (process.stood - stood)
             if message is None:
                 if computed >= duration:

@@ -3,44 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
 from outpace.engine.cut_offs import with_history
-from outpace.engine.servers import (
-    AbortableProgram,
-    returns_alone_in_virtual_time,
-    scheduler_shard,
-    worker_program,
-)
+from outpace.engine.servers import AbortableProgram, scheduler_shard, worker_program
 from outpace.errors import RunError
 from outpace.simulation.checkpoints import Saving
 from outpace.simulation.control import SimulationControl
 from outpace.simulation.faults.failing import FailingRun
-from outpace.simulation.faults.lone_servers import LoneServers
 from outpace.simulation.faults.processes import FailingWorker, Obedient, Process
 from outpace.simulation.faults.saving import Kept, KeptSaving
 from outpace.simulation.faults.worker_losses import WorkerLosses
 from outpace.simulation.nodes import CutOffNode, ServerNode, VirtualNode
 from outpace.simulation.servers import Simulation
 from outpace.support.units import Time, nanoseconds
-from outpace.sync.checkpoint.state import ShardState, gaps, scheduler_state
-from outpace.sync.membership import Lacks, Removed, Start
-from outpace.sync.messages import SCHEDULER, Lost, Restarted, server_name, worker_name
-from outpace.sync.programs.restarted import RestartedServers
+from outpace.sync.checkpoint.state import gaps, scheduler_state
+from outpace.sync.membership import Removed, Start
+from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
 from outpace.sync.shard import Shard
 from outpace.tasks import Workload
-
-_LOOK_S: Final = 0.001  # of a worker that has finished, for a server that comes back
 
 
 class FailingSimulation(FailingRun, Simulation):
     """A run with servers and failures. Implements `Engine`.
 
     The loss of a worker is handled by the machine of real runs (`sync.membership`). After the loss
-    of a server all processes begin again, or the server comes back alone (`engine.servers`).
+    of a server all processes begin again.
     """
 
     def _set_up(self, experiment: Experiment, workload: Workload) -> None:
@@ -51,13 +41,7 @@ class FailingSimulation(FailingRun, Simulation):
             self._first = list(self.resume.first)
         self._kept_saving: KeptSaving | None = None
         self._losses = WorkerLosses(experiment, self.kernel, self)
-        self._lone: LoneServers | None = None  # if servers come back alone
-        # The last iteration of each worker that shard 0 had when its server was lost.
-        self._had = [-1] * experiment.workers
         super()._set_up(experiment, workload)
-        if returns_alone_in_virtual_time(experiment):
-            restart = nanoseconds(self._repairs.servers_s)
-            self._lone = LoneServers(self, restart, self._costs, self._interruptions)
         self._begin_failures(experiment)
 
     def _new_saving(
@@ -86,47 +70,24 @@ class FailingSimulation(FailingRun, Simulation):
         return node
 
     def _make_obedient(self, node: VirtualNode) -> None:
-        rejoined = partial(self._rejoined, node.name)
         process = self._new_process(node.name)
-        self._obedient[node.name] = Obedient(self.kernel, node, process, rejoined)
-
-    def _rejoined(self, server: str, worker: int, first: int) -> None:
-        self._losses.rejoined(server, worker, first)
+        self._obedient[node.name] = Obedient(self.kernel, node, process)
 
     def _train(
         self, train: AbortableProgram, worker: int, servers: Sequence[str]
     ) -> Coroutine[Any, Any, None]:
         process = self._new_process(worker_name(worker))
-        if self._lone is not None:
-            process.unreachable |= self._lone.away
         return self._live(train, worker, servers, process)
 
     async def _live(
         self, train: AbortableProgram, worker: int, servers: Sequence[str], process: Process
     ) -> None:
-        lone, pushed = self._lone, -1
-        heard = _ignore if lone is None else lone.heard_again
-        me = FailingWorker(self, worker, servers, self._first[worker], process, heard)
-        if lone is None:
-            await train(me)
-        else:
-            context = RestartedServers(me)
-            await train(context)
-            while self._losses.has_to_rejoin(worker):  # a server must hear that it has left
-                await context.recv_within(_LOOK_S)
-            pushed = context.pushed
-        self._has_finished(worker, process, pushed)
-
-    def _has_finished(self, worker: int, process: Process, pushed: int = -1) -> None:
-        """The program of a worker has come to its end. pushed: its last iteration, if known."""
+        me = FailingWorker(self, worker, servers, self._first[worker], process)
+        await train(me)
         process.has_finished = True
         self._finished.add(worker)
-        self._losses.finished(worker, pushed)
+        self._losses.finished(worker)
         self._end_if_over()
-
-    def _end_if_over(self) -> None:
-        if self._lone is None or (self.has_all_servers and self.all_servers_live):
-            super()._end_if_over()
 
     @property
     def shards(self) -> list[Shard]:
@@ -136,11 +97,6 @@ class FailingSimulation(FailingRun, Simulation):
     def servers_stand_until(self) -> Time:
         """Until when some server stands still (ns)."""
         return max(self._processes[name].until for name in self._servers)
-
-    @property
-    def has_all_servers(self) -> bool:
-        """True if no server is away, and all workers go on with those that came back alone."""
-        return self._losses.has_all_servers
 
     @property
     def all_servers_live(self) -> bool:
@@ -218,28 +174,14 @@ class FailingSimulation(FailingRun, Simulation):
     # -- lost servers --------------------------------------------------------------
 
     def _lose_server(self, process: Process, how: str) -> None:
-        """Go on from the last checkpoint, with this server or all processes, or end the run."""
+        """Go on from the last checkpoint with all processes, or end the run."""
         saving = self._kept_saving
         kept = None if saving is None else saving.last
         loss, failed = RunError(f"{process.name} {how}"), self._failed_at[process.name]
-        server = self._servers.index(process.name)
-        if self._lone is None:
-            self._begin_all_again(loss, kept, failed, [server], [])
-            return
-        last = 0 if kept is None else kept.number
-        self._server_losses.require_way_on(loss, last, process.name)
-        assert kept is not None
-        assert saving is not None
-        saving.abandon()
-        self._costs.server_losses += 1
-        self._log_loss(process.name, how)
-        del self._failed_at[process.name]
-        self._lone.lost(server, failed, kept)
+        self._begin_all_again(loss, kept, failed, [self._servers.index(process.name)], [])
 
     def _restore_from(self, kept: Kept) -> None:
         self._losses.end()
-        if self._lone is not None:
-            self._lone.forget()
         self._recovery.updates_lost += gaps(kept.states)
         control, saving = self._control, self._kept_saving
         assert isinstance(control, SimulationControl)
@@ -249,60 +191,6 @@ class FailingSimulation(FailingRun, Simulation):
         for shard, state in zip(self._shards, kept.states, strict=True):
             shard.restore(state, self.kernel.now)
         saving.begin_again()
-
-    def cut_off(self, server: int, state: ShardState) -> None:
-        """Cut the workers off from a lost server, and put its parameters back to a state.
-
-        So evaluations see them.
-        """
-        assert isinstance(self._control, SimulationControl)
-        for name in self._numbers:
-            self._processes[name].unreachable.add(server_name(server))
-        now, initial = self.kernel.now, self._workload.initial_parameters()[server]
-        if server == 0:
-            shard = self._shards[0]
-            self._had = [max(had, shard.watermark(n)) for n, had in enumerate(self._had)]
-        self._shards[server].close(now)
-        shard = self._new_shard(server, self._control.policy(server), initial)
-        shard.restore(state, now, everyone=False)
-        self._shards[server] = shard
-        self._losses.server_lost(server_name(server))
-
-    def bring_back(self, server: int) -> None:
-        """Start a process for one server."""
-        name = server_name(server)
-        node = self._server_node(name, server)
-        self._make_obedient(node)
-        self._spawn_server(node)
-        self._recovery.restarts += 1
-        self._generations[name] = self._generations.get(name, 0) + 1
-        self._losses.server_back(name)
-
-    def tell_workers(self, restarted: Restarted) -> None:
-        """Tell the workers that they can reach a server again."""
-        server = server_name(restarted.shard)
-        for name in self._numbers:
-            process = self._processes[name]
-            if process.alive and not process.has_finished and server in process.unreachable:
-                process.unreachable.discard(server)
-                process.unread[server] += 1
-                self.network.join(name).put(restarted)
-
-    def reconnect(self, server: str) -> None:
-        assert self._lone is not None
-        self._lone.reconnect(self._servers.index(server))
-        self._end_if_over()
-
-    def lacks(self, lacks: Lacks) -> None:
-        server, worker, lost = self._servers.index(lacks.server), lacks.worker, lacks.lost
-        self._recovery.updates_lost += lost
-        self._interruptions.lacks(server, worker, lacks.first, lost, self.kernel.now)
-        # Shard 0 counts what is applied, so it has not counted what was sent while it was away.
-        self._costs.gradients_lost += (
-            min(lost, max(0, self._had[worker] + 1 - lacks.first)) if server == 0 else lost
-        )
-        done = self.totals.iterations.get(worker, 0)
-        self._costs.add("lost", lost * self.kernel.now // max(1, done))
 
     def _begin_again(self, kept: Kept) -> None:
         experiment, now = self.experiment, self.kernel.now
@@ -324,7 +212,3 @@ class FailingSimulation(FailingRun, Simulation):
         train = worker_program(experiment)
         for index in range(experiment.workers):
             self._spawn_program(worker_name(index), self._train(train, index, self._servers))
-
-
-def _ignore(server: int, began: Time) -> None:
-    """No server comes back alone."""

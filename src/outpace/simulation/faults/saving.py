@@ -135,9 +135,7 @@ class KeptSaving(Saving):
 
     @property
     def is_taking(self) -> bool:
-        # While a server is away, or lacks what its workers do not repeat, none is begun.
-        is_taking = self._coming is not None or super().is_taking
-        return is_taking or not self._failing.has_all_servers
+        return self._coming is not None or super().is_taking
 
     def _saved(self, server: int, number: int, state: ShardState) -> None:
         self._writing += self._failing.stand_still_to_write(server, size_of(state))

@@ -7,22 +7,19 @@ have arrived there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from outpace.config.experiment import Experiment
-from outpace.engine.servers import has_scheduler, returns_alone_in_virtual_time
+from outpace.engine.servers import has_scheduler
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
 from outpace.support.units import nanoseconds
 from outpace.sync.membership import (
     EndRun,
     Kill,
-    Lacks,
     Membership,
     Order,
-    Reconnect,
     Removed,
     Replace,
     Rules,
@@ -52,12 +49,6 @@ class Cluster(Protocol):
     def removed(self, removed: Removed) -> None:
         """The run goes on without a worker."""
 
-    def reconnect(self, server: str) -> None:
-        """A server is back, and knows of all workers."""
-
-    def lacks(self, lacks: Lacks) -> None:
-        """It is known what a server that came back lacks of a worker."""
-
 
 class WorkerLosses:
     """The workers of one attempt of a run.
@@ -80,8 +71,6 @@ class WorkerLosses:
         schedulers: Sequence[str] = []
         servers = hearers
         if servers is None:
-            if returns_alone_in_virtual_time(experiment):
-                rules = replace(rules, fence_s=2e9)
             servers = [server_name(server) for server in range(experiment.servers)]
             schedulers = [SCHEDULER] if has_scheduler(experiment) else []
         self._members = Membership(experiment.workers, servers, rules, schedulers)
@@ -98,34 +87,9 @@ class WorkerLosses:
         """A worker's process is lost, and has ended. Raises RunError if the run ends with it."""
         self._do(self._members.lost(worker, how, self._kernel.now, has_ended=True))
 
-    def finished(self, worker: int, pushed: int) -> None:
-        """The worker is done. pushed: its last iteration."""
-        self._do(self._members.finished(worker, pushed))
-
-    # -- servers that come back alone -------------------------------------------------
-
-    @property
-    def has_all_servers(self) -> bool:
-        """True if no server is away, and all workers go on with those that came back."""
-        return self._members.has_all_servers
-
-    def has_to_rejoin(self, worker: int) -> bool:
-        """True if the worker does not go on yet with a server that has come back."""
-        return self._members.has_to_rejoin(worker)
-
-    def server_lost(self, server: str) -> None:
-        """A server is lost, and comes back alone."""
-        self._members.server_lost(server, self._kernel.now)
-
-    def server_back(self, server: str) -> None:
-        """It has come back."""
-        self._do(self._members.server_back(server, self._kernel.now))
-
-    def rejoined(self, server: str, worker: int, first: int) -> None:
-        """A worker goes on with a server; `first` is its next iteration there."""
-        self._do(self._members.rejoined(server, worker, first))
-
-    # ---------------------------------------------------------------------------------
+    def finished(self, worker: int) -> None:
+        """The worker is done."""
+        self._members.finished(worker)
 
     def _do(self, orders: Sequence[Order]) -> None:
         for order in orders:
@@ -141,10 +105,6 @@ class WorkerLosses:
                     self._cluster.removed(order)
                 case EndRun(reason):
                     raise RunError(reason)
-                case Reconnect(server):
-                    self._cluster.reconnect(server)
-                case Lacks():
-                    self._cluster.lacks(order)
                 case Kill():
                     pass  # it has ended
         self._set_alarm()

@@ -55,13 +55,6 @@ class Gradients:
             for push, arrived in self._held_back.take_all():
                 self._count(push, arrived, now, True)
 
-    def set_workers(self, workers: int) -> None:
-        """Count pushes in iterations of so many workers from now on; after `View.grow`."""
-        self._progress()
-        # Pushes stand for the progress of training, which goes on where it is.
-        self.pushes = round(self.pushes * workers / self._updates.workers)
-        self._updates.set_workers(workers, self._view.workers)
-
     def take(self, push: Push, late: bool, now: Time) -> None:
         """Take a push that is not repeated. late: True if its iteration is finished."""
         on_arrival = self._on_arrival

@@ -33,15 +33,6 @@ class Updates:
         self.mixed = -1  # the last iteration some of whose gradients are applied on arrival
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
 
-    def set_workers(self, workers: int, places: int) -> None:
-        """Have the run consist of `workers` workers from now on.
-
-        places: the number of workers that sums have room for, no fewer than before.
-        """
-        self.workers, self._workers = workers, places
-        for total in self._sums.values():
-            total.gradients.grow(places)
-
     def apply(self, push: Push, gradient: Value, scale: Scale, progress: float, now: Time) -> None:
         """Take a step along one gradient."""
         staleness = self.version - push.version

@@ -99,15 +99,6 @@ class View:
 
     # -- for the shard alone ---------------------------------------------------------
 
-    def grow(self, workers: int) -> None:
-        """Have room for so many workers, if there is less: the new ones count as having left."""
-        new = range(self.workers, workers)
-        self._gone.update(new)
-        self._progress += [-1] * len(new)
-        for times in (self._pushed, self._answered, self._steps):
-            times += _times(0, len(new))
-        self.workers += len(new)
-
     def is_member(self, worker: int) -> bool:
         """True if there is this worker and it has not left."""
         return 0 <= worker < self.workers and worker not in self._gone

@@ -17,13 +17,8 @@ If a lost worker finds no room for another process, the run may go on without it
 A worker that has finished has told the servers so. If its process is lost nevertheless, its last
 message may not have reached all of them, so the servers are told as if it had left.
 
-Where a server comes back from its last checkpoint while the workers go on, it does not know what
-has happened since: it is told of every worker. Nothing is started until it has confirmed that, too.
-What it lacks is known when the workers have rejoined it, and is counted once (`Lacks`).
-
 A task computes any iteration again. A script goes on with what it keeps (`keeps`): the iterations
-before that which a server lacks, because the push was on its way or the server has gone back, are
-lost.
+before that which a server lacks, because the push was on its way, are lost.
 
 The machine is told what has happened, at non-decreasing times, and returns what is to be done.
 """
@@ -38,17 +33,14 @@ from outpace.sync.membership.orders import (
     DEATHS,
     EndRun,
     Kill,
-    Lacks,
     NotJoined,
     Order,
-    Reconnect,
     Removed,
     Replace,
     Rules,
     Start,
 )
-from outpace.sync.membership.returning import Returning
-from outpace.sync.membership.worker import AWAY, COMING, DONE, OUT, Phase, Worker
+from outpace.sync.membership.worker import AWAY, COMING, OUT, Phase, Worker
 from outpace.sync.messages import worker_name
 
 
@@ -67,7 +59,6 @@ class Membership:
         self._workers = [Worker(number) for number in range(workers)]
         self._servers, self._schedulers, self._rules = tuple(servers), tuple(schedulers), rules
         self._generation = 0  # the newest
-        self._returning = Returning(rules.start_s, rules.fence_s)
 
     # -- what others ask -------------------------------------------------------------
 
@@ -107,9 +98,7 @@ class Membership:
     def is_settled(self) -> bool:
         """True if all servers know of all workers as they are, and none joins or comes back."""
         settled = (Phase.HERE, *OUT)
-        return self.has_all_servers and all(
-            known.phase in settled and not known.unconfirmed for known in self._workers
-        )
+        return all(known.phase in settled and not known.unconfirmed for known in self._workers)
 
     @property
     def generations(self) -> dict[int, int]:
@@ -117,17 +106,8 @@ class Membership:
         return {known.number: known.generation for known in self._workers if known.generation}
 
     @property
-    def has_all_servers(self) -> bool:
-        """True if no server is away, and the workers go on with all that came back."""
-        return self._returning.is_over
-
-    def has_to_rejoin(self, worker: int) -> bool:
-        """True if a server has come back, and the worker does not go on with it yet."""
-        return bool(self._returning.awaits(worker))
-
-    @property
     def next_deadline(self) -> Time | None:
-        due = [known.deadline for known in self._workers] + [self._returning.next_deadline]
+        due = (known.deadline for known in self._workers)
         return min((each for each in due if each is not None), default=None)
 
     @property
@@ -154,7 +134,7 @@ class Membership:
 
     def may_arrive(self, worker: int) -> bool:
         """True if a process may be started that is to join as this worker, new or not."""
-        if not self.has_all_servers or worker > len(self._workers):
+        if worker > len(self._workers):
             return False
         return worker == len(self._workers) or self._workers[worker].phase in OUT
 
@@ -215,7 +195,7 @@ class Membership:
             The generation of the process.
 
         Raises:
-            ProtocolError: the worker takes part, or is not the next new one, or a server is away.
+            ProtocolError: the worker takes part, or is not the next new one.
         """
         if not self.may_arrive(worker):
             raise ProtocolError(f"no process can join as {worker_name(worker)} now")
@@ -287,9 +267,8 @@ class Membership:
         if not 0 <= worker < len(self._workers):
             raise ProtocolError(f"{server} confirms worker {worker}, which does not exist")
         known = self._workers[worker]
-        returning = self._returning
-        if generation < known.generation or server in returning.down:
-            return []  # the worker has been lost again, or the server has since
+        if generation < known.generation:
+            return []  # the worker has been lost again
         if generation > known.generation or server not in known.unconfirmed:
             raise ProtocolError(
                 f"{server} confirms generation {generation} of {known.name}, "
@@ -297,37 +276,22 @@ class Membership:
             )
         known.unconfirmed.remove(server)
         known.reached[server] = watermark, clock
-        was_awaited = (
-            returning.rejoined(server, worker) is not None
-        )  # another process does, or none
-        orders: list[Order] = []
-        if known.phase in OUT and (was_awaited or server in returning.told):
-            orders += self._lacking(server, known, known.has_at(server), known.pushed)
-        if server in returning.told and not self._is_untold(server):
-            here = [each for each in self._workers if each.phase in COMING]
-            returning.reconnects(server, {each.number: each.has_at(server) for each in here})
-            orders.append(Reconnect(server))
-        elif was_awaited and known.phase is Phase.FENCING:
-            # Until its new process rejoins, a checkpoint would have the gap that is counted now.
-            returning.awaits_again(server, worker, known.has_at(server))
         if known.unconfirmed:
-            return orders
+            return []
         if known.phase in (Phase.LEAVING, Phase.ENDED):
             untold = [name for name in self._schedulers if name not in known.reached]
             if untold:
-                return [*orders, *self._replace(known, untold, stays=False)]
+                return self._replace(known, untold, stays=False)
             known.phase = Phase.GONE if known.phase is Phase.LEAVING else Phase.TOLD
             if not known.joins:  # else servers count what they finished before it began
                 known.pushed = max(known.pushed, self._highest(known))
-            return [*orders, Removed(worker, self._lost_of(known))]
-        return [*orders, *self._started_if_fenced(known, now)]
+            return [Removed(worker, self._lost_of(known))]
+        return self._started_if_fenced(known, now)
 
     def given_up(self, worker: int) -> None:
         """The run is about to end, and without this lost worker: nothing is awaited of it."""
-        known, returning = self._workers[worker], self._returning
+        known = self._workers[worker]
         known.phase, known.deadline = Phase.GONE, None
-        for server in returning.awaits(worker):
-            returning.rejoined(server, worker)
 
     def began(self, worker: int) -> None:
         """The new process of a worker is ready, and takes part from now on.
@@ -340,67 +304,14 @@ class Membership:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
         known.phase, known.deadline, known.joins = Phase.HERE, None, False
 
-    def finished(self, worker: int, pushed: int = -1) -> list[Order]:
-        """The worker is done, so that its end is no loss.
-
-        It has told the servers that it leaves, but not one that is just coming back.
-
-        Args:
-            pushed: the last iteration that it has pushed to any server; -1: none, or not known.
-        """
-        known, returning = self._workers[worker], self._returning
-        if known.phase is not Phase.HERE:
-            return []
-        known.phase, known.pushed = Phase.FINISHED, pushed
-        untold = returning.told.union(returning.awaits(worker))
-        return self._replaced(known, sorted(untold), stays=False) if untold else []
-
-    def server_lost(self, server: str, now: Time) -> None:
-        """A server is lost, and will come back alone (`server_back`)."""
-        returning = self._returning
-        returning.lost(server, now)
-        for known in self._workers:
-            known.unconfirmed.add(server)
-            if known.phase is Phase.FENCING:
-                self._fence(known, now)
-
-    def server_fetches(self, server: str, now: Time) -> None:
-        """The new process of a lost server has been sent a piece of its checkpoint."""
-        self._returning.fetches(server, now)
-        for known in self._workers:
-            if known.phase is Phase.FENCING:
-                self._fence(known, now)
-
-    def server_back(self, server: str, now: Time) -> list[Order]:
-        """A lost server has come back from its last checkpoint: tell it of every worker.
-
-        Of those that take part first: it may know a worker as gone that has joined anew since. If
-        the others left before, the server would finish iterations without that worker.
-        """
-        self._returning.back(server, now)
-        out = AWAY + DONE
-        return [
-            Replace(server, known.number, known.generation, known.phase not in out)
-            for known in sorted(self._workers, key=lambda each: each.phase in out)
-        ]
-
-    def rejoined(self, server: str, worker: int, first: int) -> list[Order]:
-        """A worker goes on with a server that has come back: `first` is its next push there."""
-        known, returning = self._workers[worker], self._returning
-        is_lost = known.phase is Phase.FENCING
-        if is_lost and server not in known.unconfirmed:
-            return []  # the server hears the lost process no more
-        has = returning.rejoined(server, worker)
-        if has is None:
-            return []
-        if is_lost:  # its gap is closed there, so it is counted now; the next process is awaited
-            returning.awaits_again(server, worker, max(has, first - 1))
-        return self._lacking(server, known, has, first - 1)
+    def finished(self, worker: int) -> None:
+        """The worker is done, and has told the servers that it leaves: its end is no loss."""
+        known = self._workers[worker]
+        if known.phase is Phase.HERE:
+            known.phase = Phase.FINISHED
 
     def on_time(self, now: Time) -> list[Order]:
         """End the run if a deadline has passed."""
-        if (overdue := self._returning.too_late(now)) is not None:
-            return [EndRun(overdue)]
         for known in self._workers:
             if known.deadline is not None and known.deadline <= now:
                 if known.phase is Phase.ARRIVING:
@@ -425,19 +336,11 @@ class Membership:
 
     def _replace(self, known: Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
         """Have these hear only the worker's present generation, and expect their confirmations."""
-        down = self._returning.down
-        known.unconfirmed = {*names, *down}
-        told = (name for name in names if name not in down)  # those will be told of all
-        return [Replace(name, known.number, known.generation, stays) for name in told]
-
-    def _is_untold(self, server: str) -> bool:
-        """True if a server has not confirmed all workers that it was told of."""
-        return any(server in known.unconfirmed for known in self._workers)
+        known.unconfirmed = set(names)
+        return [Replace(name, known.number, known.generation, stays) for name in names]
 
     def _fence(self, known: Worker, now: Time) -> None:
-        known.phase = Phase.FENCING
-        begin = max(now, self._returning.latest)  # a server that is away confirms when it is back
-        known.deadline = begin + nanoseconds(self._rules.fence_s)
+        known.phase, known.deadline = Phase.FENCING, now + nanoseconds(self._rules.fence_s)
 
     @property
     def _restarts(self) -> bool:
@@ -477,10 +380,6 @@ class Membership:
         lost = known.loses(lowest, min(last, known.pushed))
         known.loses(lowest, last)
         return lost
-
-    def _lacking(self, server: str, known: Worker, has: int, last: int) -> list[Order]:
-        lost = known.loses(has, last)
-        return [Lacks(server, known.number, has + 1, lost)] if lost else []
 
     def _hopeless(self, known: Worker, now: Time) -> EndRun | None:
         deaths = known.deaths

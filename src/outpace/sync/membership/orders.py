@@ -71,26 +71,6 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconnect:
-    """Tell the workers to connect to a server that has come back (`sync.messages.Restarted`)."""
-
-    server: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lacks:
-    """A server that has come back lacks what a worker has pushed from this iteration on.
-
-    lost: how many iterations that is, without those that were counted before.
-    """
-
-    server: str
-    worker: int
-    first: int
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
 class NotJoined:
     """The process that was to join as this worker is lost, or not ready in time: end it.
 
@@ -108,4 +88,4 @@ class EndRun:
     reason: str
 
 
-Order: TypeAlias = Replace | Kill | Start | Removed | Reconnect | Lacks | NotJoined | EndRun
+Order: TypeAlias = Replace | Kill | Start | Removed | NotJoined | EndRun

@@ -33,14 +33,6 @@ class PeerContext(Protocol):
         """The iteration to begin with; above 0 if a run goes on from a checkpoint."""
 
     @property
-    def joined(self) -> Reduction | None:
-        """The all-reduce with which this worker joined the others in the middle of the run.
-
-        It gave no value to it, and the result, which is there, is not in the common model yet.
-        None: the worker was there from the beginning. Only for strategies with `can_be_joined`.
-        """
-
-    @property
     def unsent(self) -> Unsent:
         """The steps on its own model that this worker had sent in no all-reduce at a checkpoint."""
 

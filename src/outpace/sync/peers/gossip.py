@@ -29,7 +29,6 @@ class Gossip(PeerStrategy):
     has_own: ClassVar[bool] = True
     exchanges: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
-    can_be_joined: ClassVar[bool] = True
     saved_apart: ClassVar[bool] = True
 
     async def train(self, me: PeerContext) -> None:

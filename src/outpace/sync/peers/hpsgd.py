@@ -80,7 +80,6 @@ class Hpsgd(BufferAveragingStrategy):
     uses_replica: ClassVar[bool] = True
     has_stale_gradients: ClassVar[bool] = True
     can_be_saved: ClassVar[bool] = True
-    can_be_joined: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         BufferAveragingStrategy.__post_init__(self)
@@ -129,8 +128,6 @@ class Hpsgd(BufferAveragingStrategy):
                     iteration.note_wait(joined, reduction.began)
                 reduction = begin_reduction()
 
-        if me.joined is not None:
-            commit(await me.joined.result())
         reduction = begin_reduction()  # of what a checkpoint had
         async for iteration in iterations(me, replica):
             meeting = me.meet() if self.start_together else None

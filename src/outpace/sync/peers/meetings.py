@@ -30,10 +30,6 @@ class Meetings(Generic[Worker]):
             self._come[worker] = math.inf if last else self._come[worker] + 1
         return self._end()
 
-    def join(self, worker: Worker) -> None:
-        """Wait for this worker from the present meeting on."""
-        self._come[worker] = self._over
-
     def leave(self, worker: Worker) -> list[Worker]:
         """Wait for this worker no longer; returns as `come`."""
         self._come.pop(worker, None)

@@ -160,12 +160,6 @@ class Common:
         """Number of commits in it."""
         return self._version.number
 
-    def go_to(self, number: int) -> None:
-        """Be at the version of so many commits, to which another view has come."""
-        while self._version.number < number:
-            assert self._version.following is not None, "no worker has come so far"
-            self._version = self._version.following
-
     def replica(self) -> Replica:
         made = self._model.replicas
         assert made is not None, "the strategy must set `uses_replica`"

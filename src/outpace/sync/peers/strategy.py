@@ -45,12 +45,6 @@ class PeerStrategy(ABC):
     exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
     saved_apart: ClassVar[bool] = False  # a worker's `may_save` says nothing about the others
 
-    # A process can take a lost worker's place alone. With all-reduces: it needs only the common
-    # model between two of them, `train` begins with the result of `me.joined`, and all of a
-    # worker's gradients so far are in the values of its all-reduces once it begins one. With
-    # `exchanges`: it begins one beside each iteration, after the step of the last one.
-    can_be_joined: ClassVar[bool] = False
-
     @property
     def can_be_saved(self) -> bool:
         """True if the program calls `me.may_save`, so that a run can go on from a checkpoint."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from outpace.blocks.block import Block, Value
 from outpace.errors import ProtocolError
-from outpace.support.units import Time, seconds
+from outpace.support.units import seconds
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.messages import (
     NO_SERVER,
@@ -26,7 +26,6 @@ from outpace.sync.messages import (
     Reply,
     worker_name,
 )
-from outpace.sync.moving.server import Moves
 from outpace.sync.programs.context import Context, WorkerContext
 from outpace.sync.programs.partial_pull import PartialPull, Puller
 from outpace.sync.programs.skipping import Choice, SkippedPull
@@ -94,31 +93,24 @@ async def parameter_server(
     *,
     acknowledge: bool = False,
     cuts: Cuts | None = None,
-    moves: Moves | None = None,
     on_the_wire: Callable[[Value], Block] = as_they_are,
 ) -> None:
     """Pass every message to the shard and send the replies. Never returns.
 
     acknowledge: True to confirm each push, and each Rejoin. cuts: the requests for the state of
-    the shard. moves: the part of the server in new divisions, with its shard; None: there are none.
-    on_the_wire: returns parameters as they are sent.
+    the shard. on_the_wire: returns parameters as they are sent.
     """
-    shard: Shard | None = me.shard if moves is None else moves.shard
+    shard = me.shard
     while True:
-        deadline = None if shard is None else shard.next_deadline
-        message: Message | None = None if moves is None else moves.next()
-        if message is not None:
-            pass
-        elif deadline is None:
+        deadline = shard.next_deadline
+        message: Message | None
+        if deadline is None:
             message = await me.recv()
         else:
             message = await me.recv_within(seconds(max(0, deadline - me.now)))
         try:
-            if message is None or moves is not None:
-                replies = _replies_to(message, shard, moves, me.now)
-            else:
-                assert shard is not None
-                replies = shard.receive(message, me.now)
+            now = me.now
+            replies = shard.on_time(now) if message is None else shard.receive(message, now)
         except ProtocolError as error:  # nothing has changed
             assert message is not None
             me.refuse(message, error)
@@ -126,28 +118,12 @@ async def parameter_server(
         if cuts is not None:  # before any worker knows that its message has been processed
             cuts.look()
         if acknowledge and isinstance(message, Push | Rejoin):
-            assert shard is not None  # servers of a run with acknowledgements do not move
             iteration = message.iteration if isinstance(message, Push) else message.first
             ack = Ack(shard.index, message.worker, iteration)
             me.send(worker_name(message.worker), ack)
         for reply in replies if len(replies) < 2 else _one_each(replies):
-            assert shard is not None
             reply.parameters = on_the_wire(shard.read())
-            reply.division = 0 if moves is None else moves.division.number
             me.send(worker_name(reply.worker), reply)
-        if moves is not None:
-            moves.look()
-            shard = moves.shard
-
-
-def _replies_to(
-    message: Message | None, shard: Shard | None, moves: Moves | None, now: Time
-) -> list[Reply]:
-    """Have the shard take a message, unless it is about moving or for the next division."""
-    if message is not None and moves is not None and moves.take(message):
-        return []
-    assert shard is not None
-    return shard.on_time(now) if message is None else shard.receive(message, now)
 
 
 def _one_each(replies: Sequence[Reply]) -> Collection[Reply]:

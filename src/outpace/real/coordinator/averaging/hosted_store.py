@@ -33,9 +33,5 @@ class HostedStore:
         )
         self.endpoint = self._listener.endpoint
 
-    def replace(self, name: str, generation: int) -> None:
-        """Hear only the new process of this worker; see `Listener.replace`."""
-        self._listener.replace(name, generation)
-
     def close(self) -> None:
         self._listener.close()

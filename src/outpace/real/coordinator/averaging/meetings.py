@@ -41,10 +41,6 @@ class HostedMeetings:
         """This worker has left or is gone."""
         self._end(self._meetings.leave(name))
 
-    def join(self, name: str) -> None:
-        """This worker is back."""
-        self._meetings.join(name)
-
     def _end(self, workers: list[str]) -> None:
         for name in workers:
             self._tell(name, EndMeeting(self._kernel.now))

@@ -1,30 +1,19 @@
 """Decides which workers form the group of the next all-reduces.
 
 A worker that leaves in order is missed only when the others wait for it: then the remaining workers
-form a group without it. When a worker is lost, the others form a group without it at once, and so
-they do with a worker that joins (`real/collective/joining.py`). A worker that is still there and
-does not enter an all-reduce in time ends the run.
-
-Where a new group may be formed at any time, because a lost worker comes back, another worker may
-have lacked a result until then: it gets it from those that have it. So there a worker asks before
-it leaves, and stays in the groups until all others have the result of its last all-reduce.
+form a group without it. When one is lost while the run ends, the others do so at once. A worker
+that is still there and does not enter an all-reduce in time ends the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
 from outpace.errors import RunError
 from outpace.kernel import Alarm, Kernel
-from outpace.real.net.peer_messages import (
-    EnterAllReduce,
-    GroupBroken,
-    HasLastResult,
-    MayLeave,
-    Regroup,
-)
+from outpace.real.net.peer_messages import EnterAllReduce, GroupBroken, Regroup
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import Leave, WireMessage
 
@@ -49,11 +38,6 @@ class Roster:
     def remove(self, name: str) -> None:
         """Leave out a worker that has left or is lost."""
         self._gone.add(name)
-        self.changes += 1
-
-    def add(self, name: str) -> None:
-        """Count on a worker again that was lost."""
-        self._gone.discard(name)
         self.changes += 1
 
 
@@ -90,9 +74,6 @@ class Membership:
         self._generation, self._broken = 0, -1  # of groups: the newest, and the last that broke
         self._group = self.roster.here
         self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
-        self._joining: set[str] = set()  # workers that have not entered any since they came back
-        self._leaving: set[str] = set()  # workers that have the result of their last one
-        self._released: set[str] = set()  # these, once they may leave
 
     @property
     def averages(self) -> int:
@@ -107,10 +88,6 @@ class Membership:
         """Handle a message of a worker; False if it is not about groups."""
         if isinstance(message, EnterAllReduce):
             self._enter(name, message.number)
-            self._release()
-        elif isinstance(message, HasLastResult):
-            self._leaving.add(name)
-            self._release()
         elif isinstance(message, GroupBroken):
             self._broken = max(self._broken, message.generation)
             if message.generation == self._generation and not self._regroup():
@@ -118,12 +95,7 @@ class Membership:
                 end_if_still(self._kernel, lambda: self._generation == message.generation, why)
         elif isinstance(message, Leave):
             self.roster.remove(name)
-            self._forget(name)
-            if self._joining:  # it may be the one that a worker that joins waits for
-                self._regroup()
-            else:
-                self._regroup_if_missed()
-            self._release()
+            self._regroup_if_missed()
         else:
             return False
         return True
@@ -131,38 +103,6 @@ class Membership:
     def lose(self, name: str) -> None:
         """This worker is gone without having left."""
         self.roster.remove(name)
-        self._forget(name)
-        self._regroup()
-        self._release()
-
-    def _forget(self, name: str) -> None:
-        for known in (self._joining, self._leaving, self._released):
-            known.discard(name)
-
-    def _release(self) -> None:
-        """Let the workers leave whose last result all others have.
-
-        Those that have begun the next all-reduce have it, and those that leave after the same one.
-        """
-        train = [name for name in self.roster.here if name not in self._joining | self._leaving]
-        for name in sorted(self._leaving - self._released):
-            if all(self._entered[other] > self._entered[name] for other in train):
-                self._released.add(name)
-                self._tell(name, MayLeave())
-
-    def can_give(self, names: Collection[str], besides: Collection[str]) -> bool:
-        """True if a worker other than these has the model that all have."""
-        return any(name not in self._joining for name in self.roster.here if name not in besides)
-
-    def keeps(self, name: str) -> bool:
-        """True if another worker has the newest model of this one: all have the same."""
-        return True
-
-    def join(self, name: str, generation: int) -> None:
-        """A new process takes the place of a worker that was lost."""
-        self.roster.add(name)
-        self._joining.add(name)
-        self._entered[name] = 0
         self._regroup()
 
     def _enter(self, name: str, number: int) -> None:
@@ -174,10 +114,6 @@ class Membership:
             self._alarm = self._kernel.set_alarm(due, partial(self._require_all, number))
         self._entered[name] = number + 1
         self._regroup_if_missed()
-
-    def has_joined(self, name: str) -> None:
-        """A worker that came back has the model of the others."""
-        self._joining.discard(name)
 
     def _regroup_if_missed(self) -> None:
         here = self.roster.here

@@ -35,9 +35,6 @@ class Snapshots:
         self.final: tuple[list[Block], Snapshot] | None = None  # with version and time
         self._names = dict(enumerate(names))
         self._send, self._evaluate = send, evaluate
-        # Makes blocks in the order of the flat parameters out of the parts of the servers.
-        self._ordered: Callable[[Mapping[int, Block]], list[Block]] | None = None
-        self._is_held = False  # True while the parts of servers change
         self._requests = self._last = self._every = 0
         self._parts: dict[int, dict[int, Part]] = {}  # by request and source
         self._awaited: dict[int, int] = {}  # request -> the version it waits for
@@ -50,29 +47,7 @@ class Snapshots:
 
     def _put_together(self, parts: Mapping[int, Part]) -> tuple[list[Block], Snapshot]:
         """Return the parameters, and the snapshot that stands for them."""
-        blocks = {server: parts[server][1] for server in self._sources}
-        ordered = list(blocks.values()) if self._ordered is None else self._ordered(blocks)
-        return ordered, parts[0][0]
-
-    def hold(self) -> None:
-        """The parts of the servers change: use no answer until `follow`."""
-        self._is_held = True
-        for parts in self._parts.values():
-            parts.clear()
-
-    def follow(
-        self, names: Mapping[int, str], ordered: Callable[[Mapping[int, Block]], list[Block]] | None
-    ) -> None:
-        """Go on with these servers: ask them for what is still open.
-
-        ordered: makes blocks in the order of the flat parameters out of theirs; None: the servers
-        are as before.
-        """
-        self._is_held = False
-        if ordered is not None:
-            self._names, self._ordered = dict(names), ordered
-        for request in self._parts:
-            self._ask_of(self._sources, request)
+        return [parts[server][1] for server in self._sources], parts[0][0]
 
     def schedule(
         self, kernel: Kernel, every_s: float | None, every_updates: int | None, after: int = 0
@@ -104,19 +79,9 @@ class Snapshots:
         return self._requests
 
     def _ask_of(self, sources: Collection[int], request: int) -> None:
-        for source in () if self._is_held else sources:
+        for source in sources:
             ask = TakeSnapshot(request, self._awaited.get(request, 0))
             self._send(self._names[source], ask, None)
-
-    def forget(self, source: int) -> None:
-        """The process of a server is lost: what it has sent of open requests is not used."""
-        for parts in self._parts.values():
-            parts.pop(source, None)
-
-    def ask_again(self, source: int) -> None:
-        """Ask the new process of a server for what is still open."""
-        for request in self._parts:
-            self._ask_of([source], request)
 
     def ask_for_last(self) -> None:
         """Ask for the final parameters."""
@@ -127,7 +92,7 @@ class Snapshots:
 
     def add(self, message: Snapshot, block: Block) -> None:
         """Take an answer; no effect if it was not asked for."""
-        if message.request in self._parts and not self._is_held:
+        if message.request in self._parts:
             self._parts[message.request][message.shard] = message, block
             self._use(message.request)
 
@@ -188,13 +153,6 @@ class PeerSnapshots(Snapshots):
             self._ask_of(set(self._sources) - before, request)
             if self._here:  # else the last snapshots are used
                 self._use(request)
-
-    def join(self, worker: int) -> None:
-        """Request parameters from a worker that was lost and is back."""
-        before = set(self._sources)
-        self._here.append(worker)
-        for request in self._parts:
-            self._ask_of(set(self._sources) - before, request)
 
     def ask_for_last(self) -> None:
         """Use what the workers sent when they left."""

@@ -59,15 +59,11 @@ class Losses:
         announce: Callable[[str, WireMessage], None],
     ) -> None:
         self.finished: set[str] = set()
-        self.away: set[str] = set()  # servers that are lost and come back alone
         self.early = False  # the run ends early: losses no longer matter
         # Seconds for which this process was stopped, by a signal for example.
         self.stood_still_s: Callable[[], float] = lambda: 0.0
         # True if the launcher is about to report the end of this process.
         self.is_ending: Callable[[str], bool] = lambda name: False
-        # Called with a process that has failed, and how: True if it had not joined the run yet, and
-        # the run goes on as it is.
-        self.drops: Callable[[str, str], bool] = lambda name, how: False
         # True if all processes begin again after the loss of this one.
         self.begin_again_after: Callable[[str], bool] = lambda name: name in self._servers
         # Why a lost process with which the run ends was not started again, as the end of a line.
@@ -82,7 +78,6 @@ class Losses:
         self._go_on_without, self._announce = go_on_without, announce
         self._failed: set[str] = set()  # processes that have reported an error
         self._without: set[str] = set()  # lost processes that the run goes on without
-        self._asked_back: set[str] = set()  # have finished, and others of these names may join
         self._since: dict[str, Time] = {}  # of the kernel: when a loss was known first
         self._lost: dict[str, tuple[int, RunError]] = {}  # name: how it is known, the error
         self._ended: set[str] = set()  # processes whose end the launcher has reported
@@ -91,7 +86,7 @@ class Losses:
 
     def awaited(self, names: list[str]) -> list[str]:
         """Return the names of processes that have not finished and may still do so."""
-        gone = self._failed.union(self._lost, self.away) if self.early else self._without
+        gone = self._failed.union(self._lost) if self.early else self._without
         return [name for name in names if name not in self.finished and name not in gone]
 
     def process_finished(self, name: str) -> None:
@@ -100,18 +95,13 @@ class Losses:
 
     def process_failed(self, name: str, failed: ProcessFailed) -> None:
         """Raise the error that a process reports, unless it is the loss of a server."""
-        if name in self._without or self.drops(name, f"failed: {failed.text}"):
+        if name in self._without:
             return
         self._failed.add(name)
-        if failed.lost in self.away and not self.early:
-            text = f"{failed.lost} is lost, and {name} has ended before it was back"
-            raise GroupLost(text, [failed.lost])
         if failed.lost in self._servers:
             self._report(name, failed.lost)
         elif self.early:
             self._announce(name, failed)
-        elif name in self.away:
-            raise GroupLost(f"{name} cannot come back alone: {failed.text}", [name])
         else:
             raise _error(name, failed)
 
@@ -123,7 +113,7 @@ class Losses:
         """The launcher says that this process has ended."""
         if self.is_replaced(name):
             return
-        if name in self.finished - self._asked_back and not has_exited(how):
+        if name in self.finished and not has_exited(how):
             self.when_killed_at_its_end(name)
             return
         self._ended.add(name)
@@ -138,10 +128,6 @@ class Losses:
     def has_exited(self, name: str) -> bool:
         """True if this lost process has ended itself, with an exit code."""
         return name in self._exited
-
-    def reporters(self, server: str) -> list[str]:
-        """Return the workers that have ended because they had lost this server."""
-        return self._reporters.get(server, [])
 
     def known_for(self, *names: str) -> Time:
         """Return for how long (ns) the first loss of these processes has been known."""
@@ -158,20 +144,9 @@ class Losses:
         """The run goes on without a process that was to come back."""
         self._without.add(name)
 
-    def joins(self, name: str) -> None:
-        """A process of this name is started, which may have been there and left."""
-        self.comes_back(name)
-        self._without.discard(name)
-        self._asked_back.add(name)
-
-    def has_joined(self, name: str) -> None:
-        """A process that `joins` is there; the end of the run waits for it from now on."""
-        self._asked_back.discard(name)
-        self.finished.discard(name)
-
     @property
     def _settled(self) -> set[str]:
-        return (self.finished - self._asked_back) | self._failed | self._without
+        return self.finished | self._failed | self._without
 
     def _report(self, worker: str, server: str) -> None:
         """A worker ends because it has lost the connection to a server."""
@@ -222,8 +197,6 @@ class Losses:
         elif self._go_on_without({name: error for name, (_, error) in lost.items()}):
             self._without.update(name for name in lost if name in self._lost)
         else:
-            # Those that had not joined are dropped already, and not why the run ends.
-            lost = {name: known for name, known in lost.items() if name not in self._without}
             first = min(lost, key=lambda name: lost[name][0])
             error = self._with_standstill(lost[first][1])
             needed = [name for name in lost if self.begin_again_after(name)]
@@ -253,11 +226,6 @@ class Losses:
             or not ended.isdisjoint(self._listener.peers)
             or any(self.is_ending(name) for name in lost if name not in ended)
         )
-
-
-def how_lost(name: str, error: RunError) -> str:
-    """Return how a process was lost that had not joined, out of the error with its name."""
-    return str(error).removeprefix(f"{name} ").removesuffix(_BEFORE)
 
 
 def _error(name: str, failed: ProcessFailed) -> OutpaceError:

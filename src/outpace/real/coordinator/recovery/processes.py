@@ -5,34 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from outpace.config.experiment import Experiment
-from outpace.errors import RunError
-
 
 @dataclass(slots=True)
 class Processes:
     """The actions of the launcher on the processes of a run.
 
-    start: starts one of a generation for a worker; None: none can be started. start_server: the
-    same for a server, which begins as at the last checkpoint. join_server: starts a server that
-    joins, which the coordinator hears from then on, and returns its public key. join_worker: the
-    same for a worker, of a generation and with an experiment of as many workers. room_s: how long
-    one that joins may wait for a place on a cluster. no_room: says that there is no place for some
-    of these names, and why; empty: all have one. kill: ends the lost one of a name. release: gives
-    back the place of one that has left or is about to. count_server_loss: called with the loss of a
-    server that comes back alone, and its name; raises RunError if the run ends with it. all_again:
-    True if all can be started again.
+    start: starts one of a generation for a worker; None: none can be started. no_room: says that
+    there is no place on a cluster for some of these names, and why; empty: all have one. kill: ends
+    the lost one of a name. release: gives back the place of one that has left or is about to.
+    all_again: True if all can be started again.
     """
 
     start: Callable[[int, int], None] | None = None
-    start_server: Callable[[int, int], None] | None = None
-    join_server: Callable[[int], str] | None = None
-    join_worker: Callable[[int, int, Experiment], str] | None = None
-    room_s: float = 0.0
     no_room: Callable[[Sequence[str]], str] = lambda names: ""
     kill: Callable[[str], None] = lambda name: None
     release: Callable[[str], None] = lambda name: None
-    count_server_loss: Callable[[RunError, str], None] = lambda error, name: None
     all_again: bool = False
 
 

@@ -12,32 +12,16 @@ import msgspec
 
 from outpace.engine.worker_losses import not_restarted
 from outpace.errors import ConfigError, ProtocolError, RunError
-from outpace.real.coordinator.evaluation.snapshots import Snapshots
-from outpace.real.coordinator.joining_scripts import JoiningScripts
-from outpace.real.coordinator.policy_changes import PolicyChanges
 from outpace.real.coordinator.recovery.processes import with_room
-from outpace.real.coordinator.recovery.returning_servers import ReturningServers
 from outpace.real.coordinator.recovery.run_around import RunAround
-from outpace.real.coordinator.saving.base import Checkpoints
-from outpace.real.coordinator.saving.of_servers import CheckpointsOfServers
-from outpace.real.coordinator.scaled_workers import ScaledWorkers
-from outpace.real.net.membership_messages import (
-    ReplaceWorker,
-    ServerBack,
-    WorkerRejoined,
-    WorkerReplaced,
-)
-from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready, TrainingDone
-from outpace.real.net.moving_messages import Divide
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
+from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready
 from outpace.support.units import Time
 from outpace.sync.membership import (
     EndRun,
     Kill,
-    Lacks,
     Membership,
-    NotJoined,
     Order,
-    Reconnect,
     Removed,
     Replace,
     Rules,
@@ -56,9 +40,6 @@ class Replacements:
         forget: has this process forget the old process of a worker, which comes back (True) or
             not; returns the last iteration that the worker has pushed here, and those finished.
         passes_over: workers may pass over iterations.
-
-    Attributes:
-        returning: the servers that come back alone; None: none does.
     """
 
     def __init__(
@@ -78,130 +59,41 @@ class Replacements:
         self._members = Membership(workers, servers, rules, schedulers)
         self._numbers = {worker_name(worker): worker for worker in range(workers)}
         self._servers = servers
-        self._divided: Divide | None = None  # once servers have joined or left
         self._kernel, self._listener, self._forget = run.kernel, run.listener, forget
         self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
         self._lost, self._began, self._observer = run.lost, run.began, run.observer
         self._log, self._kept, self._go, self._ending = run.log, run.kept, run.go, run.ending
-        self._run = run
-        self.returning: ReturningServers | None = None
         self._watched: Time | None = None  # when the deadlines are looked at next
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
-        self._uncounted = [0] * workers  # iterations before those that it did not do itself
-        self.scaling: ScaledWorkers | None = None  # has workers join and leave
-        self._data = [(0, workers)]  # as in `Plan`
+        self._experiment = run.experiment
         self._losses.is_replaced = self._was_replaced
         self._losses.when_killed_at_its_end = self._killed_at_its_end
         self._reports.may_join_again = self._may_join
 
-    def let_servers_return(
-        self,
-        checkpoints: Checkpoints,
-        snapshots: Snapshots,
-        changes: PolicyChanges,
-        complete: Callable[[], None],
-    ) -> ReturningServers:
-        """Have servers come back alone; see `ReturningServers`."""
-        self.returning = ReturningServers(
-            self._run, self._members, checkpoints, snapshots, changes, self._do, complete
-        )
-        return self.returning
-
-    @property
-    def is_recovering(self) -> bool:
-        """True while a lost worker comes back."""
-        return any(map(self._members.is_coming_back, self._numbers.values()))
-
     @property
     def is_settled(self) -> bool:
-        """True if no worker joins or comes back, and all servers know of those that have left."""
+        """True if no worker comes back, and all servers know of those that have left."""
         return self._members.is_settled
 
     @property
-    def generations(self) -> Mapping[int, int]:
-        """The generations of the workers whose processes are not the first ones."""
-        return self._members.generations
-
-    def let_workers_scale(
-        self,
-        workers: list[str],
-        servers: list[str],
-        checkpoints: CheckpointsOfServers | None,
-        servers_change: Callable[[], bool],
-    ) -> ScaledWorkers:
-        """Have workers join and leave; see `ScaledWorkers`."""
-        self.scaling = ScaledWorkers(
-            self._run, self._members, workers, servers, checkpoints, self, servers_change
-        )
-        return self.scaling
-
-    # -- for workers that join and leave -------------------------------------------------
-
-    def do(self, orders: Sequence[Order]) -> None:
-        """Carry out orders of the machine."""
-        self._do(orders)
-        self._watch_deadline()
-
-    def knows(self, worker: int) -> None:
-        """A worker of this number joins."""
-        self._numbers[worker_name(worker)] = worker
-        if worker == len(self._first):
-            self._first.append(0)
-            self._uncounted.append(0)
-
-    def divides_data(self, first: int, workers: int) -> None:
-        """From this iteration on the data are for so many workers."""
-        self._data.append((first, workers))
-
-    def uncounted(self, worker: int) -> int:
-        """Return how many iterations before those that it did itself a worker has not done."""
-        return self._uncounted[worker]
-
-    def has_not_done(self, worker: int, uncounted: int) -> None:
-        """A worker that has joined has not done so many iterations before its first one."""
-        self._uncounted[worker] = uncounted
-
-    def begins(self, worker: int, first: int, scripts: JoiningScripts | None = None) -> None:
-        """Tell a process that waits to begin with this iteration.
-
-        scripts: what its script begins with.
-        """
-        name = worker_name(worker)
-        self._first[worker] = first
-        plan = self._late_plan()
-        self._listener.send(name, plan if scripts is None else scripts.announced(plan, worker))
-        self._tell_division(name)
-        if scripts is not None:
-            scripts.send(worker, first)
-
-    def serve_by(self, servers: Sequence[str], divided: Divide) -> None:
-        """Servers have joined or left, and workers that come back go on with these.
-
-        divided: tells them of the servers' parts.
-        """
-        self._members.serve_by(servers)
-        self._servers, self._divided = list(servers), divided
+    def absent(self) -> list[str]:
+        """Names of the workers without which the run goes on."""
+        return [name for name, worker in self._numbers.items() if self._members.has_left(worker)]
 
     # -- losses ------------------------------------------------------------------------
 
     def take_losses(self, lost: Mapping[str, RunError]) -> bool:
         """Bring these processes back, or go on without them; False if that cannot be."""
         members, losses = self._members, self._losses
-        servers = [name for name in lost if name not in self._numbers]
-        if servers and not self._can_return(servers):
-            return False
-        workers = [name for name in lost if name in self._numbers]
-        for name in workers:
+        if not lost.keys() <= self._numbers.keys():
+            return False  # all begin again after the loss of a server
+        for name in lost:
             # Who ends itself would do so again; who has left has the end of its script to do.
             exits = self._wants_restart and losses.has_exited(name)
             if exits or name in self._reports.left or not members.can_spare(self._numbers[name]):
                 return False
-        for name in servers:
-            assert self.returning is not None
-            self.returning.lost(name, lost[name])
-        for name in workers:
-            error = lost[name]
+        for name, error in lost.items():
             worker, how = self._numbers[name], str(error).removeprefix(f"{name} ")
             if self._ending() is not None:
                 self._log(f"{error}; the run ends without it")
@@ -209,29 +101,23 @@ class Replacements:
                 self._lost(name)
                 continue
             has_ended = losses.has_ended(name)
-            if self._can_start and not members.is_retiring(worker):
+            if self._can_start:
                 self._errors[worker] = error
                 losses.comes_back(name)
             else:
-                why = "" if losses.has_exited(name) else not_restarted(self._run.experiment)
+                why = "" if losses.has_exited(name) else not_restarted(self._experiment)
                 self._log(f"{error}; the others go on without it{why}")
                 self._lost(name)
-            if self.scaling is not None:
-                self.scaling.lost(worker)
             members.keeps(worker, self._kept.iteration(worker))
             self._do(members.lost(worker, how, self._kernel.now, has_ended=has_ended))
         self._watch_deadline()
-        if self.returning is not None:
-            self.returning.look()
         return True
 
     @property
     def coming_back(self) -> list[str]:
         """Names of lost workers whose places other processes take."""
-        return [name for name, worker in self._numbers.items() if self._is_coming_back(worker)]
-
-    def _is_coming_back(self, worker: int) -> bool:
-        return worker < self._members.workers and self._members.is_coming_back(worker)
+        members = self._members
+        return [name for name, worker in self._numbers.items() if members.is_coming_back(worker)]
 
     def goes_without(self, name: str) -> None:
         """Go on without a lost worker for whose next process there is no room.
@@ -240,10 +126,9 @@ class Replacements:
             ConfigError: it is not coming back, or no other worker is left.
         """
         worker = self._numbers.get(name)
-        if worker is None or not self._is_coming_back(worker):
+        if worker is None or not self._members.is_coming_back(worker):
             raise ConfigError(f"{name} is not coming back")
-        is_of_join = self._joined_as(worker, self._members.generation(worker))
-        was_restarted = self._members.is_starting(worker) and not is_of_join
+        was_restarted = self._members.is_starting(worker)
         try:
             orders = self._members.goes_without(worker)
         except ProtocolError as error:
@@ -253,19 +138,8 @@ class Replacements:
         self._lost(name)
         self._losses.goes_without(name)
         self._processes.release(name)
-        if self.scaling is not None:
-            self.scaling.lost(worker)
-        self.do(orders)
-
-    def _joined_as(self, worker: int, generation: int) -> bool:
-        """True if this generation of a worker is a process that joined, and replaces none."""
-        return self.scaling is not None and self.scaling.arriving.hears(worker, generation)
-
-    def _can_return(self, servers: Sequence[str]) -> bool:
-        """True if these lost servers come back alone."""
-        if self.returning is None or self._ending() is not None:
-            return False
-        return self.returning.can_return(servers)
+        self._do(orders)
+        self._watch_deadline()
 
     def _killed_at_its_end(self, name: str) -> None:
         """Tell the servers that a worker has left: its own message may not have reached them."""
@@ -276,12 +150,8 @@ class Replacements:
     def _was_replaced(self, name: str) -> bool:
         """The process of this name has ended: return True if another one takes its place."""
         worker = self._numbers.get(name)
-        if self.scaling is not None:
-            self.scaling.process_ended(name)
-        if worker is None:
-            return self.returning is not None and self.returning.process_ended(name)
-        if not self._members.awaits_end(worker):
-            return False  # it is the present process, or one that joins
+        if worker is None or not self._members.awaits_end(worker):
+            return False  # it is the present process
         self._do(self._members.process_ended(worker, self._kernel.now))
         return True
 
@@ -292,58 +162,32 @@ class Replacements:
         if isinstance(message, WorkerReplaced):
             self._take_confirmation(name, message)
             return True
-        if self.scaling is not None and self.scaling.take(name, message):
-            return True
-        if self.returning is not None and self.returning.take(name, message):
-            return True
-        if isinstance(message, ServerBack | WorkerRejoined):
-            self._listener.refuse(name, "no server comes back alone in this run")
-            return True
         worker = self._numbers.get(name)
         if worker is None:
             return False
-        if isinstance(message, ProcessDone) or (
-            isinstance(message, TrainingDone) and self.returning is not None
-        ):  # a script may take its time after the training
-            self._do(self._members.finished(worker, message.pushed - 1))
+        if isinstance(message, ProcessDone):
+            self._members.finished(worker)
         elif self._members.is_starting(worker) and isinstance(message, JoinRun):
-            kept, joins = self._kept.of(worker), self._kept.joins_again(worker)
+            kept = self._kept.of(worker)
             self._listener.send(name, self._kept.announced(self._late_plan(), kept))
-            self._tell_division(name)
-            done = self._first[worker] if joins else self._members.done(worker)
-            self._kept.send(kept, {worker: done}, joins=joins)
+            self._kept.send(kept, {worker: self._members.done(worker)})
             return True
         elif self._members.is_starting(worker) and isinstance(message, Ready):
             self._members.began(worker)
             self._listener.send(name, self._go())
-            self._is_ready(worker)
+            self._began(worker)
             if (stop := self._ending()) is not None:
                 self._listener.send(name, stop)
             return True
         return False
 
-    def _is_ready(self, worker: int) -> None:
-        """The new process of a worker was told to start."""
-        if self.scaling is None or not self.scaling.began(worker):
-            self._began(worker, None)
-
     def _late_plan(self) -> Plan:
         plan = self._reports.plan
         assert plan is not None
-        number = 0 if self._divided is None else self._divided.division.number
-        return msgspec.structs.replace(
-            plan, first=list(self._first), late=True, data=list(self._data), division=number
-        )
-
-    def _tell_division(self, name: str) -> None:
-        """After the plan: tell a worker of the present servers, if some have joined or left."""
-        if self._divided is not None:
-            self._listener.send(name, self._divided)
+        return msgspec.structs.replace(plan, first=list(self._first), late=True)
 
     def _may_join(self, name: str) -> bool:
         worker = self._numbers.get(name)
-        if self.scaling is not None and self.scaling.arriving.includes(name):
-            return True
         return worker is not None and self._members.is_starting(worker)
 
     def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
@@ -371,28 +215,15 @@ class Replacements:
                 case Kill(worker):
                     self._processes.kill(worker_name(worker))
                 case Start():
-                    if self.scaling is None or not self.scaling.starts(order):
-                        self._start(order)
-                case NotJoined(worker, how):
-                    assert self.scaling is not None
-                    self.scaling.arriving.not_joined(worker, how)
+                    self._start(order)
                 case Removed(worker, lost):
                     if lost or worker_name(worker) not in self._losses.finished:
                         self._observer.recovered(order)
-                case Reconnect(server):
-                    assert self.returning is not None
-                    self.returning.reconnect(server)
-                case Lacks():
-                    assert self.returning is not None
-                    self.returning.lacks(order)
                 case EndRun(reason):
-                    servers = sorted(self._losses.away)  # they come back from a checkpoint
-                    why = self._processes.no_room([*self.coming_back, *servers])
-                    raise RunError(with_room(reason, why, is_saved=bool(servers)))
+                    why = self._processes.no_room(self.coming_back)
+                    raise RunError(with_room(reason, why, is_saved=False))
         if orders:
             self._watch_deadline()
-        if self.returning is not None:
-            self.returning.look()
 
     def _watch_deadline(self) -> None:
         """Look at the deadlines when the next one passes. By then it may have become later."""
@@ -414,8 +245,7 @@ class Replacements:
             self._listener.send(order.server, message)
             return
         name = worker_name(order.worker)
-        if not self._joined_as(order.worker, order.generation):  # else it is heard already
-            self._listener.replace(name, order.generation, returns=order.stays)
+        self._listener.replace(name, order.generation, returns=order.stays)
         self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
     async def _forget_here(self, order: ReplaceWorker) -> None:
@@ -424,19 +254,14 @@ class Replacements:
         done = WorkerReplaced(order.worker, order.generation, watermark, clock)
         self._confirm(SCHEDULER, done)
 
-    def _say_start(self, order: Start) -> None:
+    def _start(self, order: Start) -> None:
+        name = worker_name(order.worker)
+        self._first[order.worker] = order.first
         self._log(
             f"{self._errors[order.worker]}; it is restarted at iteration {order.first} "
             f"(generation {order.generation})"
         )
-
-    def _start(self, order: Start) -> None:
-        name = worker_name(order.worker)
-        self._first[order.worker] = order.first
-        self._say_start(order)
-        completed = None
-        if not self._passes_over:
-            completed = order.first - self._uncounted[order.worker]
+        completed = None if self._passes_over else order.first
         self._reports.begins_again(name, order.generation, order.worker, completed)
         self._observer.recovered(order)
         assert self._processes.start is not None

@@ -22,11 +22,9 @@ class RunAround:
     """The parts of a run that replacements use.
 
     start_s: for a new process to be ready. lost: called with a name if the run goes on without
-    this worker. began: called with a worker whose new process begins with its work, and its first
-    iteration if that is known only now. observer: is told of each worker that begins again, or is
-    removed. kept: what the scripts of new processes go on with. go: returns the order to start.
-    ending: returns the order to stop, once it was given. offer: offers the new process of a server
-    the files of the last checkpoint, if it does not see them.
+    this worker. began: called with a worker whose new process begins with its work. observer: is
+    told of each worker that begins again, or is removed. kept: what the scripts of new processes go
+    on with. go: returns the order to start. ending: returns the order to stop, once it was given.
     """
 
     experiment: Experiment
@@ -37,10 +35,9 @@ class RunAround:
     reports: Reports
     processes: Processes
     lost: Callable[[str], None]
-    began: Callable[[int, int | None], None]
+    began: Callable[[int], None]
     observer: RunObserver
     log: Log
     kept: KeptScripts
     go: Callable[[], Go]
     ending: Callable[[], StopRun | None]
-    offer: Callable[[str], None] = lambda name: None

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.worker_losses import begins_again, not_restarted
+from outpace.engine.worker_losses import not_restarted
 from outpace.errors import RunError
 from outpace.real.coordinator.architecture import Architecture
 from outpace.real.coordinator.observers import RunObserver
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
-from outpace.real.coordinator.recovery.rejoining import PeerReplacements
 from outpace.real.coordinator.recovery.replacements import Replacements
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -72,49 +71,39 @@ class Survival:
         goes_on = self._can_go_on(lost)
         if goes_on:
             self._observer.survived(lost)
-            if isinstance(self._architecture, WithoutServers):
-                for name in lost:
-                    if not self._comes_back(name):
-                        self._observer.recovered(Removed(self._workers.index(name), 0))
         return goes_on
 
     def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
-        if not self._has_begun or any(join.follows for join in self._reports.joined.values()):
-            return False  # the collectives of scripts that follow concern all workers
-        replacements = self._replacements
-        if isinstance(replacements, PeerReplacements) and not replacements.can_take(lost):
-            replacements = None  # the model of the others is gone
-        if replacements is not None:
-            return replacements.take_losses(lost)
+        if not self._has_begun:
+            return False
+        if self._replacements is not None:
+            return self._replacements.take_losses(lost)
         architecture = self._architecture
         assert isinstance(architecture, WithoutServers)
-        if any(map(self._begins_again_after, lost)):
+        follows = any(join.follows for join in self._reports.joined.values())
+        if not all(map(architecture.has_left, lost)) and (follows or not self._is_ending()):
             return False
-        if self._experiment.on_worker_loss == "stop" or not architecture.can_spare(lost):
-            return False
-        for name, error in lost.items():
-            self._log(f"{error}; the others go on without it{self._why_not_again(name)}")
+        for name, error in lost.items():  # the training does not need it any more
+            self._log(f"{error}; the run ends without it")
             architecture.lose(name)
             self.has_lost(name)
+            self._observer.recovered(Removed(self._workers.index(name), 0))
         return True
 
     def _begins_again_after(self, name: str) -> bool:
         """True if all processes begin again after the loss of this one.
 
-        It is a server, a worker without servers, or any process before the training begins. One
-        that ends itself would do so again.
+        It is a server, a worker without servers, or any process before the training begins. A
+        worker that ends itself would do so again.
         """
         if name not in self._workers:
             return True
         if not self._has_begun and self.begins_anew(name):
             return True
-        architecture = self._architecture
-        if self._processes.start is None or not isinstance(architecture, WithoutServers):
+        on_loss = self._experiment.on_worker_loss
+        if not isinstance(self._architecture, WithoutServers) or on_loss == "stop":
             return False
-        last = 0 if self._checkpoints is None else self._checkpoints.last
-        over = self._is_ending() or architecture.has_left(name)
-        goes_back = begins_again(self._experiment, last)
-        return goes_back and not over and not self._losses.has_exited(name)
+        return on_loss == "continue" or not self._losses.has_exited(name)
 
     def begins_anew(self, name: str) -> bool:
         """True if all begin again as they began, after a loss before the training has begun."""
@@ -137,19 +126,8 @@ class Survival:
         self._first_gradients.has_left(name)
         self._announced.add(name, TrainingDone())
 
-    def has_begun_again(self, worker: int, first: int | None) -> None:
-        """The new process of this worker begins with its work.
-
-        first: its first iteration, if that was not known when it was started.
-        """
+    def has_begun_again(self, worker: int) -> None:
+        """The new process of this worker begins with its work."""
         if self._checkpoints is not None:
             self._checkpoints.began(worker)
-        self._observer.began(worker, first)
-
-    def _comes_back(self, name: str) -> bool:
-        replacements = self._replacements
-        return isinstance(replacements, PeerReplacements) and replacements.comes_back(name)
-
-    def can_begin_again(self, name: str) -> bool:
-        """True if all processes can begin again because this worker is lost, without servers."""
-        return self._begins_again_after(name)
+        self._observer.began(worker)

@@ -7,7 +7,7 @@ work and writes it beside it. `sync.checkpoint` says when.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -75,17 +75,13 @@ class Checkpoints(ABC):
         self._open: Open | None = None
         self._version = 0  # the last one that is known
         self._has_begun = self._is_due = self._stops = self._is_over = False
-        self._is_held = False  # True while a server is away, or its workers do not go on with it
+        # Called with the number of each checkpoint that is complete.
+        self.when_complete: Callable[[int], None] = lambda number: None
 
     @property
     def last(self) -> int:
         """The number of the last checkpoint; 0: there is none."""
         return self._keeper.last
-
-    @property
-    def newest(self) -> int:
-        """The number of the checkpoint that is being taken, else of the last one."""
-        return self.last if self._open is None else self._open.number
 
     # -- workers -------------------------------------------------------------------
 
@@ -135,20 +131,6 @@ class Checkpoints(ABC):
     def relax(self) -> None:
         """From now on save each part at once: the policy may be another than the configured."""
         self._planner.exact = False
-
-    def hold(self) -> None:
-        """A server is lost, and comes back alone: give the open checkpoint up, and begin none."""
-        self._is_held = True
-        if self._open is not None:
-            self._is_due = True
-            self._give_up(self._open, self._planner.abandon() if self._planner.is_open else [])
-
-    def release(self) -> None:
-        """All servers are there again: take a checkpoint if one is due."""
-        self._is_held = False
-        if not self._is_over:
-            self._await_version()
-            self._begin_if_due()
 
     def stop(self) -> None:
         """The workers are told to stop, each where it is."""
@@ -345,7 +327,7 @@ class Checkpoints(ABC):
 
     def _begin_if_due(self, clock: int = 0) -> None:
         """clock: of a process, if one is known."""
-        if self._is_due and self._open is None and not (self._is_over or self._is_held):
+        if self._is_due and self._open is None and not self._is_over:
             self._is_due = False
             self._order(self._planner.begin(self._target(clock)))
 
@@ -387,6 +369,8 @@ class Checkpoints(ABC):
             self._complete(taken, present.folder, present.times)
         except OSError as error:
             self._keeper.abandon(present.number, str(error))
+        else:
+            self.when_complete(present.number)
         if not self._is_over:
             self._await_version()
             self._begin_if_due()

@@ -58,8 +58,6 @@ class KeptScripts:
         self._resume = None if resume is None else resume.path
         # By worker: the newest state, since it began, and the iteration to which it belongs.
         self._sent: dict[int, tuple[torch.Tensor, int]] = {}
-        # By worker that has joined since: the name of the last checkpoint before.
-        self._joined: dict[int, str | None] = {}
         self.ended: Collection[int] = ()
         if is_script and resume is not None:
             self._redivided = redivided(resume)
@@ -85,24 +83,6 @@ class KeptScripts:
         else:  # the file of a checkpoint has it
             self._sent.pop(worker, None)
 
-    def joins(self, worker: int) -> None:
-        """A process joins as this worker. Nothing of an earlier one of this number is of use."""
-        self._sent.pop(worker, None)
-        folder = self._last()
-        self._joined[worker] = None if folder is None else folder.name
-
-    def joins_again(self, worker: int) -> bool:
-        """True if nothing is known of what a worker's script keeps since it has joined.
-
-        Its next process then begins like one that joins: with what the script of worker 0 keeps.
-        """
-        if worker not in self._joined or worker in self._sent:
-            return False
-        folder = self._last()
-        if folder is None or folder.name == self._joined[worker]:
-            return True
-        return not (folder / kept_in(worker)).exists()
-
     def iteration(self, worker: int) -> int:
         """Return the iteration to which the newest state of a worker belongs; 0: not known."""
         return self._sent[worker][1] if worker in self._sent else 0
@@ -112,11 +92,10 @@ class KeptScripts:
 
         As `all`, with nothing for the other workers.
         """
-        data = self._of_first() if self.joins_again(worker) else self._newest(worker)
+        data = self._newest(worker)
         if data is None:
             return []
-        most = max(self._workers, worker + 1)
-        return [data if each == worker else NOTHING for each in range(most)]
+        return [data if each == worker else NOTHING for each in range(self._workers)]
 
     def _newest(self, worker: int) -> torch.Tensor | None:
         """Return the newest state of a worker; None: there is no checkpoint yet."""
@@ -129,17 +108,6 @@ class KeptScripts:
         path = self._files.get(worker) if is_first else folder / kept_in(worker)
         return self._read(worker, path)
 
-    def _of_first(self) -> torch.Tensor | None:
-        """Return the newest state of worker 0, for another worker; None: it is of no use."""
-        folder = self._last()
-        if 0 not in self._sent and folder is not None:
-            if self._is_resumed(folder):
-                if self._redivided is not None:
-                    return None  # its epoch is divided in another way there
-            elif not (folder / kept_in(0)).exists():
-                return None  # its script has ended
-        return self._newest(0)
-
     def _is_resumed(self, folder: Path) -> bool:
         """True if this checkpoint is the one at which the run goes on: there is none since."""
         return self._resume is not None and folder.name == self._resume.name
@@ -151,8 +119,7 @@ class KeptScripts:
         folder, others = self._last(), self._redivided
         if others is None or (folder is not None and not self._is_resumed(folder)):
             return plan  # the states are of as many workers
-        known = self._sent.keys() | self._joined.keys()
-        if any(data.numel() and worker in known for worker, data in enumerate(states)):
+        if any(data.numel() and worker in self._sent for worker, data in enumerate(states)):
             return plan
         return msgspec.structs.replace(plan, before=others.before, places=others.places)
 
@@ -160,15 +127,12 @@ class KeptScripts:
         self,
         states: Sequence[torch.Tensor],
         done: Mapping[int, int] | None = None,
-        *,
-        joins: bool = False,
     ) -> None:
         """Send each worker what its script goes on with, after the plan.
 
         Args:
             done: by worker, the iterations that the servers have of the process whose place is
                 taken; None: the run goes on from a checkpoint, with what it has of each worker.
-            joins: the state is that of worker 0, see `joins_again`; `done` is the first iteration.
         """
         logs = done is None
         iterations = self._first if done is None else done
@@ -182,7 +146,6 @@ class KeptScripts:
                     block=head_of(data),
                     done=iterations.get(worker, 0),
                     logs=logs,
-                    joins=joins,
                 )
                 self._listener.send(worker_name(worker), message, data)
 

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from outpace.blocks.division import Division
 from outpace.engine.servers import is_exact, leaves_behind
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import Checkpoints
@@ -33,33 +32,12 @@ class CheckpointsOfServers(Checkpoints):
         self._servers = {server_name(n): n for n in range(experiment.servers)}
         planner = CutPlanner(len(self._servers), is_exact(experiment), run.saving.keeper.last)
         super().__init__(run, self._servers, planner, "servers")
-        self._division: Division | None = None  # once servers have joined or left
         self._is_script = isinstance(experiment.task, Script)
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
-        self.present = 0  # workers that take part, once some have joined or left
         self._others = [0] * experiment.workers  # iterations before its first that it did not do
         if resume is not None:
             done = resume.totals.iterations
             self._others = [n - done.get(worker, 0) for worker, n in enumerate(resume.first)]
-
-    def follow(self, division: Division) -> None:
-        """Save these servers from now on; no checkpoint may be open."""
-        self._division = division
-        before = set(self._servers.values())
-        self._servers.clear()
-        self._servers.update({server_name(each): each for each in division.servers})
-        self._planner.join(division.servers)
-        for server in before.difference(division.servers):
-            self._planner.leave(server)
-
-    def joins(self, worker: int, uncounted: int) -> None:
-        """A worker joins, perhaps again. uncounted: iterations before its first it did not do."""
-        self._others += [0] * (worker + 1 - len(self._others))
-        self._others[worker] = uncounted
-
-    def joined(self, workers: int) -> None:
-        """There are or have been so many workers now."""
-        self._others += [0] * (workers - len(self._others))
 
     def relax(self) -> None:
         super().relax()
@@ -108,8 +86,6 @@ class CheckpointsOfServers(Checkpoints):
             most = 1 + max(record.watermarks[worker] for record in records) - others
             reported_count = totals.iterations.get(worker, 0)
             totals.iterations[worker] = min(reported_count, most) if self._passes_over else most
-        division = self._division
-        ranges = [] if division is None else [division.parts[each] for each in division.servers]
         return Taken(
             number=present.number,
             now=0 if present.at_start else max(part.now for part, _ in parts),
@@ -117,9 +93,7 @@ class CheckpointsOfServers(Checkpoints):
             parts=tuple(saved.part for _, saved in parts if saved.part is not None),
             shards=records,
             totals=totals,
-            bounds=tuple(self._plan.bounds if division is None else (0, division.elements)),
+            bounds=tuple(self._plan.bounds),
             layers=tuple(self._plan.layers),
-            ranges=() if division is None or len(records) == 1 else tuple(ranges),
             of_script=self._is_script,
-            present=self.present,
         )

@@ -15,19 +15,13 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
-import torch
 
-from outpace.blocks.block import Block
-from outpace.engine.worker_losses import comes_back_alone
 from outpace.errors import ProtocolError
 from outpace.real.coordinator.saving.base import LONGEST_S, Checkpoints
-from outpace.real.coordinator.saving.newest_states import NewestStates
 from outpace.real.coordinator.saving.open import Open, SavedRun, require_names, require_record
 from outpace.real.net.checkpoint_messages import (
     MOST_CLOCK,
-    MOST_REPORTED,
     CheckpointPart,
-    ScriptState,
     TakeCheckpoint,
     WriteMean,
 )
@@ -36,7 +30,7 @@ from outpace.record.checkpoints import ShardRecord, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
-from outpace.sync.messages import WireMessage, worker_name
+from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
 _AHEAD: Final = 1  # results of all-reduces
@@ -88,49 +82,8 @@ class CheckpointsOfWorkers(Checkpoints):
         # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
         self._waits = self._apart and not self._is_script
         self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
-        self._away: set[int] = set()  # lost workers that come back
-        # What scripts keep that go on alone; None: none does.
-        self.states: NewestStates | None = None
-        wants_restart = self._is_script and experiment.on_worker_loss == "restart"
-        if wants_restart and comes_back_alone(experiment):
-            self.states = NewestStates(self._workers)
         if run.resume is not None:
             self._version = run.resume.updates
-
-    def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
-        if isinstance(message, ScriptState) and self.states is not None and name in self._names:
-            size = message.block.elements
-            return ("uint8", size) if size <= MOST_REPORTED else None
-        return super().expected(name, message)
-
-    def take(self, name: str, message: WireMessage, block: Block | None = None) -> bool:
-        if not isinstance(message, ScriptState):
-            return super().take(name, message, block)
-        if self.states is None or name not in self._names:
-            self._listener.refuse(name, "it was not asked for what its script keeps")
-            return True
-        assert isinstance(block, torch.Tensor)
-        if message.is_complete:
-            self.states.add(self._names[name], block, message.done)
-        return True
-
-    def comes_back(self, name: str) -> None:
-        """Take no checkpoint until this worker, which is lost, is back: it would lack a part."""
-        self._away.add(self._names[name])
-
-    def joins(self, name: str) -> None:
-        """Save a worker again that was lost."""
-        worker = self._names[name]
-        self._away.discard(worker)
-        self._here.append(worker)
-        self._planner.join([worker])
-        if self._has_begun and self._can_save:
-            self._await_version()
-            self._begin_if_due()
-
-    def left(self, name: str, *, ended: bool, pushed: int = 0) -> None:
-        self._away.discard(self._names[name])
-        super().left(name, ended=ended, pushed=pushed)
 
     def leave(self, name: str, *, lost: bool) -> None:
         """Save this worker no more. The open checkpoint is given up, and begun again.
@@ -162,7 +115,7 @@ class CheckpointsOfWorkers(Checkpoints):
     @property
     def _can_save(self) -> bool:
         """True unless the run ends, or the model of a worker that has finished is missing."""
-        goes_on = bool(self._here) and not (self._is_over or self._stops or self._away)
+        goes_on = bool(self._here) and not (self._is_over or self._stops)
         if self._is_script and len(self._here) < self._workers:
             return False
         return goes_on and not (self._apart and not self._finished <= set(self._here))
@@ -269,12 +222,8 @@ class CheckpointsOfWorkers(Checkpoints):
         if self._open is present and self._lacks_mean(present):  # the run ends
             self._give_up(present, [])
             return
-        parts: dict[int, tuple[CheckpointPart, SavedWorker]] = present.parts
         super()._finish(present)
         self._mean = None
-        for worker, (_, saved) in parts.items() if self.states is not None else ():
-            assert self.states is not None
-            self.states.saved(worker, saved.iteration)
 
     # -- the complete checkpoint -----------------------------------------------------------
 

@@ -102,14 +102,6 @@ class CheckpointsOfScripts(CheckpointsOfServers):
 
     # -- workers -------------------------------------------------------------------
 
-    def joins(self, worker: int, uncounted: int) -> None:
-        super().joins(worker, uncounted)
-        self._workers[worker_name(worker)] = worker
-        self._planner.join([_SCRIPTS + worker])
-        for known in (self._gone, self._ended, self.unrepeatable):
-            known.discard(worker)
-        self._last.pop(worker, None)
-
     def left(self, name: str, *, ended: bool, pushed: int = 0) -> None:
         worker = self._workers.get(name)
         if worker is None or worker in self._gone or self._stops:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
 
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
 from outpace.config.experiment import Experiment
-from outpace.engine.scripts.redividing import Redivided
-from outpace.engine.worker_losses import comes_back_alone
 from outpace.kernel import Future, Mailbox
 from outpace.real.collective.buffers import AccumulatedInBuffer
-from outpace.real.collective.exchanges import Kept, OfPairs, PendingExchange
+from outpace.real.collective.exchanges import OfPairs, PendingExchange
 from outpace.real.collective.group import Backend, gpu_of
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
-from outpace.real.collective.reductions import Joined, PendingReduction, Progress
+from outpace.real.collective.reductions import PendingReduction
 from outpace.real.collective.store import SharedStore
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.checkpoint_messages import (
-    MOST_REPORTED,
-    ScriptState,
-)
 from outpace.real.net.messages import (
     Fetch,
     Plan,
@@ -33,14 +25,10 @@ from outpace.real.net.messages import (
 )
 from outpace.real.net.peer_messages import (
     EndMeeting,
-    HasLastResult,
-    JoinedOthers,
-    MayLeave,
     Regroup,
 )
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.averages import JoinedAverages
-from outpace.real.node.peers.handed_over import HandedOver, decoded, encoded
 from outpace.real.node.peers.peer_groups import PeerGroups
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver, WorkerView
@@ -85,7 +73,6 @@ class PeerWorker(WorkerProcess):
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
-        self._may_leave = Future[None](self.kernel, "the others to have the last result")
         self._averages = JoinedAverages(
             worker,
             self.clock,
@@ -97,19 +84,6 @@ class PeerWorker(WorkerProcess):
         self.version = self._applied = 0  # version of the parameters; gradients in them
         self._asked: dict[int, int] = {}  # version -> the request for its snapshot
         self._is_in_run = False  # True from the start of the run until this worker leaves
-        # The all-reduce with which this worker has joined the others in the middle of the run.
-        self.joined: PendingReduction | None = None
-        self._has_model = True  # False: it is still to be given one
-        self._stepped = 0  # iterations whose steps its own model has
-        wants_restart = experiment.on_worker_loss == "restart"
-        self.can_be_replaced = wants_restart and comes_back_alone(experiment)
-        self._is_script = isinstance(experiment.task, Script)
-        # What its script kept, and what the coordinator says of it.
-        self.kept: tuple[torch.Tensor, ScriptState] | None = None
-        self.redivided: Redivided | None = None  # never: it was kept by one of as many workers
-        self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](
-            self.kernel, f"what {self.name}'s script kept"
-        )
 
     # -- course of the run ------------------------------------------------------------
 
@@ -129,30 +103,21 @@ class PeerWorker(WorkerProcess):
         if backend == "nccl":
             parameters = models.parameters(on_gpu=True)
         groups = self._groups
-        await groups.connect(plan, backend, parameters, models, self._reduced, self._state)
-        if not plan.late:
-            if plan.share and isinstance(parameters, torch.Tensor):
-                await groups.reductions.share(parameters)
-                models.start_from(parameters)
-            await self.agree_on_buffers()
-            if (unsaved := models.unsaved_buffers()) is not None:
-                await groups.reductions.share(unsaved)
-                models.load_unsaved(unsaved)
+        await groups.connect(plan, backend, parameters, models, self._reduced)
+        if plan.share and isinstance(parameters, torch.Tensor):
+            await groups.reductions.share(parameters)
+            models.start_from(parameters)
+        await self.agree_on_buffers()
+        if (unsaved := models.unsaved_buffers()) is not None:
+            await groups.reductions.share(unsaved)
+            models.load_unsaved(unsaved)
         models.prepare()
         await self._go_on(plan)
         self.common, self.own = models.common, models.own
-        progress = self._progress if self.can_be_replaced else None
-        await groups.connect_pairs(models, self._averages.exchanged, progress, late=plan.late)
-        self._has_model = not plan.late
-        join = self._joining() if plan.late else None
+        await groups.connect_pairs(models, self._averages.exchanged)
         self._is_in_run = True
         await self.start_run()
-        if join is not None:
-            await join
         await self.strategy.train(self)
-        if self.strategy.can_be_joined and not self.strategy.exchanges:
-            self.coordinator.send(HasLastResult())
-            await self._may_leave
         self.send_result()
         if self._is_saved_apart:
             # Checkpoints need the model of this worker until the others have finished.
@@ -163,63 +128,11 @@ class PeerWorker(WorkerProcess):
     async def _go_on(self, plan: Plan) -> None:
         """Go on from a checkpoint, if the run does."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
-        self._stepped = self.first_iteration
         if self.saver is None:
             return
         before = self._before = await self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
         self._groups.reductions.go_on_after(before.averages)
-
-    def _state(self) -> Callable[[], torch.Tensor]:
-        """Return what hands the present state over to a worker that joins."""
-        assert self.saver is not None
-        reductions = self._groups.reductions
-        progress = [(each.computed, each.gradients) for each in reductions.progress]
-        record = partial(HandedOver, self.version, self._applied, progress)
-        return partial(encoded, record, self.saver.common_state())
-
-    def _joining(self) -> Coroutine[Any, Any, None]:
-        """Return what has this worker take the place of a lost one, once the run goes on."""
-        if self.strategy.exchanges:
-            return self._join_pairs(self._groups.exchanges.joins())
-        return self._join_group(self._groups.reductions.joins())
-
-    def _progress(self) -> tuple[int, int, int]:
-        """Return what this worker's own model is the result of, for one that takes its place."""
-        return self._stepped, self.version, self._applied
-
-    async def _join_pairs(self, given: Future[Kept | None]) -> None:
-        """Go on with the model that another worker has kept of the one in this place."""
-        assert self.saver is not None
-        kept = await given
-        if kept is not None:  # else it begins as that one did
-            self.first_iteration, self.version, self._applied = kept.numbers
-            if kept.values is not None:
-                self.models.own().replace(kept.values)
-        self._stepped, self._has_model = self.first_iteration, True
-        self.saver.joins(self.first_iteration, None)
-        await self._joins(self._applied)
-
-    async def _join_group(self, joined: Future[Joined]) -> None:
-        """Go on with the state of another worker."""
-        data, reduction = await joined
-        assert self.saver is not None
-        state, shared = decoded(data, self.name)
-        reductions = self._groups.reductions
-        reductions.add_earlier([Progress(*each) for each in state.progress])
-        mine = reductions.progress[self.worker]
-        if mine.computed is not None:  # else it goes on from a checkpoint, with what it had there
-            self.first_iteration, self._before = mine.computed, Restored()
-        self.saver.joins(self.first_iteration, shared)
-        self.version, self._applied = state.updates, state.gradients
-        self.joined, self._has_model = reduction, True
-        await self._joins(mine.gradients)
-
-    async def _joins(self, gradients: int) -> None:
-        """Tell the coordinator; it answers with what the script of the lost worker kept."""
-        self.coordinator.send(JoinedOthers(self.first_iteration, gradients))
-        if self._is_script:
-            self.kept = await self._kept_states.get()
 
     @property
     def view(self) -> WorkerView:
@@ -253,8 +166,7 @@ class PeerWorker(WorkerProcess):
         self._groups.leave_pairs(lambda: not (self.stopped and self.stopped.early))
         self._is_in_run = False
         self._groups.reductions.leave()
-        if self._has_model:
-            self._send_snapshot(0)
+        self._send_snapshot(0)
         self.coordinator.send(Leave(self.worker))
 
     async def leave(self, *, fetch: bool) -> list[Block]:
@@ -324,15 +236,9 @@ class PeerWorker(WorkerProcess):
         self._averages.joins_all_reduce()
         reductions = self._groups.reductions
         digests = self.models.digests(reductions.done)
-        return reductions.begin(value, weight, self._computed, digests)
-
-    @property
-    def _computed(self) -> int:
-        """The iterations that this worker, or the one in its place, has computed so far."""
-        return max(self.first_iteration, self._averages.computed)
+        return reductions.begin(value, weight, digests)
 
     def begin_exchange(self, iteration: int) -> PendingExchange:
-        self._stepped = iteration
         self._averages.joins_exchange(iteration)
         return self._groups.exchanges.begin(iteration)
 
@@ -376,24 +282,14 @@ class PeerWorker(WorkerProcess):
     def _expected(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
         if isinstance(message, Snapshot):
             return message.block.dtype, self._groups.elements
-        if isinstance(message, ScriptState):
-            size = message.block.elements
-            return ("uint8", size) if size <= MOST_REPORTED else None
         return super()._expected(peer, message)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Regroup | OfPairs):
             if self._is_in_run:
                 self._groups.take(message)
-        elif isinstance(message, ScriptState):
-            data = None if block is None else whole(block)
-            assert isinstance(data, torch.Tensor)
-            self._kept_states.put((data, message))
         elif isinstance(message, EndMeeting):
             self._meetings.take(message)
-        elif isinstance(message, MayLeave):
-            if not self._may_leave.done:
-                self._may_leave.set(None)
         elif self.saver is not None and self.saver.take(message):
             pass
         elif isinstance(message, TakeSnapshot):

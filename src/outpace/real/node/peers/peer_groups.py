@@ -15,7 +15,6 @@ from outpace.kernel import Kernel
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges, PendingExchange
 from outpace.real.collective.group import Backend, GroupSettings, own_address
-from outpace.real.collective.joining import Encode
 from outpace.real.collective.reductions import PendingReduction, Reductions
 from outpace.real.collective.store import GroupStore, SharedStore
 from outpace.real.net.block_frames import head_of
@@ -81,13 +80,11 @@ class PeerGroups:
         parameters: torch.Tensor | Phantom,
         models: PeerModels,
         ended: Callable[[PendingReduction], None],
-        state: Callable[[], Encode],
     ) -> None:
-        """Connect all workers for all-reduces; one that joins late is connected by a Regroup.
+        """Connect all workers for all-reduces.
 
         Args:
             ended: called with each all-reduce that is over.
-            state: returns this worker's state, for one that joins.
         """
         self._settings = GroupSettings(
             GroupStore(self._store.at(plan.store), min(self._strategy.timeout_s, _LONGEST_S)),
@@ -97,24 +94,16 @@ class PeerGroups:
             device=parameters.device if isinstance(parameters, torch.Tensor) else None,
         )
         self.elements = head_of(parameters).elements
-        self._reductions = self._new_reductions(parameters, models, ended, state)
-        if not plan.late:
-            await self._reductions.connect(self._settings, 0, range(self._workers))
+        self._reductions = self._new_reductions(parameters, models, ended)
+        await self._reductions.connect(self._settings, 0, range(self._workers))
 
     async def connect_pairs(
-        self,
-        models: PeerModels,
-        ended: Callable[[PendingExchange], None],
-        progress: Callable[[], Sequence[int]] | None,
-        *,
-        late: bool,
+        self, models: PeerModels, ended: Callable[[PendingExchange], None]
     ) -> None:
         """Connect this worker with each other one, if the strategy exchanges in pairs.
 
         Args:
             ended: called with each exchange that is over.
-            progress: see `PairwiseExchanges`.
-            late: this worker joins late: the coordinator says with whom to connect.
         """
         if not self._strategy.exchanges:
             return
@@ -122,13 +111,12 @@ class PeerGroups:
             self._kernel,
             self._clock,
             self._worker,
-            [worker for worker in range(self._workers) if worker != self._worker and not late],
+            [worker for worker in range(self._workers) if worker != self._worker],
             self._settings,
             read=lambda: models.own().read(),
             change=models.change_own,
             tell=self._tell,
             ended=ended,
-            progress=progress,
         )
         await self._exchanges.connect()
 
@@ -137,7 +125,6 @@ class PeerGroups:
         parameters: torch.Tensor | Phantom,
         models: PeerModels,
         ended: Callable[[PendingReduction], None],
-        state: Callable[[], Encode],
     ) -> Reductions:
         rounds, tail = self._strategy.wire == "bf16", models.tail
         self._tail_dtype = models.tail_dtype if tail else None
@@ -162,7 +149,6 @@ class PeerGroups:
             tell=self._tell,
             ended=ended,
             least=self._least,
-            state=state,
         )
 
     def _least(self, members: Sequence[int]) -> Time:

@@ -200,13 +200,6 @@ class WorkerSaver:
         if block is not None:
             restore_own(block, state, own)
 
-    def joins(self, first: int, shared: ShardState | None) -> None:
-        """Begin at this iteration, with the model of the other workers; None: it has its own."""
-        self._first = self._begins = first
-        model = self._models.shared
-        if model is not None and shared is not None:
-            model.restore(shared.parameters, shared.optimizer, shared.pushes, shared.version)
-
     # -- what the worker does --------------------------------------------------------
 
     def look(

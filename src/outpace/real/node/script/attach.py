@@ -29,7 +29,6 @@ from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
 from outpace.real.net.messages import BatchSize, TrainingDone
 from outpace.real.net.report_messages import MOST_FILES, FilesWritten
-from outpace.real.node.script.dividing import DividedData
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
@@ -82,8 +81,6 @@ class Attached:
         self.when_at_limit: Callable[[], None] = lambda: None  # called at stop.iterations
         self.warnings: list[str] = []  # told when the run begins
         self.written: Written | None = None  # files; None: nobody has looked at them
-        self._divided = DividedData(process.worker)
-        self.divide_data = self._divided.divide
         self._pid = os.getpid()  # a process that the script forks has a copy of this object
 
     @property
@@ -109,7 +106,6 @@ class Attached:
             self.keeping.restore()
         if self._models is not None:
             self._models.begin_iterations()
-        self._divided.begins(self._iteration)
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
         if self.watched is not None:
@@ -146,13 +142,11 @@ class Attached:
             self.watched.at_step(self._trainer.iteration)
         self.state.before_step()
         if self.keeping is not None and self.keeping.repeat():
-            self._divided.begins(self._iteration)
             self._handle_messages()
             self.exit_if_over(0.0)
             return loss
         self.process.program.notify(self._trainer.take_gradient())
         self._drive()
-        self._divided.begins(self._iteration)
         if self.keeping is not None:
             self.keeping.begins(self._trainer.iteration)
         if self.saver is not None:
@@ -267,8 +261,6 @@ class Attached:
         self.process.kernel.catch_up()
         self.process.kernel.stop()
         self._run_kernel()
-        if isinstance(self.process, ServedWorker):
-            self.process.attend()
 
     def leave(self, *, fetch: bool = False) -> None:
         """Leave the run, so that no worker waits for this one. fetch: see `outpace.finish`."""

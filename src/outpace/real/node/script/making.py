@@ -19,7 +19,6 @@ from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.real.node.script.reporting import Reporting
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.trainer import ScriptTrainer
 from outpace.real.node.worker import ServedWorker
@@ -54,7 +53,6 @@ def attached(
         is_replaced = has_checkpoints and experiment.on_worker_loss == "restart"
         work = served.work(trainer)
         found = Attached(served, trainer, work, kept=kept, is_replaced=is_replaced)
-        served.divide_data = found.divide_data
         if experiment.overlap != "none":
             trainer.overlapped = found.overlapped = OverlappedGradient(trainer, found.is_passive)
     else:
@@ -67,8 +65,6 @@ def attached(
         found.saver = peer.saver = ScriptSaver(
             peer.view, models, experiment, script, kept, found.is_elsewhere
         )
-        if peer.can_be_replaced:
-            found.keeping = Reporting(peer, kept, found.is_elsewhere)
     HERE.tell = found.process.warn
     found.watched = WatchedParameters(script, experiment, found.process.name, carries=False)
     found.warnings = stale_momentum(experiment, script.momenta)

@@ -87,10 +87,7 @@ class Repeating(ABC):
         except OSError as error:
             raise RunError(f"{self._of.name}: what its script kept: {error}") from error
         others = self._of.redivided
-        if message.joins:
-            self._kept.restore(tree, joins=True)
-        else:
-            self._kept.restore(tree if others is None else others.of(self._of.worker, tree))
+        self._kept.restore(tree if others is None else others.of(self._of.worker, tree))
         if (iteration := tree.get("iteration")) is not None:
             self._again, self._since = max(0, message.done - iteration), self._of.now
             self._logs = message.logs

@@ -137,12 +137,6 @@ class ScriptSaver(WorkerSaver):
         if not self._of_script.holds_state:
             self._script.replace_state(tree["optimizer"])
 
-    def joins(self, first: int, shared: ShardState | None) -> None:
-        super().joins(first, None)
-        self._tree = None  # the coordinator sends what the script keeps
-        if shared is not None:
-            self._of_script.restore(shared, None)
-
     def begin(self) -> None:
         """Put the script into the state that it had at a checkpoint, if it goes on from one.
 

@@ -28,7 +28,7 @@ from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import FirstDigest, Initialize
 from outpace.real.node.script_parts import lengths_within
 from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
-from outpace.sync.moving.states import optimizer_of
+from outpace.sync.checkpoint.pieces import optimizer_of
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 

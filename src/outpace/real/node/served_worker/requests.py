@@ -2,157 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import torch
 
-from outpace.blocks.block import Block, value_of, whole
-from outpace.blocks.division import Division, Ranges
-from outpace.blocks.recutting import Recut
-from outpace.errors import RunError
+from outpace.blocks.block import Block, whole
 from outpace.kernel import Kernel, Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Fetch, FetchState, OptimizerState, Snapshot
 from outpace.real.node.optimizer_state import entries_of, state_from
 from outpace.real.node.served_worker.connections import Connection
-from outpace.real.node.served_worker.divisions import Divisions
-from outpace.sync.messages import server_name
 
 _T = TypeVar("_T")
-_Answer: TypeAlias = tuple[int, int, _T] | None
 
 
 class Requests:
-    """Requests to each server of a division. A server that comes back is asked again.
+    """Requests to each server.
 
     Args:
-        name: of the worker.
-        connections: to the servers, by name.
-        lost: names of the servers to which nothing may be sent.
+        connections: to the servers, by name, in ascending order of their numbers.
     """
 
-    def __init__(
-        self,
-        name: str,
-        kernel: Kernel,
-        divisions: Divisions,
-        connections: Mapping[str, Connection],
-        lost: Collection[str],
-    ) -> None:
-        self._name, self._divisions = name, divisions
-        self._connections, self._lost = connections, lost
-        # What servers answer: their division and number, and the answer. None: ask them again.
-        self._states = Mailbox[_Answer[dict[int, State]]](kernel, "the optimizer's state")
-        self._snapshots = Mailbox[_Answer[Block]](kernel, "the servers' parameters")
-        self._unanswered: dict[str, Fetch | FetchState] = {}  # by the name of the server
-        self._deaf: set[str] = set()  # servers that came back since, and hear this worker no more
+    def __init__(self, kernel: Kernel, connections: Mapping[str, Connection]) -> None:
+        self._connections = connections
+        # What servers answer, with their numbers.
+        self._states = Mailbox[tuple[int, dict[int, State]]](kernel, "the optimizer's state")
+        self._snapshots = Mailbox[tuple[int, Block]](kernel, "the servers' parameters")
 
     # -- requests ------------------------------------------------------------------------
 
     async def parameters(self, *, final: bool) -> list[Block]:
-        """Return the servers' parameters, in the blocks that the program knows.
+        """Return the servers' parameters, in ascending order.
 
         final: those at the end of the training, for which the servers wait.
         """
-        asked, blocks = await self._all_of(lambda division: Fetch(final, division), self._snapshots)
-        if asked.number == 0:
-            return [blocks[server] for server in range(len(blocks))]
-        first = self._divisions.first
-        values = {server: value_of(block) for server, block in blocks.items()}
-        return [Recut(first.parts[n], asked).block(values) for n in first.servers]
+        return await self._all_of(Fetch(final), self._snapshots)
 
-    async def optimizer_state(self) -> list[tuple[Ranges, dict[int, State]]]:
-        """Return the state of the servers' optimizers, each with the part of its server.
-
-        Raises:
-            RunError: if a server does not hear this worker, which has left the training.
-        """
-        asked, states = await self._all_of(FetchState, self._states)
-        return [(asked.parts[server], state) for server, state in sorted(states.items())]
+    async def optimizer_state(self) -> list[dict[int, State]]:
+        """Return the state of the servers' optimizers, in ascending order."""
+        return await self._all_of(FetchState(), self._states)
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
         """Send the state of the servers' optimizers, one for each server in ascending order."""
-        division = self._divisions.serving
-        for server, state in zip(division.servers, states, strict=True):
-            name = server_name(server)
-            if name not in self._lost:  # else all processes begin again
-                entries, data = entries_of(state)
-                message = OptimizerState(server, entries, head_of(data), division.number)
-                self._connections[name].caller.send(message, data)
+        for connection, state in zip(self._connections.values(), states, strict=True):
+            entries, data = entries_of(state)
+            message = OptimizerState(connection.number, entries, head_of(data))
+            connection.caller.send(message, data)
 
     async def _all_of(
-        self, request: Callable[[int], Fetch | FetchState], answers: Mailbox[_Answer[_T]]
-    ) -> tuple[Division, dict[int, _T]]:
-        """Return the answers of all servers of a division to a request, and this division.
-
-        Servers of the next division are asked if one begins meanwhile, as when a script waits for
-        the end of others.
-        """
-        divisions = self._divisions
-        asked = divisions.serving
+        self, request: Fetch | FetchState, answers: Mailbox[tuple[int, _T]]
+    ) -> list[_T]:
+        """Return the answers of all servers to a request."""
+        for connection in self._connections.values():
+            connection.caller.send(request)
         found: dict[int, _T] = {}
-        self._ask(asked, request(asked.number))
-        while len(found) < len(asked.parts):
-            answer = await answers.get()
-            if divisions.serving is not asked:
-                asked = divisions.serving
-                found.clear()
-                self._ask(asked, request(asked.number))
-            elif answer is not None and answer[0] == asked.number:
-                found[answer[1]] = answer[2]
-        return asked, found
+        while len(found) < len(self._connections):
+            server, answer = await answers.get()
+            found[server] = answer
+        return [found[server] for server in sorted(found)]
 
-    def _ask(self, division: Division, request: Fetch | FetchState) -> None:
-        """Send a request to its servers, and again to one that comes back without an answer."""
-        self._unanswered.clear()
-        for name in map(server_name, division.servers):
-            self._require_hearing(name)
-            self._unanswered[name] = request
-            if name not in self._lost:
-                self._connections[name].caller.send(request)
+    # -- answers -------------------------------------------------------------------------
 
-    def _require_hearing(self, name: str) -> None:
-        if name in self._deaf:
-            raise RunError(
-                f"{name} came back from a checkpoint as {self._name} left the training, and does "
-                "not hear it any more: call optimizer.state_dict() before outpace.finish()"
-            )
-
-    # -- answers, and what happens to the servers --------------------------------------------
-
-    def take(self, peer: str, message: Snapshot | OptimizerState, block: Block | None) -> None:
+    def take(self, message: Snapshot | OptimizerState, block: Block | None) -> None:
         """Take the answer of a server."""
-        request = self._unanswered.get(peer)
-        if request is not None and request.division == message.division:
-            del self._unanswered[peer]
         assert block is not None
         data = whole(block)
         if isinstance(message, Snapshot):
-            self._snapshots.put((message.division, message.shard, data))
+            self._snapshots.put((message.shard, data))
         else:
             assert isinstance(data, torch.Tensor)
-            state = state_from(message.entries, data)
-            self._states.put((message.division, message.shard, state))
-
-    def ask_again(self) -> None:
-        """A new division has begun: ask its servers, if answers are awaited."""
-        if self._unanswered:
-            self._snapshots.put(None)
-            self._states.put(None)
-
-    def reconnected(self, name: str) -> None:
-        """There is a connection to the new process of a server: repeat the request to it."""
-        if (request := self._unanswered.get(name)) is not None:
-            self._connections[name].caller.send(request)
-
-    def not_heard_by(self, name: str) -> None:
-        """A server that came back takes it that this worker has left, and does not answer it.
-
-        Raises:
-            RunError: if the server has a request of this worker.
-        """
-        self._deaf.add(name)
-        if name in self._unanswered:
-            self._require_hearing(name)
+            self._states.put((message.shard, state_from(message.entries, data)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
 
@@ -10,7 +10,6 @@ from outpace.blocks.block import StepSettings
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import WirePush
 from outpace.real.net.transport import Caller
-from outpace.real.net.wire import WireError
 from outpace.real.node.served_worker.connections import Connections
 from outpace.real.node.timing import Recorded, RequestTimes
 from outpace.record.recorder import Recorder
@@ -18,7 +17,6 @@ from outpace.record.timing import PULL, PUSH
 from outpace.sync.messages import (
     SCHEDULER,
     Done,
-    GoOver,
     Leave,
     Message,
     Pause,
@@ -29,8 +27,8 @@ from outpace.sync.messages import (
     size_bytes,
 )
 
-_FREE: Final = Leave | Rejoin | GoOver  # do not count as messages
-_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Done | GoOver
+_FREE: Final = Leave | Rejoin  # do not count as messages
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Done
 
 
 class Sending:
@@ -38,8 +36,6 @@ class Sending:
 
     Args:
         scheduler: sends to the process that has the scheduler.
-        lost: names of the servers to which nothing may be sent.
-        unread: names of the servers to which nothing may be sent yet, with a number above 0.
         is_recorded: decides of which iterations the times are noted.
 
     Attributes:
@@ -50,18 +46,14 @@ class Sending:
         self,
         scheduler: Caller,
         connections: Connections,
-        lost: Collection[str],
-        unread: Mapping[str, int],
         recorder: Recorder,
         times: RequestTimes,
         is_recorded: Recorded,
     ) -> None:
         self._scheduler, self._connections = scheduler, connections
         self._servers = connections.by_name
-        self._lost, self._unread = lost, unread
         self._recorder, self._times, self._is_recorded = recorder, times, is_recorded
         self.last_pushed = -1
-        self._reasked = -1  # the iteration whose pulls were repeated for a new division
         self._first_iteration = 0
         self._settings: Callable[[], StepSettings | None] = lambda: None
 
@@ -75,27 +67,14 @@ class Sending:
         self._settings, self._first_iteration = settings, first_iteration
 
     def send(self, to: str, *messages: Message) -> None:
-        """See `Context.send`. Sends nothing to a server that is lost, or has just come back.
-
-        The program repeats what is due when it knows the new process of the server.
+        """See `Context.send`.
 
         Raises:
             WireError: if the receiver refused the connection.
         """
         caller = self._scheduler if to == SCHEDULER else self._servers[to].caller
-        if to in self._lost or self._unread.get(to):
-            return
         if isinstance(messages[0], Push):
             self.last_pushed = messages[0].iteration
-        try:
-            self._send(to, caller, *messages)
-            if isinstance(messages[0], GoOver):
-                self._went_over(to)
-        except WireError:
-            if to not in self._lost:
-                raise
-
-    def _send(self, to: str, caller: Caller, *messages: Message) -> None:
         is_free = isinstance(messages[0], _FREE)
         self._recorder.totals.messages += 0 if is_free else len(messages)
         match messages:
@@ -112,16 +91,8 @@ class Sending:
                     if isinstance(message, Pull) and to != SCHEDULER:
                         self._note_pull(self._servers[to].number, message.iteration, began)
 
-    def _went_over(self, name: str) -> None:
-        """This worker goes on with another division, and sends nothing for this one any more."""
-        self._times.forget(self._servers[name].number)
-        self._reasked = self.last_pushed
-        self._connections.gone_over(name)
-
     def _note_pull(self, server: int, iteration: int, began: int) -> None:
-        if iteration != self._reasked and (
-            self._is_recorded(iteration) and iteration >= self._first_iteration
-        ):
+        if self._is_recorded(iteration) and iteration >= self._first_iteration:
             self._times.sent(PULL, server, iteration, 0, began, pulls=True)
 
     def _send_push(self, to: str, caller: Caller, push: Push, coin: float | None) -> None:

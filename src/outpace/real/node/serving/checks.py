@@ -10,7 +10,6 @@ from outpace.engine.narrowing import is_narrow
 from outpace.errors import DivergenceError
 from outpace.real.net.block_frames import on_the_wire
 from outpace.real.net.messages import Initialize, OptimizerState, WirePush
-from outpace.real.net.moving_messages import HandOver
 from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.serving.part import ServerPart
@@ -19,7 +18,7 @@ from outpace.sync.messages import Push, WireMessage, worker_name
 
 
 class Checks:
-    """Judges the messages of workers and of other servers before anything is done with them.
+    """Judges the messages of workers before anything is done with them.
 
     Args:
         name: of the server.
@@ -44,16 +43,12 @@ class Checks:
         part = self._part
         if isinstance(message, WirePush):
             block = part.block
-            if part.moves is not None:
-                block = part.moves.block_of(peer, block)
             return on_the_wire(block) if block and self._is_narrow else block
         if isinstance(message, OptimizerState):
             size = part.state_due(message) if peer == worker_name(0) else None
             return None if size is None else ("uint8", size)
         if isinstance(message, Probe):
             return self._probes.expected(peer, message)
-        if isinstance(message, HandOver):
-            return None if part.moves is None else part.moves.expected(peer, message)
         return part.block if isinstance(message, Initialize) else None
 
     def require_finite(self, push: Push) -> None:

@@ -24,8 +24,7 @@ class ServedContext:
 
     Args:
         totals: counts what is sent.
-        processed: called before the program waits, with the message that it has processed, unless
-            that is a push or a pull; None: it has just begun, or a time-out has passed.
+        processed: called before the program waits, unless it has processed a push or a pull.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class ServedContext:
         listener: Listener,
         times: ServiceTimes,
         totals: Totals,
-        processed: Callable[[Message | None], None],
+        processed: Callable[[], None],
     ) -> None:
         self.refuse = inbox.refuse
         self._clock, self._part, self._inbox, self._turns = clock, part, inbox, turns
@@ -55,13 +54,13 @@ class ServedContext:
 
     async def recv(self) -> Message:
         if not isinstance(self._last, _OF_SHARD):
-            self._processed(self._last)
+            self._processed()
         self._last = message = await self._inbox.recv()
         return message
 
     async def recv_within(self, timeout_s: float) -> Message | None:
         if not isinstance(self._last, _OF_SHARD):
-            self._processed(self._last)
+            self._processed()
         self._last = message = await self._inbox.recv_within(timeout_s)
         return message
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 
 from outpace.blocks.block import Block, whole
-from outpace.blocks.division import Ranges
 from outpace.engine.scripts.optimizer_state import lengths_of
 from outpace.kernel import Future, Kernel
 from outpace.optim import Optimizer
@@ -15,7 +14,6 @@ from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import Groups, State, TorchOptimizer, TorchSteps
 from outpace.real.net.messages import ScriptOptimizer, StateEntry
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
-from outpace.real.node.script_parts import ScriptParts
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock
 
 
@@ -26,27 +24,13 @@ class ServerOptimizer:
 
     Args:
         configured: the configuration's.
-
-    Attributes:
-        script: the optimizer of a script, for any part; None: no script is trained, or the plan
-            of the run is not known yet.
     """
 
     def __init__(self, kernel: Kernel, configured: Optimizer) -> None:
-        self.script: ScriptParts | None = None
         self._configured = configured
         self._steps: TorchSteps | None = None  # of the block; None: there is no state that travels
         self._lengths: dict[int, int] = {}  # elements of each tensor of the model in the part
         self._initial = Future[dict[int, State]](kernel, "the optimizer's state")
-
-    def trains_script(self, layers: Sequence[int]) -> None:
-        """A script attaches its optimizer. layers: elements of each tensor of its model."""
-        self.script = ScriptParts(layers)
-
-    def attached(self, made: ScriptOptimizer) -> None:
-        """A script has attached this optimizer to the part of the server."""
-        if self.script is not None:
-            self.script.learn(made.optimizer, made.settings, made.groups)
 
     def set_groups(self, groups: Groups) -> None:
         """Take the parameter groups of the part; see `Initialize`."""
@@ -68,15 +52,9 @@ class ServerOptimizer:
 
     # -- its state ---------------------------------------------------------------------
 
-    def bytes_due(self, entries: Sequence[StateEntry], part: Ranges | None) -> int | None:
-        """Return the size of the tensors of these entries; None if they are not of the part.
-
-        part: of the division in question; None: servers stay, and there is only one.
-        """
-        lengths = self._lengths
-        if part is not None and self.script is not None:
-            lengths = self.script.lengths(part)
-        return bytes_due(entries, lengths)
+    def bytes_due(self, entries: Sequence[StateEntry]) -> int | None:
+        """Return the size of the tensors of these entries; None if they are not of the part."""
+        return bytes_due(entries, self._lengths)
 
     async def load_initial_state(self) -> None:
         """Wait for the state to begin with, and load it."""

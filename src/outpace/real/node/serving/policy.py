@@ -12,15 +12,11 @@ from outpace.sync.messages import SetPolicy
 
 
 class FollowedPolicy:
-    """A server's policy, with the user's conditions over it, from the start of the run to its end.
+    """A server's policy, with the user's conditions over it, from begin to end."""
 
-    Args:
-        joins: True if the server was not there when the run began.
-    """
-
-    def __init__(self, experiment: Experiment, server: int, *, joins: bool) -> None:
+    def __init__(self, experiment: Experiment, server: int) -> None:
         self._experiment = experiment
-        self._followed = experiment.policies.initial()[0 if joins else server]
+        self._followed = experiment.policies.initial()[server]
 
     @property
     def present(self) -> Policy:

@@ -12,16 +12,12 @@ from outpace.real.net.transport import Listener
 from outpace.real.node.serving.optimizer import ServerOptimizer
 from outpace.real.node.serving.part import ServerPart
 from outpace.support.units import Time
-from outpace.sync.messages import WireMessage
 
-Request: TypeAlias = Fetch | FetchState | OptimizerState  # all of them name a division
+Request: TypeAlias = Fetch | FetchState | OptimizerState
 
 
 class Requests:
-    """Answers the requests of workers, now or when their time has come.
-
-    A request waits for the first shard, until all workers have left, or, if its worker is at the
-    next division already, until that division has begun here.
+    """Answers the requests of workers: now, when there is a shard, or when all workers have left.
 
     Attributes:
         all_left_at: when all workers had left; None: they have not.
@@ -40,36 +36,20 @@ class Requests:
         self._listener, self._clock = listener, clock
         self._want_initial: set[str] = set()  # workers that wait for the initial parameters
         self._want_final: set[str] = set()  # workers that wait until all have left
-        # Requests of workers that are at the next division already, by worker and kind.
-        self._early: dict[tuple[str, type[WireMessage]], tuple[Request, Block | None]] = {}
 
     def take(self, peer: str, request: Request, block: Block | None) -> bool:
         """Answer a request, or keep it; False if the worker must not send it now."""
-        part = self._part
-        if not part.has(request.division):
-            if request.division >= part.division:  # the part is still on its way
-                self._early[peer, type(request)] = request, block
-            # Else the worker has left, and will hear of the present division.
-        elif self._may_take(request):
-            self._answer(peer, request, block)
-        else:
-            return False
-        return True
-
-    def _may_take(self, request: Request) -> bool:
-        has_begun = self._part.has_begun
-        if isinstance(request, OptimizerState):
-            return self._optimizer.may_load(has_begun=has_begun)
-        return has_begun or isinstance(request, Fetch)
-
-    def _answer(self, peer: str, request: Request, block: Block | None) -> None:
         part, optimizer = self._part, self._optimizer
         if isinstance(request, OptimizerState):
+            if not optimizer.may_load(has_begun=part.has_begun):
+                return False
             assert block is not None
             optimizer.load(request.entries, block, has_begun=part.has_begun)
         elif isinstance(request, FetchState):
+            if not part.has_begun:
+                return False
             entries, data = optimizer.state()
-            answer = OptimizerState(self._index, entries, head_of(data), part.division)
+            answer = OptimizerState(self._index, entries, head_of(data))
             self._listener.send(peer, answer, data)
         elif request.final and not part.all_left:
             self._want_final.add(peer)
@@ -77,22 +57,15 @@ class Requests:
             self._send_parameters(peer)
         else:
             self._want_initial.add(peer)
+        return True
 
     def _send_parameters(self, peer: str) -> None:
         self._listener.send(peer, *self._part.snapshot())
 
     def has_begun(self) -> None:
-        """There is the first shard: answer the workers that wait for it."""
+        """There is the shard: answer the workers that wait for it."""
         for peer in self._want_initial:
             self._send_parameters(peer)
-
-    def has_moved(self, division: int) -> None:
-        """This division has begun here: answer the workers that are at it."""
-        self._want_final.clear()  # workers that have left ask the servers of this division again
-        early, self._early = self._early, {}
-        for (peer, _), (request, block) in early.items():
-            if request.division == division:
-                self._answer(peer, request, block)
 
     def look(self) -> None:
         """Answer the workers that wait until all have left, if all have."""

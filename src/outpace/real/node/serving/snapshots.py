@@ -30,10 +30,6 @@ class Snapshots:
         """The shard has this version, which is due."""
         self._send(self.due.pop(version))
 
-    def give_up(self) -> None:
-        """Send no snapshot that is due: the server's part becomes another one."""
-        self.due.clear()
-
     def _send(self, request: int) -> None:
         applied = self._recorder.totals.applied
         self._coordinator.send(*self._part.snapshot(request, applied))

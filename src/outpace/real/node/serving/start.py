@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from outpace.blocks.block import Block, whole
-from outpace.config.experiment import Experiment
-from outpace.engine.servers import returns_alone
 from outpace.kernel import Future, Kernel
 from outpace.real.net.messages import Initialize, Ready, ScriptOptimizer
 from outpace.real.net.transport import Caller
 from outpace.real.node.serving.optimizer import ServerOptimizer
-from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import worker_name
 
 
@@ -39,12 +34,10 @@ class Starting:
     def __init__(
         self,
         kernel: Kernel,
-        experiment: Experiment,
         optimizer: ServerOptimizer,
         coordinator: Caller,
     ) -> None:
-        self._experiment, self._optimizer = experiment, optimizer
-        self._coordinator = coordinator
+        self._optimizer, self._coordinator = optimizer, coordinator
         self._received = Future[tuple[Initialize, Block]](kernel, "worker-0's parameters")
 
     def take(self, peer: str, initialize: Initialize, block: Block) -> bool:
@@ -62,15 +55,4 @@ class Starting:
         attached: ScriptOptimizer | None = None
         if initialize.optimizer:
             attached = ScriptOptimizer(initialize.optimizer, initialize.settings, initialize.groups)
-            if returns_alone(self._experiment):  # to begin with it once more
-                self._coordinator.send(attached)
         return Start(parameters, attached, initialize.has_state)
-
-    def alone(self, saved: ShardState, attached: ScriptOptimizer | None) -> Start:
-        """Return what a server goes back to while its workers go on."""
-        if attached is not None:
-            self._optimizer.set_groups(attached.groups)
-        parameters = saved.parameters
-        if isinstance(parameters, torch.Tensor):
-            parameters = parameters.clone()  # the optimizer may change them
-        return Start(parameters, attached)

@@ -91,13 +91,6 @@ class ServiceTimes:
             if is_open and (row := is_open.get(reply.iteration)):
                 row[_RELEASED] = now
 
-    def forget(self, worker: int) -> None:
-        """Requests of this worker are not answered any more: it asks other servers."""
-        self._last.pop(worker, None)
-        for row in self._open.pop(worker, {}).values():
-            self._rows.add(row)
-            self.count -= 1
-
     def probed(self, worker: int, number: int, size: int, began: int) -> None:
         """Add a probe that has just been answered; `began`: the answer began to be sent."""
         clock = self._clock

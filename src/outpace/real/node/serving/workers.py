@@ -1,4 +1,4 @@
-"""The workers that a server hears: new ones, and those whose process another one replaces."""
+"""The workers that a server hears, when another process replaces that of one of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from outpace.kernel import Kernel
 from outpace.real.net.inbox import Inbox
-from outpace.real.net.membership_messages import ReplaceWorker, RunHasWorkers, WorkerReplaced
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.transport import FIRST, Caller, Listener
 from outpace.real.node.serving.part import ServerPart
 from outpace.support.units import nanoseconds
-from outpace.sync.messages import SetWorkers, WireMessage, worker_name
+from outpace.sync.messages import WireMessage, worker_name
 
 _LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
 _LOOK_S: Final = 0.001
@@ -38,11 +38,7 @@ class HeardWorkers:
 
     def order(self, message: WireMessage) -> bool:
         """Follow an order of the coordinator; False if it is another message."""
-        if isinstance(message, RunHasWorkers):
-            for new in message.new:
-                self._listener.admit(worker_name(new.worker), new.key)
-            self._inbox.put(SetWorkers(message.workers))
-        elif isinstance(message, ReplaceWorker):
+        if isinstance(message, ReplaceWorker):
             self._kernel.spawn(self._replace(message), "a replacement", daemon=True)
         else:
             return False

@@ -1,1 +1,0 @@
-"""Servers that join and leave while the training goes on: the parts of shards that move."""
