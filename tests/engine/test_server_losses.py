@@ -35,7 +35,11 @@ def test_without_a_checkpoint_the_error_says_what_to_set():
         losses().require_way_on(LOSS, 0)
 
 
-@pytest.mark.parametrize("rules", [losses("stop"), losses(can_restart=False)])
-def test_a_run_that_is_not_to_begin_again_ends_with_the_loss(rules):
+def test_a_run_that_is_not_to_begin_again_ends_with_the_loss():
     with pytest.raises(RunError, match=r"^server-0 was killed$"):
-        rules.require_way_on(LOSS, 1)
+        losses("stop").require_way_on(LOSS, 1)
+
+
+def test_a_run_whose_workers_were_started_elsewhere_ends_with_what_to_do():
+    with pytest.raises(RunError, match=r"serve --resume: the run goes on from checkpoint 1"):
+        losses(can_restart=False).require_way_on(LOSS, 1)
