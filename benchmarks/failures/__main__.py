@@ -5,6 +5,7 @@
 
 goodput: useful gradients under kills of workers and of servers, against the same run without.
 goodput-hpsgd: the same without servers.
+goodput-virtual: in virtual time, with one failure each ten minutes.
 failure-free: what membership and checkpoints together cost a run without failures.
 overhead: the throughput that a checkpoint of a 100 MB model takes, and its size.
 overhead-copied: the same where servers send their parts to the coordinator, which writes them.
@@ -27,6 +28,7 @@ from benchmarks.failures.goodput import goodput
 from benchmarks.failures.overhead import overhead
 from benchmarks.failures.recovery import recovery, resuming
 from benchmarks.failures.rows import Row
+from benchmarks.failures.virtual import goodput as goodput_in_virtual_time
 from benchmarks.failures.virtual import virtual
 from benchmarks.parts import Benchmark
 
@@ -36,6 +38,7 @@ RUNS = Path("runs/failures")
 PARTS: Final = (
     "goodput",
     "goodput-hpsgd",
+    "goodput-virtual",
     "failure-free",
     "overhead",
     "overhead-copied",
@@ -48,6 +51,8 @@ PARTS: Final = (
 def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]:
     if part == "virtual":
         return virtual(10 if quick else 500)
+    if part == "goodput-virtual":
+        return goodput_in_virtual_time(*((600.0, 1) if quick else (7200.0, 5)))
     with free_folder(RUNS, part) as out:
         if part == "goodput":
             return goodput(out, say, *((1, 4.0, ["worker"]) if quick else (3, 60.0)))
