@@ -66,6 +66,28 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_pat
 
 
 @linux
+def test_with_continue_the_servers_and_workers_that_are_left_begin_again(tmp_path):
+    runs, said, folder = [], [], tmp_path / "run"
+    goes_on = {"workers": 3, "on_server_loss": "continue", "on_worker_loss": "continue"}
+
+    def kill() -> None:
+        if runs[0].coordinator.servers == SERVERS:  # else all have begun again
+            for name in ("worker-1", "server-1"):
+                os.kill(runs[0].launcher.pids[name], signal.SIGKILL)
+
+    control = once_saved(folder, kill)
+    result = run({**SAVED, **goes_on}, folder, watch=runs.append, log=said.append, control=control)
+    assert said[-1].startswith("server-1 was killed by SIGKILL before it was done; the run goes on")
+    assert said[-1].endswith(" with 2 workers and 1 server")
+    summary = result.summary
+    assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 1, 0)
+    assert summary["iterations"][:2] == [160, 160]
+    newest = Checkpoints(folder).newest()
+    assert newest is not None
+    assert (newest.index.workers, len(newest.index.shards)) == (2, 1)
+
+
+@linux
 def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     runs, said, folder = [], [], tmp_path / "run"
 

@@ -335,19 +335,25 @@ class RealRun:
         self._attempt = self._new_attempt()
 
     def _left_after(self, loss: GroupLost) -> Experiment:
-        """Return the experiment with which all begin again; raise the loss if too few are left."""
+        """Return the experiment with which all begin again.
+
+        With `continue`, workers without which the run has gone on do not come back either.
+
+        Raises:
+            RunError: if too few are left.
+        """
         present, coordinator = self._present, self.coordinator
-        workers = sum(name in coordinator.workers for name in loss.names)
-        servers = len(loss.names) - workers
-        if present.on_worker_loss != "continue":
-            workers = 0
-        if present.on_server_loss != "continue":
-            servers = 0
-        left = present.workers - workers, present.servers - servers
-        least = LEAST_PEERS if present.peers is not None else 1
-        if left[0] < least or left[1] < 1:
-            raise loss
-        return replace(present, workers=left[0], servers=left[1])
+        workers, servers = present.workers, present.servers
+        if present.on_worker_loss == "continue":
+            gone = {*loss.names, *coordinator.losses.lost, *coordinator.absent}
+            workers -= len(gone.intersection(coordinator.workers))
+        if present.on_server_loss == "continue":
+            servers -= len({*loss.names}.intersection(coordinator.servers))
+        least = 1 if present.peers is None else LEAST_PEERS
+        if workers < least or servers < 1:
+            needed = plural(least, "worker") if workers < least else "1 server"
+            raise RunError(f"{loss}; the run needs at least {needed}")
+        return replace(present, workers=workers, servers=servers)
 
     def _numbers_if_others(self, before: Experiment) -> str:
         """Return how many workers and servers begin, if others did before, as the end of a line."""

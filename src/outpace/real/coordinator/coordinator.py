@@ -18,7 +18,7 @@ Every phase but the training has a time limit. `losses` says what happens when a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final
 
 from outpace.errors import ConfigError, RunError
@@ -72,11 +72,10 @@ class Coordinator:
         return all(map(self._parts.survival.begins_anew, names))
 
     @property
-    def taking_part(self) -> list[int]:
-        """The workers that have not left for good."""
+    def absent(self) -> Sequence[str]:
+        """Names of the workers that are lost, and without which the run has gone on."""
         view = self._parts.view()
-        gone = () if view is None else view.absent
-        return [n for n, name in enumerate(self.workers) if name not in gone]
+        return () if view is None else view.absent
 
     # -- the phases ------------------------------------------------------------------
 
@@ -132,9 +131,8 @@ class Coordinator:
             raise ConfigError(f"{key}: the run is about to end")
         plan = parts.reports.plan
         assert plan is not None
-        is_complete = len(self.taking_part) == self.experiment.workers
         said = parts.scaling.scale(
-            servers, workers, told, without, layers=plan.layers, is_complete=is_complete
+            servers, workers, told, without, layers=plan.layers, is_complete=not self.absent
         )
         self._log(said)
         return said

@@ -145,6 +145,11 @@ class Losses:
         self._without.add(name)
 
     @property
+    def lost(self) -> set[str]:
+        """Names of the processes that are lost, and that the run does not go on without yet."""
+        return self._lost.keys() - self._settled
+
+    @property
     def _settled(self) -> set[str]:
         return self.finished | self._failed | self._without
 
@@ -197,9 +202,9 @@ class Losses:
         elif self._go_on_without({name: error for name, (_, error) in lost.items()}):
             self._without.update(name for name in lost if name in self._lost)
         else:
-            first = min(lost, key=lambda name: lost[name][0])
-            error = self._with_standstill(lost[first][1])
             needed = [name for name in lost if self.begin_again_after(name)]
+            first = min(needed or lost, key=lambda name: lost[name][0])
+            error = self._with_standstill(lost[first][1])
             if needed:
                 raise GroupLost(str(error), needed)
             raise RunError(f"{error}{self.why_not_again(first)}")
