@@ -13,6 +13,7 @@ import pytest
 from outpace import ConfigError, run
 from outpace.blocks.block import parameters_digest
 from outpace.real.control import RealControl
+from outpace.real.run import RealRun
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.event_log import LOG
 
@@ -61,7 +62,7 @@ def scaling(folder: Path, *steps: dict[str, int]) -> Callable[[RealControl], Non
                 control.scale(**left.pop(0))
             control.at(control._now() / 1e9 + 0.02, look)
 
-        look()
+        control.at(0.02, look)
 
     return control
 
@@ -94,6 +95,34 @@ def test_workers_without_servers_begin_again_with_another_number(kind, tmp_path)
     assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 0, 0)
     assert [each["workers"] for each in scaled(folder)] == [3]
     assert len(summary["iterations"]) == 3
+
+
+def test_after_a_new_process_that_dies_the_run_stays_as_it_was(tmp_path):
+    said: list[str] = []
+
+    def watch(started: RealRun) -> None:
+        if len(started.coordinator.workers) == 3:
+            started.launcher.kill("worker-2")
+
+    def control(control: RealControl) -> None:
+        control.at(0.2, lambda: control.scale(workers=3))
+
+    given = config(stop={"iterations": 30})
+    summary = run(given, tmp_path / "run", control=control, watch=watch, log=said.append).summary
+    assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 0, 0)
+    assert summary["iterations"] == [30, 30]
+    assert any(line.startswith("the run stays as it was: worker-2 was killed") for line in said)
+
+
+def test_what_control_asked_for_before_the_run_went_on_is_not_asked_for_again(tmp_path):
+    def control(control: RealControl) -> None:
+        control.at(0.2, lambda: control.scale(workers=1))
+        control.at(1.5, lambda: control.scale(workers=2))
+
+    folder = tmp_path / "run"
+    summary = run(config(stop={"iterations": 90}), folder, control=control).summary
+    assert [each["workers"] for each in scaled(folder)] == [1, 2]
+    assert summary["status"] == "complete"
 
 
 def test_what_cannot_be_is_refused_and_the_run_goes_on(tmp_path):

@@ -25,7 +25,8 @@ def warnings_at_end(
     if isinstance(experiment.task, Script):
         yield from _target_never_checked(experiment, engine)
         yield from overwritten_by_workers(engine.files_written())
-        if before in (None, experiment.workers) and not engine.recovery().restarts:
+        recovery, is_same = engine.recovery(), before in (None, experiment.workers)
+        if is_same and not recovery.restarts and not recovery.scaled:
             yield from _uneven_steps(experiment, engine)
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from outpace.config.experiment import Experiment
 from outpace.config.reading import plain, sync_from
-from outpace.engine.control import ConditionLike, Control
+from outpace.engine.control import ConditionLike, Control, ControlFunction
 from outpace.errors import ConfigError
 from outpace.real.net.messages import ChangePolicy
 from outpace.support.paths import with_paths
-from outpace.support.units import Time
+from outpace.support.units import Time, nanoseconds
 from outpace.support.user_code import absolute_target
 from outpace.sync.assignment import Sync, policy_of
 from outpace.sync.conditions import Conditioned
@@ -30,24 +30,49 @@ if TYPE_CHECKING:
 
 
 class RealControl(Control):
-    """The `Control` of a run on real processes."""
+    """The `Control` of a run on real processes.
 
-    def __init__(self, experiment: Experiment, coordinator: Coordinator) -> None:
+    Args:
+        acted_until: the time of the run until which an earlier attempt has called the actions; -1:
+            this is the first attempt. Called again, they set policies and conditions as they were,
+            but other numbers of processes are not asked for again.
+    """
+
+    def __init__(
+        self, experiment: Experiment, coordinator: Coordinator, acted_until: Time = -1
+    ) -> None:
         super().__init__(experiment)
-        self._coordinator = coordinator
+        self._coordinator, self._acted_until = coordinator, acted_until
+        self._is_repeated = False  # what is called has been called in an earlier attempt
+
+    def begin(self, function: ControlFunction) -> None:
+        """Call the user's function."""
+        self._call(lambda: function(self), is_repeated=self._acted_until >= 0)
+
+    def at(self, time_s: float, action: Callable[[], None]) -> None:
+        def act() -> None:
+            self._call(action, is_repeated=nanoseconds(time_s) <= self._acted_until)
+
+        super().at(time_s, act)
+
+    def _call(self, action: Callable[[], object], *, is_repeated: bool) -> None:
+        self._is_repeated = is_repeated
+        try:
+            action()
+        finally:
+            self._is_repeated = False
 
     def summary(self) -> dict[str, Any]:
         return self._coordinator.reports.totals.summary(self._experiment.workers)
 
     def scale(self, *, servers: int | None = None, workers: int | None = None) -> str:
-        """Go on with another number of servers, of workers, or of both.
-
-        Returns:
-            What is done first, in words: with both, the servers come before the workers.
+        """Begin again with other numbers after the next checkpoint; return that, in words.
 
         Raises:
             ConfigError: if that cannot be, or no number is given.
         """
+        if self._is_repeated:
+            return "the run was asked for these numbers before it went on from a checkpoint"
         return self._coordinator.scale(servers, workers)
 
     def _now(self) -> Time:

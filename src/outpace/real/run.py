@@ -53,7 +53,7 @@ from outpace.record.trace import Trace
 from outpace.support.processes.checkpoint_signal import checkpoint_on_signal
 from outpace.support.processes.cores import CoresUsed
 from outpace.support.processes.room import require_room
-from outpace.support.units import seconds
+from outpace.support.units import Time, seconds
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
 from outpace.tasks import Script
@@ -140,6 +140,7 @@ class RealRun:
         self._quality = Quality(experiment, training, resume)
         self.metrics = self._quality.metrics
         self._origin: int | None = None  # of the time of the run, once it has begun
+        self._acted_until: Time = -1 if resume is None else resume.now  # see `RealControl`
         self._server_losses = ServerLosses(
             experiment.on_server_loss,
             can_restart=outside is None,
@@ -194,9 +195,9 @@ class RealRun:
         self._noting.attach(coordinator)
         self._quality.attach(coordinator)
         self._unrepeated.attach(coordinator)
-        control = RealControl(experiment, coordinator)
         if self._control is not None:
-            coordinator.observers.add(AtStart(partial(self._control, control)))
+            control = RealControl(experiment, coordinator, self._acted_until)
+            coordinator.observers.add(AtStart(partial(control.begin, self._control)))
         if self._resume is not None and coordinator.checkpoints is not None:
             coordinator.checkpoints.unrepeatable.update(self._resume.checkpoint.index.anew)
         return attempt
@@ -285,14 +286,15 @@ class RealRun:
                 with suspended_together(self.launcher, self._log):
                     self.coordinator.run()
                 return
-            except GroupLost as loss:
-                self._begin_again(loss)
             except BeginWith as asked:
                 self._begin_with(asked)
             except (RunError, ConfigError) as error:
-                if self._asked is None:
+                if self._asked is not None:
+                    self._take_back(error)
+                elif isinstance(error, GroupLost):
+                    self._begin_again(error)
+                else:
                     raise
-                self._take_back(error)
 
     def _begin_again(self, loss: GroupLost) -> None:
         """End all processes and go on from the last checkpoint; raise the loss if that cannot be.
@@ -381,6 +383,8 @@ class RealRun:
 
     def _end_attempt(self) -> Attempt:
         attempt = self._attempt
+        if attempt.coordinator.started:
+            self._acted_until = attempt.coordinator.kernel.now
         attempt.kill()
         attempt.stop()
         self._output.close()
@@ -392,7 +396,7 @@ class RealRun:
     def _begin_with(self, asked: BeginWith) -> None:
         """End all processes, and go on from the last checkpoint with other numbers of them."""
         before, coordinator = self._present, self.coordinator
-        if asked.told is not None:
+        if coordinator.started:  # else there is no room for the numbers of before
             self._asked = asked, before
         self._log(str(asked))
         self._go_over(
@@ -433,7 +437,6 @@ class RealRun:
             assert before is not None
             checkpoint = before.checkpoint
         self._present, self._resume = present, ResumePoint.of(checkpoint, present)
-        self._most_workers = max(self._most_workers, present.workers)
         self._quality.goes_back(self._resume)
         self._noting.goes_over(self._resume, self._unrepeated.since(self._resume, done))
         self._attempt = self._new_attempt()
@@ -442,6 +445,7 @@ class RealRun:
         """The run trains with other numbers of processes than before, which were asked for."""
         asked, self._asked = self._asked, None
         present, took_s = self._present, seconds(time.monotonic_ns() - begun)
+        self._most_workers = max(self._most_workers, present.workers)
         self._noting.scaled(before, present, took_s)
         has = self._numbers_if_others(before) or " with as many processes as before"
         said = f"the run goes on{has}, after {took_s:.2f} s"

@@ -16,12 +16,14 @@ class Recovery(msgspec.Struct, kw_only=True):
             although the worker had sent it, or could not send it any more.
         resumed_from: the checkpoint of the last resume, below the folder of the run.
         without: workers that were lost, and without which the run has gone on.
+        scaled: True if the run has gone on with other numbers of workers or servers.
     """
 
     restarts: int = 0
     updates_lost: int = 0
     resumed_from: str | None = None
     without: list[int] = []
+    scaled: bool = False
 
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about failures."""
