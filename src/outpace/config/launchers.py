@@ -87,7 +87,8 @@ class Ray:
             see the folder.
         wait_s: seconds to wait for the resources, and for the nodes to answer.
         runtime_env: the environment of the processes, as Ray describes it.
-        elastic: workers and servers join and leave with the nodes of the cluster; None: they stay.
+        elastic: bounds of the numbers of workers and servers, which follow the nodes of the
+            cluster; None: they stay.
     """
 
     address: str | None = None

@@ -59,7 +59,7 @@ class Survival:
         losses.why_not_again = self._why_not_again
 
     def begin(self, replacements: Replacements | None) -> None:
-        """The training begins. replacements: None if no worker can come back alone."""
+        """The training begins. replacements: None if no worker is replaced alone."""
         self._has_begun, self._replacements = True, replacements
 
     def take(self, name: str, message: WireMessage) -> bool:
