@@ -51,7 +51,8 @@ def places(without: AbstractSet[str]) -> type[LocalLauncher]:
                 super().start(role)
 
         def no_room(self, names: Sequence[str]) -> str:
-            return f"the cluster has no room for {', '.join(without & set(names))}"
+            missing = ", ".join(without & set(names))
+            return f"the cluster has no room for {missing}" if missing else ""
 
     return Places
 

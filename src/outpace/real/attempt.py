@@ -143,6 +143,8 @@ class Attempt:
         coordinator.processes.kill = self.launcher.kill
         coordinator.processes.release = self.launcher.release
         coordinator.processes.no_room = self.launcher.no_room
+        coordinator.processes.reserve = self.launcher.reserve
+        coordinator.processes.room_s = self.launcher.room_s
         coordinator.losses.is_ending = self.launcher.is_ending
         # What a script keeps is lost with its process, but for what the checkpoints have.
         is_lost = isinstance(experiment.task, Script) and setting.saving is None

@@ -322,7 +322,7 @@ class RealRun:
         if self._status is not None:
             self._status.restarting(coordinator, f"all processes to begin again: {loss}")
         self._noting.generations.clear()
-        self._end_attempt()
+        self._end_attempt(left)
         self._timing.forget()
         before, self._present = self._present, left
         self._resume = point = ResumePoint.of(keeper.go_back(), left)
@@ -376,12 +376,16 @@ class RealRun:
             )
         if self._status is not None:
             self._status.restarting(self.coordinator, f"all processes to begin again: {loss}")
-        self._end_attempt()
+        self._end_attempt(self._present)
         self._noting.begins_anew(loss)
         self._log(f"{loss}; nothing was trained yet, so all processes are started again")
         self._attempt = self._new_attempt()
 
-    def _end_attempt(self) -> Attempt:
+    def _end_attempt(self, present: Experiment, without: Collection[str] = ()) -> None:
+        """End all processes. Keep the places on a cluster of those that begin again.
+
+        without: names of roles that begin again at other places.
+        """
         attempt = self._attempt
         if attempt.coordinator.started:
             self._acted_until = attempt.coordinator.kernel.now
@@ -389,7 +393,9 @@ class RealRun:
         attempt.stop()
         self._output.close()
         attempt.close()
-        return attempt
+        roles = {*map(worker_name, range(present.workers))}
+        roles |= {*map(server_name, range(present.servers_in_run))}
+        attempt.launcher.keep_only(roles - {*without})
 
     # -- other numbers of workers and servers ---------------------------------------------
 
@@ -412,10 +418,7 @@ class RealRun:
         self.coordinator.observers.add(AtStart(partial(self._has_gone_over, before, begun)))
 
     def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
-        """Go on from the last checkpoint with these numbers.
-
-        without: names of roles whose places on a cluster are given back.
-        """
+        """Go on from the last checkpoint with these numbers. without: see `_end_attempt`."""
         coordinator, keeper, before = self.coordinator, self._keeper, self._resume
         done = self.totals.iterations
         if coordinator.started:
@@ -423,12 +426,7 @@ class RealRun:
         if self._status is not None:
             self._status.restarting(coordinator, "all processes to begin again with other numbers")
         self._noting.generations.clear()
-        attempt = self._end_attempt()
-        roles = {*map(worker_name, range(present.workers))}
-        roles |= {*map(server_name, range(present.servers_in_run))}
-        for name in [*coordinator.servers, *coordinator.workers]:
-            if name in without or name not in roles:
-                attempt.launcher.release(name)
+        self._end_attempt(present, without)
         self._timing.forget()
         if coordinator.started:
             assert keeper is not None

@@ -44,7 +44,6 @@ def noted(did: list[str]) -> Any:
         host=host,
         lost=lambda host: did.append(f"{host.name} is lost"),
         release=lambda name: did.append(f"{name} gives its place back"),
-        release_late=lambda: None,
     )
 
 

@@ -21,7 +21,7 @@ from tests.support.command import refused
 from tests.support.paths import SCRIPTS
 
 import outpace as library
-from outpace import ConfigError, RunError
+from outpace import ConfigError
 from outpace.engine.control import Control
 from outpace.errors import OutpaceWarning
 from outpace.experiment.scaling import scaled
@@ -72,11 +72,15 @@ def drain(cluster: Any, name: str) -> None:
 
 
 def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
-    """Return a control function that makes a change beside the run, and ends the run after it."""
+    """Return a control function that makes a change beside the run, and ends the run after it.
+
+    It is called again when the run goes on from a checkpoint.
+    """
+    changing = threading.Thread(target=change)
 
     def control(control: Any) -> None:
-        changing = threading.Thread(target=change)
-        changing.start()
+        if changing.ident is None:
+            changing.start()
 
         def look() -> None:
             if changing.is_alive():
@@ -84,7 +88,7 @@ def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
             else:
                 control._coordinator.end("the test has seen enough")
 
-        control.at(0.1, look)
+        control.at(control._now() / 1e9 + 0.1, look)
 
     return control
 
@@ -291,82 +295,72 @@ def test_a_comparison_on_the_cluster_is_bitwise_that_of_one_machine_though_an_ac
     until(lambda: not list(cluster.temporary.glob("outpace-runs-*")))
 
 
-def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_workers(
-    cluster, tmp_path, monkeypatch
-):
+def elastic_config(cluster: Any, **changes: Any) -> dict[str, Any]:
+    each = {"cpu": 2}  # of three, so each node of the cluster has one process
+    launcher = {
+        "kind": "ray",
+        "address": cluster.address,
+        "wait_s": 20,
+        "resources": {"worker": each, "server": each},
+        "elastic": {"workers": [2, 3], "servers": [1, 2], "settle_s": 1},
+    }
+    return SLOW | {
+        "servers": 1,
+        "checkpoint": {"every_s": 5},
+        "stop": {"iterations": 100_000},
+        "launcher": launcher,
+        **changes,
+    }
+
+
+def test_nodes_that_come_and_go_in_mid_run_bring_and_take_a_server_and_a_worker(cluster, tmp_path):
     """A node joins and is killed; another one joins, is drained, and gets its room back."""
     import ray
 
-    from outpace.real.process.ray.cluster import RayCluster
-
     folder, runs, answers, places = tmp_path / "run", [], [], []
 
-    def ask(**numbers: int) -> None:
-        try:
-            answers.append(scaled(folder, **numbers, limit_s=300.0))
-        except (ConfigError, RunError) as error:
-            answers.append(str(error))
+    def until_there_are(workers: int, servers: int) -> None:
+        """Wait until the run has begun again with these numbers."""
 
-    def until_changed(workers: int, servers: int = 0) -> None:
-        """Wait until the numbers of workers and of servers have changed so often."""
-        done = {"scaled": workers, "divided": servers}
-        until(lambda: all(len(events(folder, each)) == done[each] for each in done), 300.0)
+        def there_are() -> bool:
+            found = [line["fields"] for line in events(folder, "scaled")]
+            return bool(found) and (found[-1]["workers"], found[-1]["servers"]) == (
+                workers,
+                servers,
+            )
+
+        until(there_are, 120.0)
 
     def change() -> None:
-        monkeypatch.setattr(RayCluster, "room_s", 1.0)
-        ask(workers=3)  # each node has one CPU left
-        monkeypatch.setattr(RayCluster, "room_s", 60.0)
-        four = add(cluster, "four", 2)
+        with pytest.raises(ConfigError) as error:
+            scaled(folder, workers=3, limit_s=100.0)  # each node has one CPU left
+        answers.append(str(error.value))
+        four = add(cluster, "four", 4)
         try:
-            until_changed(1)
-            places.append(dict(runs[0].nodes()))
+            until_there_are(3, 2)
+            places.append(dict(runs[-1].nodes()))
         finally:
             cluster.remove_node(four, allow_graceful=False)
-        until_changed(2)
+        until_there_are(2, 1)
         five = add(cluster, "five", 4)
         try:
-            until_changed(3, 1)
-            places.append(dict(runs[0].nodes()))
+            until_there_are(3, 2)
             drain(cluster, "five")
-            until_changed(4, 2)
+            until_there_are(2, 1)
             # Ray removes a node that is drained when nothing of it is used.
             until(lambda: "five" not in {n["NodeName"] for n in ray.nodes() if n["Alive"]})
         finally:
             cluster.remove_node(five, allow_graceful=False)
 
-    each = {"cpu": 2}
-    ray_settings = {
-        "kind": "ray",
-        "address": cluster.address,
-        "resources": {"worker": each, "server": each},
-        "elastic": {"workers": [2, 5], "servers": [1, 2], "settle_s": 1},
-    }
-    config = SLOW | {"servers": 1, "stop": {"iterations": 100_000}, "launcher": ray_settings}
-    result = library.run(config, folder, control=until_seen(change), watch=runs.append)
+    config = elastic_config(cluster)
+    summary = library.run(config, folder, control=until_seen(change), watch=runs.append).summary
     (no_room,) = answers
-    assert "workers stays 2: worker-2 found no room on the cluster within 1 s (what is" in no_room
-    # What belongs together may come in two lines: Ray tells of free resources bit by bit.
-    said = "\n".join(line["message"] for line in events(folder, "elastic"))
-    lost = said.index("node four left, and there is no room for worker-2: the others go on")
-    removed = said.index("node five will be removed: ")
-    before, between, after = said[:lost], said[lost:removed], said[removed:]
-    for text, expected in (
-        (before, ["1 worker more"]),
-        (between, ["the data are for the workers that are left", "1 server more", "1 worker more"]),
-        (after, ["1 server fewer", "without server-1", "1 worker fewer"]),
-    ):
-        assert [text.count(each) for each in expected] == [1] * len(expected), said
-    assert said.count(" more") == 3
-    assert places[0]["worker-2"] == "four"
-    assert places[1]["worker-2"] == places[1]["server-1"] == "five"
-    summary = result.summary
-    assert summary["restarts"] <= 1  # worker-2 is given up before, or while it waits for a place
+    assert "the run stays as it was: the cluster has no room for worker-2" in no_room
+    said = [line["message"] for line in events(folder, "elastic")]
+    assert any("will be removed: " in line for line in said), said
+    assert places[0]["worker-2"] == places[0]["server-1"] == "four"
+    assert summary["status"] == "complete"
     assert summary["updates_lost"] == 0
-    assert summary["nodes"]["server-1"] == "five"
-    # What worker-2 had pushed and not reported when it was killed is not among its iterations. The
-    # run is told to stop, perhaps when one of two workers has computed an iteration: that gradient
-    # waits for the other one, and is not applied.
-    assert -1 <= summary["gradients_applied"] - sum(summary["iterations"]) <= 20
 
 
 def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(cluster, tmp_path):
@@ -375,29 +369,19 @@ def test_workers_of_a_script_join_on_a_new_node_and_leave_it_when_it_is_drained(
     def change() -> None:
         six = add(cluster, "six", 2)
         try:
-            until(lambda: len(events(folder, "scaled")) == 1, 300.0)
-            places.append(dict(runs[0].nodes()))
+            until(lambda: len(events(folder, "scaled")) == 1)
+            places.append(dict(runs[-1].nodes()))
             drain(cluster, "six")
-            until(lambda: len(events(folder, "scaled")) == 2, 300.0)
+            until(lambda: len(events(folder, "scaled")) == 2)
         finally:
             cluster.remove_node(six, allow_graceful=False)
 
-    each = {"cpu": 2}  # of three, so each node of the cluster has one process
-    config = {
-        "task": {"kind": "script", "path": str(SCRIPTS / "elastic.py")},
-        "workers": 2,
-        "servers": 1,
-        "sync": {"kind": "bsp"},
-        "probe": False,
-        "compute": {"kind": "constant", "mean_s": 0.2},  # its epochs take minutes
-        "checkpoint": {"every_s": 5},
-        "launcher": {
-            "kind": "ray",
-            "address": cluster.address,
-            "resources": {"worker": each, "server": each},
-            "elastic": {"workers": [2, 3], "settle_s": 1},
-        },
-    }
+    config = elastic_config(
+        cluster,
+        task={"kind": "script", "path": str(SCRIPTS / "elastic.py")},
+        compute={"kind": "constant", "mean_s": 0.2},  # its epochs take minutes
+    )
+    del config["launcher"]["elastic"]["servers"], config["stop"], config["batch_size"]
     summary = library.run(config, folder, control=until_seen(change), watch=runs.append).summary
     assert [line["message"] for line in events(folder, "elastic")] == [
         "node six joined: 1 worker more",

@@ -138,7 +138,7 @@ class Coordinator:
         return said
 
     def view(self) -> RunView | None:
-        """Return the processes of the run; None before the training, and without servers."""
+        """Return the processes of the run; None before the training."""
         return self._parts.view()
 
     def goes_without(self, worker: str) -> None:

@@ -108,7 +108,7 @@ class Parts:
         except BaseException:
             self.transport.close()
             raise
-        self.scaling = Scaling(experiment, self.kernel, self.checkpoints)
+        self.scaling = Scaling(experiment, self.kernel, self.checkpoints, self.processes, log)
         self.snapshots: Snapshots = self.architecture.snapshots
         self.losses = Losses(
             self.kernel,
@@ -209,19 +209,21 @@ class Parts:
 
     def view(self) -> RunView | None:
         """See `Coordinator.view`."""
+        if not self.survival.has_begun:
+            return None
+        is_busy = bool(
+            self.scaling.is_under_way or self.reports.left or self.ending.reason is not None
+        )
         replacements = self._replacements
         if replacements is None:
-            return None
+            return RunView(workers=self.workers, servers=[], is_busy=is_busy)
         absent = replacements.absent
         return RunView(
             workers=[name for name in self.workers if name not in absent],
             servers=self.servers,
             absent=absent,
             returning=replacements.coming_back,
-            is_busy=self.scaling.is_under_way
-            or bool(self.reports.left)
-            or not replacements.is_settled
-            or self.ending.reason is not None,
+            is_busy=is_busy or not replacements.is_settled,
         )
 
     def goes_without(self, worker: str) -> None:

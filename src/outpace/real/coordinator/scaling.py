@@ -1,7 +1,9 @@
 """Another number of workers, of servers, or of both, for a run that goes on.
 
-1. The coordinator takes a checkpoint. The training goes on meanwhile.
-2. When it is complete, all processes end, and as many as are wanted begin again from it, as after a
+1. On a cluster, places are reserved for the new processes. If there is no room for them in time,
+   the run stays as it is.
+2. The coordinator takes a checkpoint. The training goes on meanwhile.
+3. When it is complete, all processes end, and as many as are wanted begin again from it, as after a
    loss or with `--resume`: in the same run and folder.
 
 What was done after the checkpoint is done again, so no gradient is lost, and none counts twice.
@@ -9,7 +11,7 @@ What was done after the checkpoint is done again, so no gradient is lost, and no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -18,11 +20,15 @@ from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.worker_losses import LEAST_PEERS, SET_CHECKPOINT
 from outpace.errors import ConfigError, RunError
 from outpace.kernel import Kernel
+from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.saving.base import Checkpoints
-from outpace.support.units import Time
+from outpace.real.net.sparse_log import Log
+from outpace.support.units import Time, nanoseconds
 from outpace.support.words import plural
+from outpace.sync.messages import server_name, worker_name
 
 _MOST: Final = 1000
+_LOOK_S: Final = 0.5  # between two looks for places
 
 
 class Told(Protocol):
@@ -60,12 +66,19 @@ class Scaling:
 
     Args:
         checkpoints: those of the run; None: none are taken.
+        log: called with a line if there is no room for other numbers.
     """
 
     def __init__(
-        self, experiment: Experiment, kernel: Kernel, checkpoints: Checkpoints | None
+        self,
+        experiment: Experiment,
+        kernel: Kernel,
+        checkpoints: Checkpoints | None,
+        processes: Processes,
+        log: Log,
     ) -> None:
         self._experiment, self._kernel, self._checkpoints = experiment, kernel, checkpoints
+        self._processes, self._log = processes, log
         self.is_under_way = False
 
     def scale(
@@ -108,9 +121,42 @@ class Scaling:
                 f"the run {said}, from checkpoint {number}", workers, servers, without, since, told
             )
 
-        checkpoints.when_complete = begin
-        checkpoints.save_now()
+        def save() -> None:
+            checkpoints.when_complete = begin
+            checkpoints.save_now()
+
+        if more := self._new_roles(servers, workers):
+            self._kernel.spawn(self._when_placed(more, save, told), "places", daemon=True)
+        else:
+            save()
         return f"after its next checkpoint the run {said}"
+
+    def _new_roles(self, servers: int | None, workers: int | None) -> list[str]:
+        """Return the names of the roles that the run does not have now."""
+        experiment = self._experiment
+        more_servers = range(experiment.servers, servers or 0)
+        more_workers = range(experiment.workers, workers or 0)
+        return [*map(server_name, more_servers), *map(worker_name, more_workers)]
+
+    async def _when_placed(
+        self, names: Sequence[str], save: Callable[[], None], told: Told | None
+    ) -> None:
+        """Call `save` once there are places for these roles, or give them up after a time."""
+        processes, kernel = self._processes, self._kernel
+        until = kernel.now + nanoseconds(processes.room_s)
+        processes.reserve(names)
+        while why := processes.no_room(names):
+            if kernel.now >= until:
+                for name in names:
+                    processes.release(name)
+                self.is_under_way = False
+                said = f"the run stays as it was: {why}"
+                self._log(said)
+                if told is not None:
+                    told(is_done=False, text=said)
+                return
+            await kernel.sleep(_LOOK_S)
+        save()
 
     def _require_possible(
         self, servers: int | None, workers: int | None, layers: Sequence[int]

@@ -15,7 +15,7 @@ Every launcher keeps these promises (tests/contracts/test_launchers.py):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
@@ -61,7 +61,13 @@ class Launcher(Protocol):
 
     @property
     def room_s(self) -> float:
-        """How long a role that joins a run may wait for a place, before its process is started."""
+        """How long a run of other numbers waits for places for its new roles."""
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Ask for places for these roles, whose processes are not started yet.
+
+        `no_room` says whether they have them.
+        """
 
     def no_room(self, names: Sequence[str]) -> str:
         """Say which of these roles have no place to be started on, and why.
@@ -85,6 +91,9 @@ class Launcher(Protocol):
 
         It has another place when it is started again.
         """
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Give back the places of all other roles. Called after `stop`, too."""
 
     def suspend(self) -> None:
         """Stop all processes where they stand, until `resume`."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
@@ -48,6 +48,9 @@ class LocalLauncher:
     def room_s(self) -> float:
         return 0.0
 
+    def reserve(self, names: Sequence[str]) -> None:
+        """Do nothing: see `release`."""
+
     def no_room(self, names: Sequence[str]) -> str:
         return ""
 
@@ -80,6 +83,9 @@ class LocalLauncher:
 
     def release(self, name: str) -> None:
         """Do nothing: a role of this machine has no place of its own."""
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Do nothing: see `release`."""
 
     def suspend(self) -> None:
         self._signal(signal.SIGSTOP)

@@ -13,6 +13,7 @@ class Processes:
     start: starts one of a generation for a worker; None: none can be started. no_room: says that
     there is no place on a cluster for some of these names, and why; empty: all have one. kill: ends
     the lost one of a name. release: gives back the place of one that has left or is about to.
+    reserve: asks for places for these names, which are waited for `room_s` at most.
     all_again: True if all can be started again.
     """
 
@@ -20,6 +21,8 @@ class Processes:
     no_room: Callable[[Sequence[str]], str] = lambda names: ""
     kill: Callable[[str], None] = lambda name: None
     release: Callable[[str], None] = lambda name: None
+    reserve: Callable[[Sequence[str]], None] = lambda names: None
+    room_s: float = 0.0
     all_again: bool = False
 
 

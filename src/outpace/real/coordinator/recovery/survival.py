@@ -31,6 +31,9 @@ class Survival:
         checkpoints: those of the run; None: none are taken.
         announced: is told of the workers that are no longer waited for.
         is_ending: returns True once the workers were told to stop.
+
+    Attributes:
+        has_begun: True once the training has begun.
     """
 
     def __init__(
@@ -53,14 +56,14 @@ class Survival:
         self._first_gradients, self._announced = first_gradients, announced
         self._processes, self._observer, self._log = processes, observer, log
         self._is_ending = is_ending
-        self._has_begun = False
+        self.has_begun = False
         self._replacements: Replacements | None = None  # once the training has begun
         losses.begin_again_after = self._begins_again_after
         losses.why_not_again = self._why_not_again
 
     def begin(self, replacements: Replacements | None) -> None:
         """The training begins. replacements: None if no worker is replaced alone."""
-        self._has_begun, self._replacements = True, replacements
+        self.has_begun, self._replacements = True, replacements
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a process; False if it is not about a process that comes back."""
@@ -74,7 +77,7 @@ class Survival:
         return goes_on
 
     def _can_go_on(self, lost: Mapping[str, RunError]) -> bool:
-        if not self._has_begun:
+        if not self.has_begun:
             return False
         if self._replacements is not None:
             return self._replacements.take_losses(lost)
@@ -98,7 +101,7 @@ class Survival:
         """
         if name not in self._workers:
             return True
-        if not self._has_begun and self.begins_anew(name):
+        if not self.has_begun and self.begins_anew(name):
             return True
         on_loss = self._experiment.on_worker_loss
         if not isinstance(self._architecture, WithoutServers) or on_loss == "stop":
@@ -111,7 +114,7 @@ class Survival:
         if name in self._workers:
             on_loss = "stop" if self._experiment.on_worker_loss == "stop" else "restart"
         can_be = self._processes.all_again and not self._losses.has_exited(name)
-        return can_be and not self._has_begun and on_loss != "stop"
+        return can_be and not self.has_begun and on_loss != "stop"
 
     def _why_not_again(self, name: str) -> str:
         if name not in self._workers or self._losses.has_exited(name) or self._is_ending():

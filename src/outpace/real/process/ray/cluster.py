@@ -12,9 +12,8 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -69,7 +68,6 @@ class RayHost:
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
         self.node = ""  # its name, once it is known
-        self.given_up = ""  # why it was ended before it had a place
         self._actor = actor
         self._hear: Hear = lambda *_: None
         self._error: BaseException | None = None  # with which it was lost
@@ -112,8 +110,6 @@ class RayHost:
             ray.kill(self._actor)
 
     def why_lost(self, error: BaseException) -> str:
-        if self.given_up:
-            return self.given_up
         where = f" on node {self.node}" if self.node else ""
         if not isinstance(error, ActorDiedError):
             return f"was lost with its host{where} ({last_line(error)})"
@@ -152,8 +148,6 @@ class RayCluster:
         self._folder = os.getcwd()
         self._by_role = {name: group for group in groups for name in group.names}
         self._bundles: dict[str, _Bundle] = {}
-        self._late: set[str] = set()  # roles that have joined since the start
-        self._waiting: set[str] = set()  # those of them that have had no host
         self._of_start: list[PlacementGroup] = []
         self._free: dict[str, list[_Bundle]] = {}  # of these groups, by kind of role
         self._hosts: dict[str, RayHost] = {}
@@ -231,6 +225,11 @@ class RayCluster:
                         free[name] = free.get(name, 0) + much
         return lacking(self._groups, nodes, free)
 
+    def reserve(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self._by_role:
+                self._place(name)
+
     def no_room(self, names: Sequence[str]) -> str:
         without = [name for name in names if name in self._bundles]
         without = [name for name in without if not _has_place(self._bundles[name])]
@@ -295,28 +294,20 @@ class RayCluster:
         host = RayHost(name, actor)
         self._closing.callback(host.close)  # before the connection: the stream is in use
         _future(actor.node.remote()).add_done_callback(lambda node: self._is_on(host, node))
-        if name in self._waiting:
-            self._waiting.remove(name)
-            limit = threading.Timer(self.room_s, self._require_room, (host, group, placed))
-            limit.daemon = True
-            self._closing.callback(limit.cancel)
-            limit.start()
         return host
 
     def _place(self, name: str) -> tuple[Group, PlacementGroup, int]:
-        """Return the group and the bundle of a role, which is a new one if the role joins late."""
+        """Return the group and the bundle of a role, a new one if the role has none."""
         group = self._by_role.get(name)
         if group is None:
             group = next(each for each in self._groups if name.startswith(each.kind))
             self._by_role[name] = group
-            self._late.add(name)
             if (free := self._free_with_place(group.kind)) is not None:
                 self._bundles[name] = free
             else:
                 found = placement_group([group.bundle])
                 self._closing.callback(_remove, found)
                 self._bundles[name] = found, 0
-                self._waiting.add(name)
         else:
             self._change_place(name, group.kind)
         return group, *self._bundles[name]
@@ -338,18 +329,6 @@ class RayCluster:
             free.remove(found)
         return found
 
-    def _require_room(self, host: RayHost, group: Group, placed: PlacementGroup) -> None:
-        """End a host that has joined late and still has no place. In another thread."""
-        with contextlib.suppress(RayError, RuntimeError):  # this process has disconnected
-            if placement_group_table(placed).get("state") != "PENDING":
-                return
-            nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-            one = replace(group, names=[host.name], placement="pack")
-            lack = lacking([one], nodes, ray.available_resources(), who=host.name)
-            limit_s = self.room_s
-            host.given_up = f"found no room on the cluster within {limit_s:g} s ({lack})"
-            host.end()
-
     def release(self, name: str) -> None:
         """End the host of a role that has left the run, and give back its bundle.
 
@@ -358,7 +337,6 @@ class RayCluster:
         """
         if (host := self._hosts.pop(name, None)) is not None:
             host.end()
-        self._late.discard(name)
         group, bundle = self._by_role.pop(name, None), self._bundles.pop(name, None)
         if group is not None and bundle is not None:
             self._give_back(group.kind, bundle)
@@ -369,8 +347,8 @@ class RayCluster:
         else:
             _remove(bundle[0])
 
-    def release_late(self) -> None:
-        for name in sorted(self._late):
+    def keep_only(self, names: Collection[str]) -> None:
+        for name in sorted(self._by_role.keys() - set(names)):
             self.release(name)
 
     def _is_on(self, host: RayHost, node: Future[str]) -> None:

@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -56,7 +56,10 @@ class Hosts(Protocol):
 
     @property
     def room_s(self) -> float:
-        """How long a role that joins waits for a place; then its host is lost."""
+        """See `Launcher.room_s`."""
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Ask for a place for each of these roles that has none."""
 
     def no_room(self, names: Sequence[str]) -> str:
         """See `Launcher.no_room`. Called in another thread; may raise anything of the library."""
@@ -67,8 +70,8 @@ class Hosts(Protocol):
     def release(self, name: str) -> None:
         """This role has left the run: end its host, if it has one, and give back its place."""
 
-    def release_late(self) -> None:
-        """Give back the places of all roles that have joined since the start."""
+    def keep_only(self, names: Collection[str]) -> None:
+        """Release all other roles."""
 
 
 class HostsLauncher:
@@ -100,6 +103,9 @@ class HostsLauncher:
     @property
     def room_s(self) -> float:
         return self._hosts.room_s
+
+    def reserve(self, names: Sequence[str]) -> None:
+        self._hosts.reserve(names)
 
     def no_room(self, names: Sequence[str]) -> str:
         found: list[str] = []
@@ -144,6 +150,9 @@ class HostsLauncher:
         else:
             self._hosts.release(name)
 
+    def keep_only(self, names: Collection[str]) -> None:
+        self._hosts.keep_only(names)
+
     def suspend(self) -> None:
         wait([host.order("suspend") for host in self._running.values()], _ANSWER_S)
 
@@ -174,7 +183,6 @@ class HostsLauncher:
         for host in stopping:
             self._give_up(host)
         self._running.clear()
-        self._hosts.release_late()
 
     # ----------------------------------------------------------------------------------
 
