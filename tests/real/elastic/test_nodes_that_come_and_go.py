@@ -246,25 +246,27 @@ def test_places_that_the_run_keeps_count_as_room_for_their_kind():
 
 
 @pytest.mark.parametrize(
-    ("without", "at_s", "rules", "workers"),
+    ("without", "at_s", "rules", "numbers"),
     [
-        (["worker-1"], 30, RULES, 3),
-        (["worker-1", "worker-3"], 30, RULES, 2),
+        (["worker-1"], 30, RULES, (3, None)),
+        (["worker-1", "worker-3"], 30, RULES, (2, None)),
+        (["worker-1", "server-0"], 30, RULES, (3, 1)),
         (["worker-1"], 29, RULES, None),  # not for long enough
         ([], 30, RULES, None),
         (["worker-1", "worker-2", "worker-3"], 30, RULES, None),  # the least is 2
-        (["worker-1", "server-0"], 30, RULES, None),  # a server needs a place first
+        (["server-0", "server-1"], 30, RULES, None),  # the least is 1
+        (["server-0"], 30, replace(RULES, servers=None), None),
         (["worker-1"], 30, ONLY_SERVERS, None),
     ],
 )
-def test_a_run_begins_again_with_as_many_workers_as_have_a_place(without, at_s, rules, workers):
+def test_a_run_begins_again_with_as_many_processes_as_have_a_place(without, at_s, rules, numbers):
     places = {name: on for name, on in ON_BOTH.items() if name not in without}
-    now = cluster(node("a"), places=places)
-    waiting = seen(Waiting(), cluster(node("a"), places=ON_BOTH), WIDE.workers, 0)
+    now, all_names = cluster(node("a"), places=places), [*WIDE.servers, *WIDE.workers]
+    waiting = seen(Waiting(), cluster(node("a"), places=ON_BOTH), all_names, 0)
     for look_s in (20, at_s):
-        waiting = seen(waiting, now, WIDE.workers, look_s)
+        waiting = seen(waiting, now, all_names, look_s)
     found = fewer(rules, waiting, now, WIDE.workers, WIDE.servers, at_s)
-    assert (None if found is None else found.workers) == workers
+    assert (None if found is None else (found.workers, found.servers)) == numbers
 
 
 # -- any cluster ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""With how many workers a run begins again when the cluster has not room for all. Without IO."""
+"""With how many processes a run begins again if the cluster lacks room. Without IO."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from outpace.real.coordinator.scaling import BeginWith
 from outpace.real.elastic.deciding import Rules
-from outpace.real.elastic.view import ClusterView
+from outpace.real.elastic.view import SERVER, WORKER, ClusterView
 from outpace.support.words import plural
 
 
@@ -33,19 +33,28 @@ def fewer(
     servers: Sequence[str],
     now_s: float,
 ) -> BeginWith | None:
-    """Return that the run is to begin with as many workers as have a place; None: it waits.
+    """Return that the run is to begin with as many processes as have a place; None: it waits.
 
-    It waits if all have a place, if fewer than the least have, if a server has none, and until
-    what is seen has been the same for `settle_s`.
+    It waits if all have a place, if of one kind fewer than the least have, and until what is seen
+    has been the same for `settle_s`.
     """
-    left = len(workers) - len(waiting.unplaced)
-    if rules.workers is None or not waiting.unplaced or left < rules.workers[0]:
+    if not waiting.unplaced or now_s - waiting.since_s < rules.settle_s:
         return None
-    if now_s - waiting.since_s < rules.settle_s:
-        return None
-    if not all(name in cluster.places for name in servers):
-        return None
-    names = ", ".join(waiting.unplaced)
+    placed: dict[str, int | None] = {WORKER: None, SERVER: None}
+    for kind, names, bounds in (
+        (WORKER, workers, rules.workers),
+        (SERVER, servers, rules.servers),
+    ):
+        count = sum(name in cluster.places for name in names)
+        if count == len(names):
+            continue
+        if bounds is None or count < bounds[0]:
+            return None
+        placed[kind] = count
+    missing = ", ".join(waiting.unplaced)
+    left = " and ".join(plural(n, kind) for kind, n in placed.items() if n is not None)
     return BeginWith(
-        f"there is no room for {names}: the run begins again with {plural(left, 'worker')}", left
+        f"there is no room for {missing}: the run begins again with {left}",
+        placed[WORKER],
+        placed[SERVER],
     )

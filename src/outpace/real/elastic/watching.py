@@ -92,13 +92,13 @@ class NodeWatcher:
         now_s = seconds(coordinator.kernel.now)
         if cluster is None:
             return
+        if run is None and self._begins_again:
+            self._wait(coordinator, cluster, now_s)
         needed = coordinator.servers if run is None else run.servers
         if run is not None and not self._rules.gives_up:
             needed = [*needed, *run.returning]
         self._tell_needed(cluster, needed, now_s)
         if run is None:
-            if self._begins_again and not coordinator.started:
-                self._wait(coordinator, cluster, now_s)
             return
         self._memory, order = decide(self._rules, self._memory, cluster, run, now_s)
         if order is not None:
@@ -117,12 +117,12 @@ class NodeWatcher:
         )
 
     def _wait(self, coordinator: Coordinator, cluster: ClusterView, now_s: float) -> None:
-        """Begin with fewer workers if the cluster has no room for all."""
+        """Begin with fewer processes if the cluster has no room for all."""
         workers, servers = coordinator.workers, coordinator.servers
-        self._waiting = seen(self._waiting, cluster, workers, now_s)
+        self._waiting = seen(self._waiting, cluster, [*servers, *workers], now_s)
         found = fewer(self._rules, self._waiting, cluster, workers, servers, now_s)
         if found is not None:
-            self._say(str(found), self._waiting.unplaced, found.workers)
+            self._say(str(found), self._waiting.unplaced, found.workers, found.servers)
             raise found
 
     def _say(
