@@ -19,8 +19,6 @@ def scaled(
 ) -> str:
     """Have a run go on with another number of servers or workers; return what was done, in words.
 
-    With both numbers, the servers come first.
-
     Args:
         run: its folder.
         limit_s: seconds to wait until it is done.
@@ -54,8 +52,8 @@ def _not_yet(run: Path, limit_s: float, *, is_taken: bool) -> str:
             f"the request is withdrawn; outpace status {run} says whether the run goes on"
         )
     return (
-        f"{run}: it was not done within {limit_s:g} s. The run goes on with it: new processes "
-        "start, and workers go over, or leave, when they have ended their iteration. "
+        f"{run}: it was not done within {limit_s:g} s. The run goes on with it: it takes a "
+        "checkpoint, and all processes begin again from it. "
         f"outpace status {run} shows the processes, and log.jsonl says when it is done, or why not"
     )
 

@@ -9,9 +9,8 @@ Every object has these keys:
     number      N; null for launcher and coordinator
     generation  of that process: 0 for the first of its name, higher for one that replaces it
     event       start, resume, launched, joined, training, checkpoint, checkpoint-failed, lost,
-                restarted, not-restarted, rejoined, server-restarted, server-back, divided, scaled,
-                elastic, gap, group-restart, begin-anew, failed, finished, notice, warning
-                or end
+                restarted, not-restarted, scaled, elastic, group-restart, begin-anew, failed,
+                finished, notice, warning or end
     message     what happened, in words
     fields      what else is known, by name
 
@@ -50,12 +49,8 @@ _MESSAGES: Final = {
     "lost": "{why}",
     "restarted": "{role} is started again at iteration {first}, generation {generation}",
     "not-restarted": "{role} is not started again: there was no room for its process",
-    "rejoined": "{role} takes part again, from iteration {first}",
-    "server-restarted": "{role} is started again from checkpoint {number}, generation {generation}",
-    "server-back": "{role} is back after {away_s:.1f} s: the workers go on with it",
     "scaled": "the run goes on with {workers:worker} and {servers:server}, after {took_s:.2f} s",
     "elastic": "{why}",
-    "gap": "{role} lacks {updates_lost:update} of worker {worker}, from iteration {first} on",
     "group-restart": "{cause}; all processes begin again from checkpoint {number}",
     "begin-anew": "{cause}; nothing was trained yet: all processes are started again",
     "failed": "{text}",

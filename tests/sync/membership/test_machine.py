@@ -20,7 +20,6 @@ from outpace.sync.membership import (
     EndRun,
     Kill,
     Membership,
-    NotJoined,
     Order,
     Removed,
     Replace,
@@ -272,119 +271,6 @@ def test_nobody_begins_again_whose_process_was_not_lost():
         members.began(1)
 
 
-def test_a_new_worker_joins_once_all_servers_know_of_its_process():
-    members = Membership(2, SERVERS, RULES)
-    assert members.arrives(2, 0) == 1
-    assert not members.takes_part(2)
-    assert members.joins(2, 1) == replaced(2, 1)
-    assert members.confirmed("server-0", 2, 1, watermark=-1, clock=5, now=2) == []
-    # It begins where the furthest server is; none has lost anything of it.
-    assert members.confirmed("server-1", 2, 1, -1, 6, now=3) == [Start(2, 1, first=6, lost=0)]
-    members.began(2)
-    assert members.takes_part(2)
-    assert members.next_deadline is None
-
-
-def test_a_worker_that_was_told_to_leave_is_not_replaced_and_may_join_again():
-    members = Membership(3, SERVERS, RULES)
-    members.retires(2)
-    members.finished(2)
-    assert members.arrives(2, 0) == 1
-    members.joins(2, 1)
-    members.confirmed("server-0", 2, 1, 7, 9, now=2)
-    assert members.confirmed("server-1", 2, 1, 7, 8, now=2) == [Start(2, 1, 9, 0)]
-
-
-def test_a_worker_that_dies_as_it_leaves_has_left():
-    members = Membership(2, SERVERS, RULES)
-    members.retires(1)
-    assert members.lost(1, KILLED, 0, has_ended=True) == replaced(1, 1, stays=False)
-    members.confirmed("server-0", 1, 1, 4, 4, now=1)
-    assert members.confirmed("server-1", 1, 1, 3, 4, now=1) == [Removed(1, lost=1)]
-
-
-def test_the_run_goes_on_without_a_process_that_dies_before_it_joins_or_is_late():
-    members = Membership(1, SERVERS, RULES)
-    members.arrives(1, 0)
-    assert members.lost(1, KILLED, 1, has_ended=True) == [NotJoined(1, KILLED)]
-    assert members.next_deadline is None
-    assert members.arrives(1, 0) == 2
-    assert members.on_time(119 * SECOND) == []
-    assert members.on_time(120 * SECOND) == [NotJoined(1, "was not ready within 120 s")]
-    assert members.arrives(1, 121 * SECOND) == 3
-
-
-def test_a_process_that_joins_may_wait_for_a_place_before_it_is_started():
-    members = Membership(1, SERVERS, RULES)
-    members.arrives(1, 0, room_s=30.0)
-    assert members.on_time(149 * SECOND) == []
-    assert members.on_time(150 * SECOND) == [NotJoined(1, "was not ready within 150 s")]
-
-
-def test_servers_may_change_when_all_servers_know_of_all_workers():
-    members = Membership(2, SERVERS, RULES)
-    assert members.is_settled
-    members.arrives(2, 0)
-    assert not members.is_settled
-    members.joins(2, 1)
-    members.confirmed("server-0", 2, 1, -1, 5, now=2)
-    members.confirmed("server-1", 2, 1, -1, 5, now=2)
-    assert not members.is_settled
-    members.began(2)
-    assert members.is_settled
-    assert members.generations == {2: 1}
-    members.serve_by(["server-1", "server-2"])
-    asked = [Replace(server, 2, 2, stays=True) for server in ("server-1", "server-2")]
-    assert members.lost(2, KILLED, 3, has_ended=True) == asked
-    assert not members.is_settled
-    members.confirmed("server-2", 2, 2, 7, 8, now=4)
-    assert members.confirmed("server-1", 2, 2, 7, 8, now=4) == [Start(2, 2, 8, 0)]
-
-
-def test_a_process_that_dies_as_it_joins_is_replaced_by_another_one():
-    members = Membership(1, SERVERS, RULES)
-    members.arrives(1, 0)
-    members.joins(1, 1)
-    assert not members.awaits_end(1)  # it is the process that joins which has ended
-    assert members.lost(1, KILLED, 2, has_ended=True) == replaced(1, 2)
-    assert members.confirmed("server-0", 1, 1, -1, 3, now=3) == []  # of the first process
-    members.confirmed("server-0", 1, 2, -1, 3, now=3)
-    assert members.confirmed("server-1", 1, 2, -1, 3, now=3) == [Start(1, 2, 3, 0)]
-
-
-@pytest.mark.parametrize("is_told_to_begin", [True, False])
-def test_a_worker_that_is_lost_before_it_begins_loses_no_iteration(is_told_to_begin):
-    """Servers count it as if it had done what they had finished, and one has finished more."""
-    members = Membership(1, SERVERS, RULES)
-    members.arrives(1, 0)
-    members.joins(1, 1)
-    if is_told_to_begin:
-        members.confirmed("server-0", 1, 1, 7, 8, now=1)
-        assert members.confirmed("server-1", 1, 1, 5, 6, now=1) == [Start(1, 1, 8, 0)]
-    members.lost(1, KILLED, 2, has_ended=True)
-    members.confirmed("server-0", 1, 2, 7, 8, now=3)
-    assert members.confirmed("server-1", 1, 2, 5, 6, now=3) == [Start(1, 2, 8, 0)]
-    members.began(1)
-    # It has pushed iteration 8 to one server alone. server-1 has closed those before.
-    members.lost(1, KILLED, 4, has_ended=True)
-    members.confirmed("server-0", 1, 3, 8, 8, now=5)
-    assert members.confirmed("server-1", 1, 3, 7, 8, now=5) == [Start(1, 3, 9, 1)]
-
-
-@pytest.mark.parametrize("on_loss", ["restart", "continue"])
-def test_a_worker_that_is_lost_for_good_before_it_begins_loses_no_iteration(on_loss):
-    members = Membership(1, SERVERS, Rules(on_loss))
-    members.arrives(1, 0)
-    members.joins(1, 1)
-    members.lost(1, KILLED, 2, has_ended=True)
-    newest = 2
-    if on_loss == "restart":
-        members.goes_without(1)
-        newest = 3
-    members.confirmed("server-0", 1, newest, 7, 8, now=3)
-    assert members.confirmed("server-1", 1, newest, 5, 6, now=3) == [Removed(1, 0)]
-
-
 def test_the_end_of_a_process_is_awaited_from_its_loss_on_until_it_has_ended():
     members = Membership(2, SERVERS, RULES)
     assert not members.awaits_end(1)
@@ -414,8 +300,6 @@ def test_the_run_goes_on_without_a_lost_worker_for_which_there_is_no_room(is_sta
     # Iteration 7, which server-1 lacks, is counted once: when its start was ordered, or now.
     lost = 0 if is_starting else 1
     assert members.confirmed("server-1", 1, 2, 6, 6, 2) == [Removed(1, lost)]
-    assert members.may_arrive(1)
-    members.arrives(1, 3)
     assert members.joins(1, 4) == replaced(1, 3)
 
 
@@ -443,9 +327,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.newest, self.ended = 0, False
         self.away: set[int] = set()  # workers that have left
         self.finished: set[int] = set()
-        self.arriving: set[int] = set()
-        self.waiting: set[int] = set()  # that have joined, and not begun
-        self.retired: set[int] = set()
         self.given_up: set[int] = set()  # lost workers for which there is no room
 
     def do(self, orders: list[Order]) -> None:
@@ -457,23 +338,15 @@ class AnyOrder(RuleBasedStateMachine):
                 self.to_kill = order.worker
             elif isinstance(order, Start):
                 # Its place is free, and no server hears the processes before it.
-                process = order.worker, order.generation
-                others = self.alive - ({process} if order.worker in self.waiting else set())
-                assert not any(worker == order.worker for worker, _ in others)
-                self.waiting.discard(order.worker)
+                assert not any(worker == order.worker for worker, _ in self.alive)
                 for server in SERVERS:
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
             elif isinstance(order, Removed):
-                known = self.finished | self.retired | self.given_up
+                known = self.finished | self.given_up
                 assert not self.restarts or order.worker in known
                 if order.worker not in self.finished:
                     self.away.add(order.worker)
-            elif isinstance(order, NotJoined):
-                assert order.worker in self.arriving
-                self.arriving.discard(order.worker)
-                self.ends(order.worker)
-                self.away.add(order.worker)
             else:
                 self.ended = True
 
@@ -487,50 +360,17 @@ class AnyOrder(RuleBasedStateMachine):
         if is_known_to_have_ended:
             self.alive.discard(process)
         self.now += 1
-        self.waiting.discard(process[0])
         orders = self.members.lost(process[0], "", self.now, has_ended=is_known_to_have_ended)
         assert orders  # every loss leads to something
         self.do(orders)
 
-    @precondition(lambda self: not self.ended)
-    @rule(worker=st.integers(0, 4))
-    def arrive(self, worker):
-        """A process is started for a new worker, or for one that has left or finished."""
-        if worker <= self.workers and self.members.may_arrive(worker):
-            if worker == self.workers:
-                self.workers += 1
-                self.heard |= {(server, worker): 0 for server in SERVERS}
-            self.now += 1
-            for known in (self.away, self.finished, self.retired, self.given_up):
-                known.discard(worker)
-            self.ends(worker)
-            self.arriving.add(worker)
-            self.alive.add((worker, self.members.arrives(worker, self.now)))
-
-    @precondition(lambda self: not self.ended and self.arriving)
-    @rule(data=st.data())
-    def join_as_it_arrives(self, data):
-        worker = data.draw(st.sampled_from(sorted(self.arriving)))
-        self.arriving.discard(worker)
-        self.waiting.add(worker)
-        self.now += 1
-        self.do(self.members.joins(worker, self.now))
-
-    @rule(worker=st.integers(0, 4))
-    def retire(self, worker):
-        if worker < self.workers and self.members.takes_part(worker):
-            self.members.retires(worker)
-            self.retired.add(worker)
-
     @rule(worker=st.integers(0, 4))
     def finish(self, worker):
         here = worker < self.workers and not self.members.is_coming_back(worker)
-        here = here and worker not in self.arriving
         if here and (worker, self.members.generation(worker)) in self.alive:
             self.members.finished(worker)
             self.finished.add(worker)
             self.ends(worker)
-            self.retired.discard(worker)
 
     def ends(self, worker):
         self.alive = {process for process in self.alive if process[0] != worker}
@@ -549,9 +389,8 @@ class AnyOrder(RuleBasedStateMachine):
     def go_without(self, worker):
         """There is no room for the next process of a lost worker; one worker stays."""
         coming = worker < self.workers and self.members.is_coming_back(worker)
-        if coming and len(self.away | self.given_up | self.arriving | {worker}) < self.workers:
+        if coming and len(self.away | self.given_up | {worker}) < self.workers:
             self.given_up.add(worker)
-            self.waiting.discard(worker)
             self.do(self.members.goes_without(worker))
 
     @rule(data=st.data())
@@ -598,7 +437,7 @@ class AnyOrder(RuleBasedStateMachine):
             if generation != self.members.generation(worker):
                 self.alive.discard((worker, generation))
                 self.do(self.members.process_ended(worker, self.now))
-        out = self.finished | self.retired | self.away
+        out = self.finished | self.away
         for worker in set(range(self.workers)) - out:
             assert (worker, self.members.generation(worker)) in self.alive
 

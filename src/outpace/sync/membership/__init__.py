@@ -5,7 +5,6 @@ from outpace.sync.membership.machine import Membership
 from outpace.sync.membership.orders import (
     EndRun,
     Kill,
-    NotJoined,
     OnLoss,
     Order,
     Removed,
@@ -19,7 +18,6 @@ __all__ = [
     "Fence",
     "Kill",
     "Membership",
-    "NotJoined",
     "OnLoss",
     "Order",
     "Removed",

@@ -7,10 +7,6 @@ still alive. Once the old process has ended, too, a new one is started with the 
 that no server has of this worker (see `sync.checkpoint.state`). Or no process takes its place, and
 the worker has left the run, until a new process `joins` in its name.
 
-A run may be given more workers while it goes on. Their processes are started first (`arrives`),
-and take part once all servers know of them (`joins`), so no server waits for the start of a
-process. A worker that is told to leave (`retires`) is not replaced.
-
 If a lost worker finds no room for another process, the run may go on without it after all
 (`goes_without`): the servers, which wait for it, are told that it has left.
 
@@ -33,15 +29,13 @@ from outpace.sync.membership.orders import (
     DEATHS,
     EndRun,
     Kill,
-    NotJoined,
     Order,
     Removed,
     Replace,
     Rules,
     Start,
 )
-from outpace.sync.membership.worker import AWAY, COMING, OUT, Phase, Worker
-from outpace.sync.messages import worker_name
+from outpace.sync.membership.worker import AWAY, OUT, Phase, Worker
 
 
 class Membership:
@@ -90,10 +84,6 @@ class Membership:
             return False
         return self._restarts or any(other.phase not in AWAY for other in others)
 
-    def serve_by(self, servers: Sequence[str]) -> None:
-        """These servers take the workers' gradients from now on; while all are settled."""
-        self._servers = tuple(servers)
-
     @property
     def is_settled(self) -> bool:
         """True if all servers know of all workers as they are, and none joins or comes back."""
@@ -101,42 +91,13 @@ class Membership:
         return all(known.phase in settled and not known.unconfirmed for known in self._workers)
 
     @property
-    def generations(self) -> dict[int, int]:
-        """The generations of the workers, of those that are not of the first one."""
-        return {known.number: known.generation for known in self._workers if known.generation}
-
-    @property
     def next_deadline(self) -> Time | None:
         due = (known.deadline for known in self._workers)
         return min((each for each in due if each is not None), default=None)
 
-    @property
-    def workers(self) -> int:
-        """The number of workers that there are or have been."""
-        return len(self._workers)
-
-    def takes_part(self, worker: int) -> bool:
-        """True if the worker's process trains, and is not lost, nor told to leave."""
-        known = self._workers[worker]
-        return known.phase is Phase.HERE and not known.retires
-
-    def is_here(self, worker: int) -> bool:
-        """True if the worker's process trains, or another one is to take its place."""
-        return self._workers[worker].phase in COMING
-
-    def is_retiring(self, worker: int) -> bool:
-        """True if the worker was told to leave."""
-        return self._workers[worker].retires
-
     def has_left(self, worker: int) -> bool:
         """True if the worker takes no part, because it has left or the run goes on without it."""
         return self._workers[worker].phase in (Phase.LEAVING, Phase.GONE)
-
-    def may_arrive(self, worker: int) -> bool:
-        """True if a process may be started that is to join as this worker, new or not."""
-        if worker > len(self._workers):
-            return False
-        return worker == len(self._workers) or self._workers[worker].phase in OUT
 
     # -- what has happened ---------------------------------------------------------------
 
@@ -146,9 +107,7 @@ class Membership:
         how: in words, for an error. has_ended: False if it may still be alive.
         """
         known = self._workers[worker]
-        if known.phase is Phase.ARRIVING:
-            return self._not_joined(known, how)
-        if known.phase is Phase.FENCING and not known.waits:
+        if known.phase is Phase.FENCING:
             return self.process_ended(worker, now) if has_ended else []
         if known.phase in (*AWAY, Phase.ENDED, Phase.TOLD):
             return []
@@ -157,8 +116,8 @@ class Membership:
             return self._replaced(known, self._servers, stays=False)
         if not self.can_spare(worker):
             return [EndRun(f"{known.name} {how}")]
-        known.how, known.has_ended, known.waits = how, has_ended, False
-        stays = self._restarts and not known.retires
+        known.how, known.has_ended = how, has_ended
+        stays = self._restarts
         # A scheduler that no longer waits for the worker lets the others pull. If a server still
         # waited, their pulls would miss an iteration: the scheduler is told after the servers.
         told = self._servers + self._schedulers if stays else self._servers
@@ -182,63 +141,23 @@ class Membership:
         others = (other for other in self._workers if other.number != worker)
         if not self.is_coming_back(worker) or all(other.phase in AWAY for other in others):
             raise ProtocolError(f"the run cannot go on without {known.name} now")
-        known.phase, known.deadline, known.waits = Phase.LEAVING, None, False
+        known.phase, known.deadline = Phase.LEAVING, None
         return self._replaced(known, self._servers, stays=False)
 
-    def arrives(self, worker: int, now: Time, room_s: float = 0.0) -> int:
-        """A process is about to be started that is to join as a new worker, or one that has left.
-
-        Args:
-            room_s: seconds that it may wait for a place, before it is started.
-
-        Returns:
-            The generation of the process.
-
-        Raises:
-            ProtocolError: the worker takes part, or is not the next new one.
-        """
-        if not self.may_arrive(worker):
-            raise ProtocolError(f"no process can join as {worker_name(worker)} now")
-        if worker == len(self._workers):
-            self._workers.append(Worker(worker))
-        known = self._workers[worker]
-        self._generation += 1
-        known.generation, known.phase, known.retires = self._generation, Phase.ARRIVING, False
-        known.arrives_s = room_s + self._rules.start_s
-        known.how, known.deadline = "was to join", now + nanoseconds(known.arrives_s)
-        return known.generation
-
     def joins(self, worker: int, now: Time) -> list[Order]:
-        """A new process offers to be a worker that `arrives`, or has left the run.
+        """A new process offers to be a worker that has left the run.
 
         Raises:
             ProtocolError: the worker takes part, has finished, or not all servers know yet that it
                 has left.
         """
         known = self._workers[worker]
-        if known.phase not in (Phase.GONE, Phase.ARRIVING):
+        if known.phase is not Phase.GONE:
             raise ProtocolError(f"a process joins as {known.name}, which has not left the run")
-        known.waits = known.phase is Phase.ARRIVING
         known.how, known.has_ended, known.joins = "had left the run", True, True
         self._fence(known, now)
         known.deaths = [now]
-        told = self._servers + self._schedulers
-        if not known.waits:
-            return self._replaced(known, told, stays=True)
-        known.how = "joins the run"
-        known.reached.clear()
-        return self._replace(known, told, stays=True)
-
-    def retires(self, worker: int) -> None:
-        """A worker is told to leave after the iteration that it is in.
-
-        Raises:
-            ProtocolError: the worker does not take part, or its process is lost.
-        """
-        known = self._workers[worker]
-        if known.phase is not Phase.HERE:
-            raise ProtocolError(f"{known.name} is told to leave, and does not take part")
-        known.retires = True
+        return self._replaced(known, self._servers + self._schedulers, stays=True)
 
     def keeps(self, worker: int, iteration: int) -> None:
         """The next process of a worker, whose process is lost, begins with a script's state.
@@ -314,18 +233,11 @@ class Membership:
         """End the run if a deadline has passed."""
         for known in self._workers:
             if known.deadline is not None and known.deadline <= now:
-                if known.phase is Phase.ARRIVING:
-                    how = f"was not ready within {known.arrives_s:.0f} s"
-                    return self._not_joined(known, how)
                 known.deadline = None
                 return [EndRun(self._too_late(known))]
         return []
 
     # ------------------------------------------------------------------------------------
-
-    def _not_joined(self, known: Worker, how: str) -> list[Order]:
-        known.phase, known.deadline = Phase.GONE, None
-        return [NotJoined(known.number, how)]
 
     def _replaced(self, known: Worker, names: Sequence[str], *, stays: bool) -> list[Order]:
         """Give a worker a new generation, and have these hear only that."""
@@ -358,7 +270,7 @@ class Membership:
         reached, known.done = known.reached.values(), 1 + highest
         known.first = max(max(1 + watermark, clock) for watermark, clock in reached)
         known.first = max(known.first, known.kept)
-        known.phase, known.waits = Phase.STARTING, False
+        known.phase = Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
         # If servers were lost that had them, iterations are computed again that others lacked.
         lost = self._lost_of(known) - known.repeats(known.first)

@@ -71,21 +71,10 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class NotJoined:
-    """The process that was to join as this worker is lost, or not ready in time: end it.
-
-    The run goes on as if it had not been started. how: what was wrong, in words.
-    """
-
-    worker: int
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
 class EndRun:
     """End the run with this error."""
 
     reason: str
 
 
-Order: TypeAlias = Replace | Kill | Start | Removed | NotJoined | EndRun
+Order: TypeAlias = Replace | Kill | Start | Removed | EndRun

@@ -21,12 +21,10 @@ class Phase(Enum):
     FINISHED = auto()
     ENDED = auto()  # as FINISHED; its process was lost, and the servers are told
     TOLD = auto()  # as ENDED, and all servers know it
-    ARRIVING = auto()  # takes no part; a process that is to join as this worker is being started
 
 
-AWAY: Final = (Phase.LEAVING, Phase.GONE, Phase.ARRIVING)
+AWAY: Final = (Phase.LEAVING, Phase.GONE)
 DONE: Final = (Phase.FINISHED, Phase.ENDED, Phase.TOLD)
-COMING: Final = (Phase.HERE, Phase.FENCING, Phase.STARTING)  # or there already
 OUT: Final = (Phase.GONE, Phase.FINISHED, Phase.TOLD)  # and the losses so far are counted
 
 
@@ -46,9 +44,6 @@ class Worker:
     reached: dict[str, tuple[int, int]] = field(default_factory=dict)  # watermark, clock by server
     deadline: Time | None = None
     deaths: list[Time] = field(default_factory=list)  # since it finished an iteration
-    retires: bool = False  # True if it was told to leave, so that no process takes its place
-    waits: bool = False  # True if the process that joins as this worker runs already
-    arrives_s: float = 0.0  # for the process that is to join as this worker
     how: str = ""  # its process was lost
     pushed: int = -1  # last iteration of one that takes no more part, as far as it is known
     # Iterations that some server lacks: disjoint ranges of the first and the one after the last.
