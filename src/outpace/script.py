@@ -188,9 +188,8 @@ def sampler(
     """Return a sampler of this worker's share of the dataset, for a DataLoader.
 
     Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`. The batch
-    size of a DataLoader that uses the sampler is part of the records of the run. If workers join or
-    leave, the next epoch is divided among those that there are then. Under torchrun alone it shares
-    the data out among the processes of torch.distributed.
+    size of a DataLoader that uses the sampler is part of the records of the run. Under torchrun
+    alone it shares the data out among the processes of torch.distributed.
 
     Raises:
         ConfigError: if the dataset has no length.
@@ -205,10 +204,8 @@ def sampler(
         )
     if _is_distributed_alone():
         place = torch.distributed.get_world_size(), torch.distributed.get_rank()
-        follows = False
     else:
         place = world_size(), rank()
-        follows = True
     return WorkerSampler(
         cast("torch.utils.data.Dataset[Any]", dataset),
         num_replicas=place[0],
@@ -216,7 +213,6 @@ def sampler(
         shuffle=shuffle,
         seed=seed,
         drop_last=drop_last,
-        follows=follows,
     )
 
 

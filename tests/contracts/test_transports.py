@@ -126,13 +126,12 @@ class Cluster:
             listener.share_memory(self.block_bytes)
         return listener
 
-    def call(self, process: Process, endpoint: str = "", generation: int = FIRST) -> Caller:
+    def call(self, process: Process, endpoint: str = "") -> Caller:
         caller = process.transport.call(
             "server-0",
             endpoint or self.listener.endpoint,
             self.keys["server-0"].public if self.keys else "",
             Handlers(any_block, process.take, process.lost.append),
-            generation,
         )
         if self.block_bytes:
             caller.share_memory(self.block_bytes)
@@ -314,19 +313,6 @@ def test_an_old_process_that_connects_again_is_told_that_it_was_replaced(cluster
     cluster.call(old).send(Notice("I was away"))
     cluster.until(lambda: old.messages == [Fenced(2)])
     assert cluster.server.got == before
-
-
-def test_a_caller_hears_the_listener_of_the_generation_that_it_was_told(cluster):
-    """A server that was lost is back: the same name and key, another address and generation."""
-    _, before = cluster.connected("worker-0")
-    new = cluster.process("server-0", generation=1)
-    listener = cluster.listen(new)
-    before.close(0.0)
-    again = cluster.process("worker-0")
-    cluster.call(again, listener.endpoint, generation=1).send(Notice("I go on"))
-    cluster.until(lambda: new.messages == [Notice("I go on")])
-    listener.send("worker-0", Notice("so do I"))
-    cluster.until(lambda: again.messages == [Notice("so do I")])
 
 
 def test_a_generation_follows_a_lower_one(cluster):

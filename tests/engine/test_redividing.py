@@ -17,20 +17,15 @@ from outpace.record.checkpoints.trees import write_tree
 
 def test_the_samples_that_were_used_are_shared_out_anew():
     # Four workers have had 30 samples each of epoch 2: 120 of it are used.
-    known = [[(2, 120)]] * 4
-    assert _places(known, 6) == [(2, 20)]
-    assert _places(known, 3) == [(2, 40)]
-    assert _places(known, 7) == [(2, 17)]  # 119: one is used twice
+    known = [[(2, 30)]] * 4
+    assert _places(known, 4, 6) == [(2, 20)]
+    assert _places(known, 4, 3) == [(2, 40)]
+    assert _places(known, 4, 7) == [(2, 17)]  # 119: one is used twice
 
 
 def test_the_worker_that_is_furthest_behind_counts():
     # Each has two samplers.
-    assert _places([[(1, 0), (0, 16)], [(0, 180), (0, 8)]], 1) == [(0, 180), (0, 8)]
-
-
-def test_a_worker_that_reads_beside_the_others_does_not_count():
-    assert _places([[(3, 20)], [(3, 16)], [None]], 2) == [(3, 8)]
-    assert _places([[None]], 2) == [(0, 0)]
+    assert _places([[(1, 0), (0, 8)], [(0, 90), (0, 4)]], 2, 1) == [(0, 180), (0, 8)]
 
 
 def test_a_further_worker_draws_random_numbers_of_its_own():
@@ -42,7 +37,7 @@ def test_a_further_worker_draws_random_numbers_of_its_own():
 
 def test_the_error_names_the_checkpoint_whose_file_cannot_be_read(tmp_path):
     parts = [SimpleNamespace(file=kept_in(worker)) for worker in range(2)]
-    index = SimpleNamespace(taking_part=2, parts=parts)
+    index = SimpleNamespace(workers=2, parts=parts)
     point: Any = SimpleNamespace(
         checkpoint=SimpleNamespace(index=index), first=[4, 4, 4], path=tmp_path
     )
@@ -57,7 +52,7 @@ def test_places_are_found_beside_the_model_of_a_worker_without_servers(tmp_path)
         {"kept": {"objects": {"seen": model}, "data": [(1, 8)]}, "model": model},
     ]
     parts = [write_tree(tmp_path / kept_in(n), tree) for n, tree in enumerate(trees)]
-    index = SimpleNamespace(taking_part=2, parts=parts)
+    index = SimpleNamespace(workers=2, parts=parts)
     point: Any = SimpleNamespace(
         checkpoint=SimpleNamespace(index=index), first=[4] * 4, path=tmp_path
     )

@@ -18,7 +18,7 @@ class TwoMachines:
     """A launcher with two addresses, both of this machine, for servers and for workers."""
 
     def __init__(self, clock, on_exit, on_output) -> None:
-        self.nodes, self.room_s = {}, 0.0
+        self.nodes = {}
         self._servers, self._workers = (
             LocalLauncher(clock, on_exit, on_output, address)
             for address in ("127.0.0.2", "127.0.0.1")

@@ -8,7 +8,6 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Pieces
-from outpace.blocks.division import Ranges
 from outpace.record.checkpoints import Checkpoints, Index, Taken, write_shard, write_tensors
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.state import ShardState
@@ -55,21 +54,19 @@ def save(
     checkpoints: Checkpoints,
     number: int,
     states: list[ShardState],
-    script: Any = None,
     layout: str = "",
     layers: tuple[int, ...] = (),
     others: dict[str, Any] | None = None,
-    ranges: tuple[Ranges, ...] = (),
     own: tuple[ShardState, ...] = (),
     elements: int | None = None,
+    of_script: bool = False,
 ) -> Index:
     """Write a whole checkpoint of these shards; others: tensors of further files.
 
-    ranges: of the shards, if they have no slices. own: of workers without servers. elements: of the
-    model, if the first shard has more.
+    own: of workers without servers. elements: of the model, if the first shard has more.
     """
     folder = checkpoints.begin(number)
-    written = [write_shard(folder, state, script) for state in states]
+    written = [write_shard(folder, state) for state in states]
     of_workers = [write_shard(folder, each, name=f"worker-{each.shard}") for each in own]
     written_too = [part for _, part in of_workers]
     parts = [write_tensors(folder / name, each) for name, each in (others or {}).items()]
@@ -84,8 +81,8 @@ def save(
         parts=(*(part for _, part in written), *written_too, *parts),
         shards=tuple(record for record, _ in written),
         totals=Totals(iterations={0: 5, 1: 7}, loss_sum=float("nan")),
-        bounds=(0, bounds[-1]) if ranges else tuple(bounds),
-        ranges=ranges,
+        bounds=tuple(bounds),
+        of_script=of_script,
         own=tuple(record for record, _ in of_workers),
         layers=layers or (bounds[-1],),
         layout=layout,

@@ -14,7 +14,6 @@ import torch
 from benchmarks.micro.real.processes import between, value_of
 
 from outpace.blocks.block import Block
-from outpace.blocks.division import Ranges
 from outpace.config.experiment import Experiment
 from outpace.experiment.sources import as_experiment
 from outpace.optim.torch_optimizers import State
@@ -64,10 +63,10 @@ class Given:
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
 
-    def lengths(self, part: Ranges) -> dict[int, int]:
+    def lengths(self, server: int) -> dict[int, int]:
         return {}
 
-    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
         return []
 
     def settings(self) -> None:

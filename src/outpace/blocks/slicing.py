@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from itertools import accumulate, pairwise
 
-from outpace.blocks.division import Ranges
 from outpace.errors import ConfigError
 
 
@@ -59,16 +58,6 @@ def layers_within(part: slice, layers: Sequence[int]) -> list[slice]:
         low, high = max(place, part.start), min(end, part.stop)
         if low < high:
             found.append(slice(low - part.start, high - part.start))
-    return found
-
-
-def layers_of(part: Ranges, layers: Sequence[int]) -> list[slice]:
-    """Cut a part at the borders of its ranges and of parameter tensors; places in its block."""
-    found, place = [], 0
-    for piece in part:
-        for cut in layers_within(slice(piece.low, piece.high), layers):
-            found.append(slice(place + cut.start, place + cut.stop))
-        place += piece.size
     return found
 
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 
-from outpace.blocks.division import Range
 
-
-def extent_of(number: int, end: int, layers: Sequence[int]) -> Range:
+def extent_of(number: int, end: int, layers: Sequence[int]) -> slice:
     """Return the elements of the flat parameters that a parameter of an optimizer consists of.
 
     Args:
@@ -24,9 +22,9 @@ def extent_of(number: int, end: int, layers: Sequence[int]) -> Range:
             empty.
     """
     if not layers:
-        return Range(0, end)
+        return slice(0, end)
     start = sum(layers[:number])
-    return Range(start, start + layers[number])
+    return slice(start, start + layers[number])
 
 
 def is_per_element(value: Any) -> bool:

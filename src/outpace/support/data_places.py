@@ -17,21 +17,8 @@ class Sampling(Protocol):
     def place(self) -> tuple[int, int]:
         """Return the epoch, and how many samples the script has had before the present batch."""
 
-    def share(self) -> tuple[int, int]:
-        """Return by how many workers the data are divided now, and the samples that are left.
-
-        0 workers: it reads beside the workers that divide the data. The samples left count from the
-        present batch to the end of the epoch.
-        """
-
-    def leave_out(self, samples: int, workers: int | None = None) -> None:
-        """Leave so many samples out when the data are read next.
-
-        workers: by which the data are divided then; None: the present number.
-        """
-
-    def read_beside(self, samples: int, workers: int) -> None:
-        """Read so many samples next, while so many other workers divide the data."""
+    def leave_out(self, samples: int) -> None:
+        """Leave so many samples out when the data are read next."""
 
 
 class DataPlaces:
@@ -45,7 +32,6 @@ class DataPlaces:
     def __init__(self) -> None:
         self._samplers: list[weakref.ref[Sampling]] = []
         self._restored: list[tuple[int, int]] = []
-        self._shares: list[tuple[int, int]] = []  # as `shares`; may have fewer entries
         self._passes: Sequence[int] = ()  # as `passes`; may have fewer entries
         self._begins: Callable[[], None] | None = None
         self.note: Callable[[], dict[str, Any]] | None = None
@@ -77,29 +63,19 @@ class DataPlaces:
         """True if the script has asked one of them for the epoch to begin with."""
         return any((sampler := each()) is not None and sampler.is_asked for each in self._samplers)
 
-    def shares(self) -> list[tuple[int, int]]:
-        """Return the share of each sampler; see `Sampling.share`."""
-        alive = [each() for each in self._samplers]
-        return [(0, 0) if each is None else each.share() for each in alive]
-
     def restore(
         self,
         places: list[tuple[int, int]],
         begins: Callable[[], None],
-        shares: list[tuple[int, int]] | None = None,
-        *,
         passes: Sequence[int] = (),
     ) -> None:
         """Put samplers to their places.
 
         Args:
             begins: called when data are read for the first time.
-            shares: as `shares` returned them; None: the data are divided by the present number of
-                workers.
             passes: as `passes` returned them.
         """
-        self._restored, self._begins, self._shares = places, begins, shares or []
-        self._passes = passes
+        self._restored, self._begins, self._passes = places, begins, passes
         for number, known in enumerate(self._samplers[: len(places)]):
             if (sampler := known()) is not None:
                 self._put(sampler, number)
@@ -123,11 +99,4 @@ class DataPlaces:
         sampler.epoch, samples = self._restored[number]
         if number < len(self._passes):  # the present one is read to its end
             sampler.passes = max(0, self._passes[number] - 1)
-        if number >= len(self._shares):
-            sampler.leave_out(samples)
-            return
-        workers, left = self._shares[number]
-        if workers:
-            sampler.leave_out(samples, workers)
-        else:
-            sampler.read_beside(left, workers)
+        sampler.leave_out(samples)

@@ -4,11 +4,10 @@ import pytest
 import torch
 from tests.support.checkpoints import same, save, shard_state
 
-from outpace.blocks.block import Phantom, whole
-from outpace.blocks.division import Division, divided_anew
+from outpace.blocks.block import Phantom
 from outpace.blocks.slicing import even_slices
 from outpace.errors import ConfigError
-from outpace.record.checkpoints import Checkpoints, ScriptOptimizer
+from outpace.record.checkpoints import Checkpoints
 from outpace.sync.checkpoint.state import PendingIteration
 from outpace.sync.checkpoint.workers import state_of_worker
 from outpace.sync.policy import Scale
@@ -36,53 +35,29 @@ def of_script(part):
     return found
 
 
-def saved(run, number, servers, optimizer, script=None):
+def saved(run, number, servers, optimizer):
     """Save a checkpoint of this many servers whose parameters and optimizer are known."""
     states = [
         shard_state(shard=shard, parameters=flat(1)[part], optimizer=optimizer(part))
         for shard, part in enumerate(even_slices(TOTAL, servers))
     ]
     checkpoints = Checkpoints(run)
-    save(checkpoints, number, states, script, layers=(6, 3, 8))
+    save(checkpoints, number, states, layers=(6, 3, 8), of_script=optimizer is of_script)
     return checkpoints.newest()
 
 
 @pytest.mark.parametrize("optimizer", [adam, of_script])
 def test_parameters_and_optimizer_are_cut_anew_bit_by_bit(optimizer, tmp_path):
-    script = ScriptOptimizer("Adam", [], []) if optimizer is of_script else None
-    checkpoint = saved(tmp_path, 1, 3, optimizer, script)
+    checkpoint = saved(tmp_path, 1, 3, optimizer)
     for number, servers in enumerate((2, 5, 3), 2):
         slices = even_slices(TOTAL, servers)
         states = checkpoint.shard_states(slices, 2)
         for state, part in zip(states, slices, strict=True):
             assert same(state.parameters, flat(1)[part])
             assert same(state.optimizer, optimizer(part))
-        save(Checkpoints(tmp_path), number, states, script, layers=(6, 3, 8))
+        named = {"layers": (6, 3, 8), "of_script": optimizer is of_script}
+        save(Checkpoints(tmp_path), number, states, **named)
         checkpoint = Checkpoints(tmp_path).newest()
-
-
-def test_servers_that_have_moved_are_cut_anew_bit_by_bit(tmp_path):
-    division = Division.of_slices(even_slices(TOTAL, 2))
-    for servers in ({0, 1, 2}, {0, 1, 2, 3, 4}, {0, 2, 3}):
-        division = divided_anew(division, servers)
-    places = [
-        [i for low, high in part for i in range(low, high)] for part in division.parts.values()
-    ]
-    states = [
-        shard_state(shard=shard, parameters=flat(1)[place], optimizer=adam(place))
-        for shard, place in zip(division.servers, places, strict=True)
-    ]
-    ranges = tuple(division.parts.values())
-    assert max(map(len, ranges)) > 1
-    save(Checkpoints(tmp_path), 1, states, layers=(6, 3, 8), ranges=ranges)
-    checkpoint = Checkpoints(tmp_path).newest()
-    (block,) = checkpoint.blocks()
-    assert same(whole(block), flat(1))
-    for servers in (1, 2, 3):
-        slices = even_slices(TOTAL, servers)
-        for state, part in zip(checkpoint.shard_states(slices, 2), slices, strict=True):
-            assert same(state.parameters, flat(1)[part])
-            assert same(state.optimizer, adam(part))
 
 
 def test_the_state_of_a_parameter_that_one_shard_does_not_have_yet_is_left_out(tmp_path):

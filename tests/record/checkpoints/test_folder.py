@@ -125,7 +125,6 @@ def test_a_file_that_is_missing_or_cut_off_is_damage(tmp_path):
     [
         ({"bounds": (0, 3)}, "not as many slices as servers"),
         ({"bounds": (0, 6, 3)}, "slices are not in order"),
-        ({"ranges": (((0, 3),), ((4, 6),)), "bounds": (0, 6)}, "not those of all parameters"),
         ({"parts": (Part("../../model.safetensors", 1, 2),)}, "a file outside of its folder"),
     ],
 )

@@ -109,7 +109,6 @@ class KeptState:
             "buffers": self._script.read_buffers(),
             "random": HERE.data.generators or random_states(),
             "data": HERE.data.places(),
-            "shares": HERE.data.shares(),
             "passes": HERE.data.passes(),
         }
 
@@ -137,12 +136,10 @@ class KeptState:
         for group, of_group in zip(groups, settings, strict=True):
             group.update(of_group)
         self._script.load_buffers(state["buffers"])
-        shares = state.get("shares")
         if (random := state.get("random")) is None:
-            HERE.data.restore(state["data"], lambda: None, shares, passes=passes)
+            HERE.data.restore(state["data"], lambda: None, passes)
         else:
-            begins = partial(set_random_states, random)
-            HERE.data.restore(state["data"], begins, shares, passes=passes)
+            HERE.data.restore(state["data"], partial(set_random_states, random), passes)
             set_random_states(random)
 
 

@@ -48,7 +48,6 @@ class Redivided:
         draw the same numbers as another one.
         """
         changed = {**state, "data": self.places}
-        changed.pop("shares", None)  # by which the epoch was divided until now
         if worker >= self.before:
             del changed["random"]
         return changed
@@ -60,7 +59,7 @@ def script_files(point: ResumePoint) -> dict[int, Path]:
     Raises:
         ConfigError: if the number of workers has changed, and one of the scripts had ended.
     """
-    before, workers = point.checkpoint.index.taking_part, len(point.first)
+    before, workers = point.checkpoint.index.workers, len(point.first)
     known = {part.file for part in point.checkpoint.index.parts}
     missing = [worker_name(each) for each in range(before) if kept_in(each) not in known]
     if workers != before and missing:
@@ -80,7 +79,7 @@ def past_limit(point: ResumePoint) -> set[int]:
     that they keep is in the checkpoint. Without servers none is taken once a worker has left.
     """
     index, limit = point.checkpoint.index, point.experiment.stop.iterations
-    is_same = len(point.first) == index.workers == index.taking_part
+    is_same = len(point.first) == index.workers
     if point.experiment.peers is not None or not is_same:
         return set()  # scripts are not shared out anew once one has left: `script_files`
     known = {part.file for part in index.parts}
@@ -94,7 +93,7 @@ def redivided(point: ResumePoint) -> Redivided | None:
     Raises:
         ConfigError: as `script_files`, and if a file cannot be read.
     """
-    before, workers = point.checkpoint.index.taking_part, len(point.first)
+    before, workers = point.checkpoint.index.workers, len(point.first)
     if workers == before:
         return None
     files = script_files(point)
@@ -102,43 +101,24 @@ def redivided(point: ResumePoint) -> Redivided | None:
     if before > workers:
         paths = {kept_in(each): point.path / kept_in(each) for each in range(before)}
     try:
-        known = [_used_in(path, before) for path in paths.values()]
+        known = [_places_in(path) for path in paths.values()]
     except OSError as error:
         raise ConfigError(f"{point.path}: {error}") from error
-    return Redivided(before, _places(known, workers))
+    return Redivided(before, _places(known, before, workers))
 
 
-def _used_in(path: Path, before: int) -> list[tuple[int, int] | None]:
-    """Return the epoch of each sampler in the file of a script, and the samples used in it.
-
-    Used are those that all workers together have had if they are as far. None: the worker has
-    joined in this epoch, and has read beside the others. Raises OSError.
-    """
-    places = _read(path, "data")
-    try:
-        shares = _read(path, "shares")
-    except KeyError:  # of a checkpoint before workers of scripts could join
-        shares = [(before, 0)] * len(places)
-    return [
-        (epoch, samples * divided_by) if divided_by else None
-        for (epoch, samples), (divided_by, _) in zip(places, shares, strict=True)
-    ]
-
-
-def _read(path: Path, name: str) -> list[tuple[int, int]]:
+def _places_in(path: Path) -> list[tuple[int, int]]:
+    """Return epoch, and samples had in it, of each sampler of a script. Raises OSError."""
     try:  # a real worker without servers writes its model and optimizer beside what is kept
-        found: list[tuple[int, int]] = read_branch(path, "kept", name)
+        found: list[tuple[int, int]] = read_branch(path, "kept", "data")
     except KeyError:
-        found = read_branch(path, name)
+        found = read_branch(path, "data")
     return found
 
 
 def _places(
-    known: Sequence[Sequence[tuple[int, int] | None]], workers: int
+    known: Sequence[Sequence[tuple[int, int]]], before: int, workers: int
 ) -> list[tuple[int, int]]:
-    """Return the places of samplers. known: for each worker before, as `_used_in` returns it."""
-    behind = [
-        min((each for each in used if each is not None), default=(0, 0))
-        for used in zip(*known, strict=False)
-    ]
-    return [(epoch, used // workers) for epoch, used in behind]
+    """Return the places of samplers. known: of each worker before, as `_places_in` returns them."""
+    behind = [min(places) for places in zip(*known, strict=False)]
+    return [(epoch, samples * before // workers) for epoch, samples in behind]

@@ -22,12 +22,6 @@ class WorkerSampler(DistributedSampler[Any]):
     a BatchSampler, which has it; where something else asks, nothing is noted. The iterator of the
     DataLoader, further up, counts the batches that the script has had; processes of the DataLoader
     may have drawn more.
-
-    In a run whose workers join and leave, the data are divided anew when the next epoch is read:
-    the batches of the present one may have been drawn already. A worker that joins in an epoch
-    reads beside the others to its end.
-
-    follows: True if the data are divided among the workers of the run, however many there are.
     """
 
     passes = 0  # see `Sampling`
@@ -38,14 +32,8 @@ class WorkerSampler(DistributedSampler[Any]):
     _began = 0  # samples left out of the present one
     _goes_on: int | None = None  # the epoch to go on with, until the script has set one
     _iterator: weakref.ref[Any] | None = None  # of the DataLoader
-    _next: int | None = None  # workers by which the data are divided next; None: those of the run
-    _beside: int | None = None  # samples to read next, beside workers that divide the data
-    _others = 0  # by how many workers these divide them
-    _is_beside = False  # while it reads them
-    _length = 0  # samples in the present reading
 
-    def __init__(self, *arguments: Any, follows: bool = False, **settings: Any) -> None:
-        self._settings, self._follows = settings, follows
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         HERE.data.add(self)
 
@@ -65,31 +53,13 @@ class WorkerSampler(DistributedSampler[Any]):
         if isinstance(caller, BatchSampler):
             batch_size = caller.batch_size
             HERE.batch_sizes.add(batch_size)
-        self._divide()
         asked = self.is_asked
         indices = [*super().__iter__()]  # reads `epoch`
         self.is_asked = asked
         self._begin_pass()
-        beside, self._beside = self._beside, None
-        self._is_beside = beside is not None
-        if beside is None:
-            self._began, self._left_out = self._left_out, 0
-            indices = indices[self._began :]
-        else:  # the end of its share, and as often all of it as it is too short
-            self._began = 0
-            indices = (indices * (beside // max(1, len(indices)) + 1))[-beside:] if beside else []
-        self._length = len(indices)
+        self._began, self._left_out = self._left_out, 0
         self._batch_size, self._iterator = batch_size, None
-        return self._drawn(indices, batch_size)
-
-    def _divide(self) -> None:
-        """Divide the data among the workers that there are now."""
-        wanted, self._next = self._next or HERE.workers, None
-        if not self._follows or wanted == self.num_replicas or self.rank >= wanted:
-            return
-        epoch, settings = self._epoch, {**self._settings, "num_replicas": wanted}
-        super().__init__(self.dataset, **settings)
-        self._epoch = epoch
+        return self._drawn(indices[self._began :], batch_size)
 
     def _begin_pass(self) -> None:
         """Warn if the script reads its data again, and a resume would begin its epochs anew."""
@@ -99,36 +69,15 @@ class WorkerSampler(DistributedSampler[Any]):
 
     def place(self) -> tuple[int, int]:
         """See `Sampling`."""
-        had = self._had()
-        return self._epoch, 0 if had is None else self._began + had
-
-    def _had(self) -> int | None:
-        """Return the samples before the present batch in this reading; None: there is none."""
         iterator = None if self._iterator is None else self._iterator()
         if iterator is None:
-            return None
-        had: int = iterator._num_yielded - 1
-        return self._batch_size * max(0, had)
+            return self._epoch, 0
+        batches: int = iterator._num_yielded - 1
+        return self._epoch, self._began + self._batch_size * max(0, batches)
 
-    def share(self) -> tuple[int, int]:
+    def leave_out(self, samples: int) -> None:
         """See `Sampling`."""
-        had = self._had()
-        if had is None:
-            return self.num_replicas, self.num_samples
-        return 0 if self._is_beside else self.num_replicas, max(0, self._length - had)
-
-    def leave_out(self, samples: int, workers: int | None = None) -> None:
-        """See `Sampling`."""
-        self._left_out, self._next, self._goes_on = samples, workers, self._epoch
-
-    def read_beside(self, samples: int, workers: int) -> None:
-        """See `Sampling`."""
-        self._beside, self._others, self._goes_on = samples, workers, self._epoch
-
-    def _samples_of_one(self, workers: int) -> int:
-        """Return how many samples each of so many workers reads in an epoch."""
-        settings = {**self._settings, "num_replicas": workers, "rank": 0}
-        return DistributedSampler(self.dataset, **settings).num_samples
+        self._left_out, self._goes_on = samples, self._epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Read the data in the order of this epoch next.

@@ -46,11 +46,6 @@ class CommunicationThread:
         """Run a job after the earlier ones."""
         self._jobs.put(job)
 
-    @property
-    def is_abandoned(self) -> bool:
-        """True after `abandon`. Any thread may ask."""
-        return self._abandoned
-
     def abandon(self) -> None:
         """Report no more results, and end after the jobs that are queued."""
         self._abandoned = True

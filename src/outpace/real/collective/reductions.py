@@ -108,14 +108,14 @@ class Reductions:
             self._thread.do(partial(self._reduce, part, part.wire))
         return met
 
-    def share(self, values: torch.Tensor, source: int = 0) -> Future[None]:
-        """Replace `values` by those of worker `source`; the future is set when they arrive."""
+    def share(self, values: torch.Tensor) -> Future[None]:
+        """Replace `values` by those of worker 0; the future is set when they arrive."""
         shared = Future[None](self._kernel, "the initial parameters")
 
         def take(group: Group) -> Done:
             buffer = self._new(len(values), values.dtype)
             buffer.copy_(values)
-            group.broadcast(buffer, source)
+            group.broadcast(buffer, 0)
             values.copy_(buffer)
             return partial(shared.set, None)
 

@@ -98,14 +98,6 @@ class Initialize(WireMessage, tag="initialize"):
     has_state: bool = False
 
 
-class ScriptOptimizer(WireMessage, tag="script optimizer"):
-    """The optimizer that a script gave a server, without its state; see `Initialize`."""
-
-    optimizer: Name
-    settings: list[dict[str, Any]]
-    groups: list[list[tuple[Index, Count, Count]]]
-
-
 class Fetch(WireMessage, tag="fetch"):
     """A worker to a server: send a Snapshot. final: only after all workers have left."""
 
@@ -172,9 +164,6 @@ class JoinRun(WireMessage, tag="join"):
     state: Name = ""  # digest of the optimizer's state; empty if workers may differ, or without any
     gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
     follows: bool = False  # the worker's script trains with its own collectives
-    collects: bool = False  # the worker's script has collectives of its own, beside the servers
-    # Names of the objects that the script gave to attach.
-    kept: list[Name] = msgspec.field(default_factory=list)
     host: Name = ""  # name of its host
     machine: Name = ""  # equal in processes with the same network interfaces; empty: unknown
 

@@ -115,9 +115,6 @@ class Listener(Protocol):
         It has an effect once, and none unless the session shares memory.
         """
 
-    def admit(self, name: str, key: str) -> None:
-        """Let one more peer call, with this public key; empty in an insecure run."""
-
     def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         """Give the name of a peer to a new process, and hear only that one from now on.
 
@@ -181,16 +178,13 @@ class Transport(Protocol):
             ConfigError: it is not an address of this machine, or all its ports are taken.
         """
 
-    def call(
-        self, peer: str, endpoint: str, key: str, handlers: Handlers, generation: int = FIRST
-    ) -> Caller:
+    def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> Caller:
         """Connect to a listener.
 
         Args:
             peer: name of the process that listens.
             endpoint: of its listener.
             key: its public key; empty in an insecure run.
-            generation: of that process.
         """
 
     def close(self) -> None:

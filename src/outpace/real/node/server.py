@@ -7,11 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from outpace.blocks.block import Block
+from outpace.blocks.block import Block, whole
 from outpace.blocks.sums import all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
 from outpace.engine.servers import most_unanswered, pushes_in_a_row, server_program
+from outpace.kernel import Future
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import on_the_wire, value_bytes
 from outpace.real.net.inbox import Inbox, Turns
@@ -19,6 +20,7 @@ from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
     Plan,
+    Ready,
     TakeSnapshot,
     WirePush,
 )
@@ -29,14 +31,12 @@ from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.serving.checks import Checks
 from outpace.real.node.serving.context import ServedContext
-from outpace.real.node.serving.new_shards import NewShards, memory_for_copies
 from outpace.real.node.serving.optimizer import ServerOptimizer
 from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.policy import FollowedPolicy
 from outpace.real.node.serving.probes import ProbeAnswers
 from outpace.real.node.serving.requests import Request, Requests
 from outpace.real.node.serving.snapshots import Snapshots
-from outpace.real.node.serving.start import Starting
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.real.node.serving.workers import HeardWorkers
 from outpace.sync import Policy
@@ -48,6 +48,7 @@ from outpace.sync.messages import (
     WireMessage,
     worker_name,
 )
+from outpace.sync.parameter_block import NewMemory, no_memory
 
 _ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
 
@@ -78,17 +79,18 @@ class Server(Member):
         self._times = ServiceTimes(self.timing, index)
         self._policy = FollowedPolicy(experiment, index)
         self._optimizer = ServerOptimizer(self.kernel, experiment.optimizer)
-        self._starting = Starting(self.kernel, self._optimizer, self.coordinator)
-        new_shards = NewShards(
+        self._initialized = Future[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
+        memory: NewMemory = lambda *size: self.listener.memory(*size)  # noqa: E731
+        self._part = ServerPart(
+            self.clock,
             index,
             experiment,
             self._policy,
             self._optimizer,
             self.recorder,
             self._times,
-            memory_for_copies(experiment, lambda *size: self.listener.memory(*size)),
+            no_memory if is_narrow(experiment) else memory,  # else others are sent
         )
-        self._part = ServerPart(self.clock, new_shards)
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self._probes = ProbeAnswers(
             index,
@@ -162,11 +164,12 @@ class Server(Member):
     async def _begin(self) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
         saved = None if self._resume is None else await self._saved_state(self._resume)
-        start = await self._starting.with_workers()
-        block = self._part.first_block(start.parameters, start.attached)
-        if start.has_state:
+        self.coordinator.send(Ready())
+        initialize, parameters = await self._initialized
+        block = self._part.first_block(parameters, initialize)
+        if initialize.has_state:
             await self._optimizer.load_initial_state()
-        self._part.begin(block, self._experiment.workers)
+        self._part.begin(block)
         self._requests.has_begun()
         await self.start_run()
         if saved is not None:
@@ -225,11 +228,19 @@ class Server(Member):
         if block is None:
             return False
         if isinstance(received, Initialize):
-            return self._starting.take(peer, received, block)
+            return self._is_initialized(peer, received, block)
         if isinstance(received, Probe):
             self._probes.answer(peer, received, block)
         else:
             return False
+        return True
+
+    def _is_initialized(self, peer: str, initialize: Initialize, block: Block) -> bool:
+        """Take the parameters that worker 0 sends, once; False if they must not be sent now."""
+        if peer != worker_name(0) or self._initialized.done:
+            return False
+        self._optimizer.set_groups(initialize.groups)
+        self._initialized.set((initialize, whole(block)))
         return True
 
     def _updated(self, shard: int, version: int) -> None:

@@ -10,7 +10,6 @@ from functools import partial
 import torch
 
 from outpace.blocks.block import Block, Phantom, Value, whole
-from outpace.blocks.division import Ranges
 from outpace.blocks.slicing import layers_within
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
@@ -69,10 +68,10 @@ class TaskTrainer:
     def initialize(self, server: int, block: Block) -> Initialize:
         return Initialize("", [], [], head_of(block))
 
-    def lengths(self, part: Ranges) -> dict[int, int]:
+    def lengths(self, server: int) -> dict[int, int]:
         return {}
 
-    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
         return []
 
     def settings(self) -> None:

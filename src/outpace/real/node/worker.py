@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
-from outpace.blocks.division import Range, Ranges
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.redividing import Redivided
@@ -46,7 +45,6 @@ from outpace.real.node.served_worker.requests import Requests
 from outpace.real.node.served_worker.sending import Sending
 from outpace.real.node.timing import RequestTimes
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
-from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.messages import (
     SCHEDULER,
@@ -94,7 +92,6 @@ class ServedWorker(WorkerProcess):
         self._sending = Sending(
             self.coordinator, self._present_servers, self.recorder, self._times, self.is_recorded
         )
-        self.parts: list[Ranges] = []  # the servers' parts of the parameters
 
     # -- course of the run ------------------------------------------------------------
 
@@ -106,20 +103,18 @@ class ServedWorker(WorkerProcess):
         plan = await self.join_run(
             digest=digest,
             dtype=head_of(parameters).dtype,
-            collects=HERE.is_distributed,
-            kept=sorted(HERE.kept),
         )
         blocks = trainer.cut(plan.slices)
         self._servers = [server_name(server) for server in range(len(blocks))]
         heads = [head_of(block) for block in blocks]
-        self.parts = [(Range(part.start, part.stop),) for part in plan.slices]
-        self._present_servers.connect(plan, heads, list(map(trainer.lengths, self.parts)))
+        lengths = list(map(trainer.lengths, range(len(blocks))))
+        self._present_servers.connect(plan, heads, lengths)
         self._times.connected(len(heads))
         if self.worker == 0 and not plan.late:
             for server, block in enumerate(blocks):
                 message = trainer.initialize(server, block)
                 self._connections[server_name(server)].caller.send(message, block)
-            if initial_state := trainer.initial_state(self.parts):
+            if initial_state := trainer.initial_state():
                 self.replace_optimizer_state(initial_state)
         elif plan.late or digest != plan.digest:
             blocks = await self._requests.parameters(final=False)
@@ -185,15 +180,15 @@ class ServedWorker(WorkerProcess):
         for name in self._servers + [SCHEDULER] * self._has_scheduler:
             self._sending.send(name, message)
 
-    async def optimizer_state(self) -> list[tuple[Ranges, dict[int, State]]]:
-        """Return the state of the servers' optimizers, each with the part of its server."""
+    async def optimizer_state(self) -> list[dict[int, State]]:
+        """Return the state of the servers' optimizers."""
         self.kernel.catch_up()
-        return list(zip(self.parts, await self._requests.optimizer_state(), strict=True))
+        return await self._requests.optimizer_state()
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
         """Replace the state of the servers' optimizers, before the next push arrives there.
 
-        states: one for each of `parts`.
+        states: one for each server.
         """
         self._requests.replace_optimizer_state(states)
 

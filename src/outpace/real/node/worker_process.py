@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol, TypeAlias
 import torch
 
 from outpace.blocks.block import Block, StepSettings, whole
-from outpace.blocks.division import Ranges
 from outpace.config.experiment import Experiment
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import DivergenceError, RunError
@@ -90,10 +89,10 @@ class Trainer(Protocol):
     def initialize(self, server: int, block: Block) -> Initialize:
         """Return the message with which worker 0 initializes a server."""
 
-    def lengths(self, part: Ranges) -> dict[int, int]:
+    def lengths(self, server: int) -> dict[int, int]:
         """Return how many elements of each tensor of a script are in a server's part."""
 
-    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
         """Return the state with which each server's optimizer begins; empty if there is none."""
 
     def settings(self) -> StepSettings | None:
@@ -326,11 +325,6 @@ class WorkerProcess(Member, ABC):
             self.coordinator.send(ScriptLog([self._points.popleft() for _ in range(count)]))
 
     # -- the end -------------------------------------------------------------------------
-
-    @property
-    def why_done(self) -> str:
-        """Why the training has ended that the coordinator has not stopped, in words."""
-        return "stop.iterations is reached"
 
     @abstractmethod
     async def leave(self, *, fetch: bool) -> list[Block]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from outpace.record.checkpoints.index import Index, Taken
     from outpace.record.checkpoints.lock import RunLock
     from outpace.record.checkpoints.reading import Checkpoint
-    from outpace.record.checkpoints.shards import ScriptOptimizer, ShardRecord, write_shard
+    from outpace.record.checkpoints.shards import ShardRecord, write_shard
     from outpace.record.checkpoints.tensors import Part, write_tensors
 
 _MODULES: Final = {
@@ -26,7 +26,6 @@ _MODULES: Final = {
     "Index": "index",
     "Part": "tensors",
     "RunLock": "lock",
-    "ScriptOptimizer": "shards",
     "ShardRecord": "shards",
     "Taken": "index",
     "write_shard": "shards",
@@ -47,7 +46,6 @@ __all__ = [
     "Index",
     "Part",
     "RunLock",
-    "ScriptOptimizer",
     "ShardRecord",
     "Taken",
     "write_shard",

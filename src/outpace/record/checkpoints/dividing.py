@@ -15,12 +15,10 @@ from typing import Any
 import torch
 
 from outpace.blocks.block import Phantom, Value, whole
-from outpace.blocks.division import Range, shared
 from outpace.optim import OptimizerState
 from outpace.optim.pieces import extent_of, is_per_element, kinds_of
 from outpace.record.checkpoints.index import Index
 from outpace.record.checkpoints.shards import ShardRecord, read_shard, without_tensors
-from outpace.sync.checkpoint.pieces import piece_of
 from outpace.sync.checkpoint.state import ShardState, gaps
 
 
@@ -29,7 +27,7 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
 
     Reads only the files of shards that have a piece of this slice.
     """
-    if not index.ranges and index.slices[shard : shard + 1] == [part]:
+    if index.slices[shard : shard + 1] == [part]:
         state = read_shard(folder, index.shards[shard])  # only the number of workers differs
         parameters, optimizer = state.parameters, state.optimizer
     else:
@@ -58,32 +56,21 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
 
 
 def _pieces(folder: Path, index: Index, part: slice) -> list[tuple[slice, ShardState]]:
-    """Return the slices that overlap with this one, ascending, each with its piece of a state."""
-    found = []
-    for owned, record in zip(index.owned, index.shards, strict=True):
-        pieces = [piece for piece in owned if _has(piece, part)]
-        if not pieces:
-            continue
-        state = read_shard(folder, record)
-        for piece in pieces:
-            alone = state
-            if len(owned) > 1:
-                alone = piece_of(state, owned, [piece], _layers(index))
-            found.append((slice(piece.low, piece.high), alone))
-    return sorted(found, key=lambda each: each[0].start)
+    """Return the shards' slices that overlap with this one, ascending, each with its state."""
+    return [
+        (owned, read_shard(folder, record))
+        for owned, record in zip(index.slices, index.shards, strict=True)
+        if _length(_overlap(owned, part)) > 0
+    ]
 
 
 def overlapping(index: Index, part: slice) -> list[ShardRecord]:
     """Return the records of the shards that have a piece of this slice."""
     return [
         record
-        for owned, record in zip(index.owned, index.shards, strict=True)
-        if any(_has(piece, part) for piece in owned)
+        for owned, record in zip(index.slices, index.shards, strict=True)
+        if _length(_overlap(owned, part)) > 0
     ]
-
-
-def _has(piece: Range, part: slice) -> bool:
-    return bool(shared((piece,), (Range(part.start, part.stop),)))
 
 
 def lost(index: Index, is_divided: bool) -> int:
@@ -129,10 +116,10 @@ def _optimizer(
     merged: dict[int, dict[str, Any]] = {}
     layers = _layers(index)
     for number in sorted({number for _, state in found for number in state.optimizer}):
-        low, high = extent_of(number, index.bounds[-1], layers)
+        extent = extent_of(number, index.bounds[-1], layers)
         states, places = [], []  # of the parameter's pieces, and where in each the new slice is
         for place, state in found:
-            piece = _overlap(slice(low, high), place)
+            piece = _overlap(extent, place)
             wanted = _overlap(piece, part)
             if _length(wanted) > 0:
                 states.append(state.optimizer.get(number, {}))
@@ -154,8 +141,7 @@ def _joined(values: Sequence[Any], places: Sequence[slice]) -> Any:
 
 def _layers(index: Index) -> Sequence[int]:
     """Return the elements of each tensor of a script's model; empty: it is no run of a script."""
-    of_script = index.of_script or index.shards[0].script is not None
-    return index.layers if of_script else ()
+    return index.layers if index.of_script else ()
 
 
 def _overlap(one: slice, other: slice) -> slice:

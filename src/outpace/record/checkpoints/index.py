@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from outpace.blocks.division import Division, Range, Ranges
 from outpace.record.checkpoints.committed import (
     INDEX,
     VERSION,
@@ -41,8 +40,6 @@ class Taken(msgspec.Struct, kw_only=True):
             model remembers, and gradients that it has accumulated. Empty if they have nothing.
         totals: of the run until now.
         bounds: of the shards' slices of the flat parameters: 0, the end of the first slice, ...
-        ranges: of the flat parameters that each shard has, if servers have joined or left;
-            `bounds` is then that of all parameters. Empty: each shard has a slice.
         layers: number of elements of each parameter tensor, in order.
         layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
         recovery: of the run until now.
@@ -50,8 +47,6 @@ class Taken(msgspec.Struct, kw_only=True):
         anew: workers whose scripts begin anew when the run goes on, because they keep nothing.
         costs: of simulated failures until now (`simulation.faults.costs`).
         of_script: the optimizers' states are by tensor of the model, as those of scripts are.
-        present: of the workers that there have been, the first ones that take part, if some have
-            joined or left; 0: all.
     """
 
     number: int
@@ -68,9 +63,7 @@ class Taken(msgspec.Struct, kw_only=True):
     ended: tuple[int, ...] = ()
     anew: tuple[int, ...] = ()
     costs: dict[str, Any] = {}
-    ranges: tuple[tuple[Range, ...], ...] = ()
     of_script: bool = False
-    present: int = 0
 
     @property
     def workers(self) -> int:
@@ -78,19 +71,9 @@ class Taken(msgspec.Struct, kw_only=True):
         return len(self.shards[0].watermarks)
 
     @property
-    def taking_part(self) -> int:
-        """The number of workers that take part, which are the first ones."""
-        return self.present or self.workers
-
-    @property
     def slices(self) -> list[slice]:
-        """The slices of the flat parameters that `Checkpoint.blocks` returns."""
+        """The shards' slices of the flat parameters."""
         return [slice(low, high) for low, high in pairwise(self.bounds)]
-
-    @property
-    def owned(self) -> tuple[Ranges, ...]:
-        """Each shard's part of the flat parameters."""
-        return self.ranges or tuple((Range(low, high),) for low, high in pairwise(self.bounds))
 
 
 class Index(Taken, kw_only=True):
@@ -142,15 +125,10 @@ def _problem(index: Index) -> str:
         return "it names a file outside of its folder"
     if odd := next((name for name in index.segments if not is_segment(name)), None):
         return f"segments: {odd!r} is not the name of a file with records of the run"
-    slices = len(index.ranges) or len(index.bounds) - 1
-    if not index.shards or slices != len(index.shards):
+    if not index.shards or len(index.bounds) - 1 != len(index.shards):
         return "it has not as many slices as servers"
     if list(index.bounds) != sorted(index.bounds) or index.bounds[0] != 0:
         return "its slices are not in order"
-    if index.ranges:
-        division = Division(0, dict(enumerate(index.ranges)))
-        if division.problem() or index.bounds != (0, division.elements):
-            return "its ranges are not those of all parameters"
     if any(len(shard.watermarks) != index.workers for shard in index.shards):
         return "its servers have not as many workers"
     return next(filter(None, map(_odd_progress, records)), "")

@@ -10,8 +10,6 @@ import pyarrow as pa
 import torch
 
 from outpace.blocks.block import Phantom, Value
-from outpace.blocks.division import Division, Range, size_of
-from outpace.blocks.recutting import Recut
 from outpace.errors import ConfigError
 from outpace.record.checkpoints.committed import INDEX, Damaged
 from outpace.record.checkpoints.dividing import lost, overlapping, state_of_slice
@@ -61,8 +59,8 @@ class Checkpoint:
                 raise Damaged(f"{file} is damaged: it has {found.bytes} bytes, not {part.bytes}")
             if found.crc32 != part.crc32:
                 raise Damaged(f"{file} is damaged: its CRC-32 is wrong")
-        for record, owned in zip(self.index.shards, self.index.owned, strict=True):
-            file, expected = self.path / record.file, size_of(owned)
+        for record, part in zip(self.index.shards, self.index.slices, strict=True):
+            file, expected = self.path / record.file, part.stop - part.start
             try:
                 count = parameters_in(self.path, record)
             except OSError as error:
@@ -90,10 +88,6 @@ class Checkpoint:
     def blocks(self) -> list[Value]:
         """Return the parameters, in the slices of the index. Raises OSError."""
         found = [read_parameters(self.path, record) for record in self.index.shards]
-        if self.index.ranges:
-            division = Division(0, dict(enumerate(self.index.ranges)))
-            everything = Recut((Range(0, division.elements),), division)
-            return [everything.block(dict(enumerate(found)))]
         # Behind those of a script without servers are the model buffers that workers average.
         sizes = [part.stop - part.start for part in self.index.slices]
         return [
@@ -187,6 +181,4 @@ class Checkpoint:
 
     def _is_divided(self, slices: Sequence[slice], workers: int) -> bool:
         """True if the states do not fit these servers and workers as they are."""
-        if self.index.ranges or workers != self.index.workers:
-            return True
-        return list(slices) != self.index.slices
+        return workers != self.index.workers or list(slices) != self.index.slices

@@ -29,20 +29,6 @@ SUFFIX: Final = ".safetensors"
 _PARAMETERS: Final = "parameters"
 
 
-class ScriptOptimizer(msgspec.Struct, frozen=True):
-    """The optimizer that a script attached, as a server makes it.
-
-    Attributes:
-        name: of the class.
-        settings: of each parameter group.
-        groups: for each parameter group, (parameter number, low, high) of its pieces of the block.
-    """
-
-    name: str
-    settings: list[dict[str, Any]]
-    groups: list[list[tuple[int, int, int]]]
-
-
 class StateEntry(msgspec.Struct, frozen=True):
     """An entry of an optimizer's state: a tensor in the file, or a value."""
 
@@ -91,7 +77,6 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         file: name of the file that has the tensors.
         phantom_bytes: size of parameters that have no values (task `timing`); else None.
-        script: the optimizer that a script attached; None: that of the configuration.
     """
 
     shard: int
@@ -106,12 +91,9 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     phantom_bytes: int | None = None
     optimizer: list[StateEntry] = []
     pending: list[PendingRecord] = []
-    script: ScriptOptimizer | None = None
 
 
-def write_shard(
-    folder: Path, state: ShardState, script: ScriptOptimizer | None = None, name: str = ""
-) -> tuple[ShardRecord, Part]:
+def write_shard(folder: Path, state: ShardState, name: str = "") -> tuple[ShardRecord, Part]:
     """Write the tensors of a shard; return its record for the index, and the file.
 
     Args:
@@ -122,13 +104,11 @@ def write_shard(
         OSError: if the file cannot be written.
         ConfigError: if the optimizer keeps something that is no number, text or tensor.
     """
-    record, tensors = shard_file(state, script, name)
+    record, tensors = shard_file(state, name)
     return record, write_tensors(folder / record.file, tensors)
 
 
-def shard_file(
-    state: ShardState, script: ScriptOptimizer | None = None, name: str = ""
-) -> tuple[ShardRecord, dict[str, torch.Tensor]]:
+def shard_file(state: ShardState, name: str = "") -> tuple[ShardRecord, dict[str, torch.Tensor]]:
     """Return the record of a shard for the index, and the tensors in its file.
 
     As `write_shard`, which writes them. Raises ConfigError.
@@ -161,7 +141,6 @@ def shard_file(
             )
             for pending in state.pending
         ],
-        script=script,
     )
     return record, _tensors(state, record)
 

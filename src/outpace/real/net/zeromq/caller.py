@@ -16,7 +16,7 @@ from outpace.real.net.clock import RealClock
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.sparse_log import SparseLog
-from outpace.real.net.transport import Handlers, Session
+from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.net.wire import Incoming, Outgoing, Repeated, WireError
 from outpace.real.net.zeromq.socket import NAME_END, MonitoredSocket, password_of
 from outpace.sync.messages import WireMessage
@@ -39,7 +39,6 @@ class ZeroMQCaller(MonitoredSocket):
         peer: str,
         endpoint: str,
         key: str,
-        generation: int,
         log: SparseLog,
     ) -> None:
         super().__init__(context, clock, zmq.DEALER, session, handlers)
@@ -48,7 +47,7 @@ class ZeroMQCaller(MonitoredSocket):
         self._lane = Lane(self._tell, self._later, log.note)
         self._incoming = Incoming(
             session.run,
-            generation,
+            FIRST,
             partial(handlers.expect, peer),
             in_slot=self._lane.block,
         )

@@ -71,7 +71,6 @@ class ZeroMQListener(MonitoredSocket):
     ) -> None:
         super().__init__(context, clock, zmq.ROUTER, session, handlers)
         self._log, self._names = log, set(names)
-        self.admits: dict[str, str] = {}  # public key -> name, of those that may connect
         self._peers: dict[bytes, _Peer] = {}  # by identity
         self._named: dict[str, _Peer] = {}
         self._generations: dict[str, int] = {}  # of peers that were replaced
@@ -144,10 +143,6 @@ class ZeroMQListener(MonitoredSocket):
             self._slots = new_slots(count, nbytes, self._later, self._log.note, is_read=True)
             for peer in self._peers.values():
                 peer.lane.offer(self._slots)
-
-    def admit(self, name: str, key: str) -> None:
-        self.admits[key] = name
-        self._names.add(name)
 
     def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         known = self._generations.get(name, FIRST)

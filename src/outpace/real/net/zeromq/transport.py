@@ -16,7 +16,7 @@ import zmq.utils.z85
 
 from outpace.real.net.clock import RealClock
 from outpace.real.net.sparse_log import Log, SparseLog
-from outpace.real.net.transport import FIRST, Handlers, Session
+from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.caller import ZeroMQCaller
 from outpace.real.net.zeromq.listener import ZeroMQListener
 from outpace.real.net.zeromq.socket import password_of
@@ -48,13 +48,10 @@ class ZeroMQTransport:
             peers,
             self._log,
         )
-        listener.admits = self._gate.admitted
         self._open.append(listener)
         return listener
 
-    def call(
-        self, peer: str, endpoint: str, key: str, handlers: Handlers, generation: int = FIRST
-    ) -> ZeroMQCaller:
+    def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> ZeroMQCaller:
         caller = ZeroMQCaller(
             self._context,
             self._clock,
@@ -64,7 +61,6 @@ class ZeroMQTransport:
             peer,
             endpoint,
             key,
-            generation,
             self._log,
         )
         self._open.append(caller)

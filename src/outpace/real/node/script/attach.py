@@ -32,7 +32,6 @@ from outpace.real.net.report_messages import MOST_FILES, FilesWritten
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
-from outpace.real.node.script.repeating import Repeating
 from outpace.real.node.script.saving import ScriptSaver
 from outpace.real.node.script.state import WorkerState
 from outpace.real.node.script.trainer import ScriptTrainer
@@ -65,7 +64,7 @@ class Attached:
     ) -> None:
         self.process, self._trainer, self._models = process, trainer, models
         self._is_untimed = False
-        self.keeping: Repeating | None = None  # what the script keeps
+        self.keeping: Keeping | None = None  # what the script keeps
         if kept is not None:
             assert isinstance(process, ServedWorker)
             self.keeping = Keeping(process, kept, self.is_elsewhere, reports=is_replaced)
@@ -311,7 +310,7 @@ class Attached:
         if stopped is not None and stopped.early:
             own_handler.call()
             raise EndedEarly
-        why = stopped.reason if stopped else self.process.why_done
+        why = stopped.reason if stopped else "stop.iterations is reached"
         print(f"outpace: {why}; the script of {self.process.name} ends here", file=sys.stderr)  # noqa: T201
         raise RunOver(0)
 

@@ -5,7 +5,9 @@ time (`engine.scripts.kept`). A small one is sent at once. Of a large one anothe
 file's content, and the next `optimizer.step()` sends it.
 
 Between checkpoints the state is sent a few times a second, for a process that may take the place
-of this one (`Pace`, `Repeating`).
+of this one (`Pace`). That process begins with the state, and computes the iterations from there on
+again, as far as the model has them; their gradients are dropped. Then scheduler, random numbers and
+place in the data are as they were, and the next batch is the next iteration's.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch._compile import _disable_dynamo
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from outpace.engine.scripts.kept import KeptState, random_states
+from outpace.errors import RunError
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     MOST_REPORTED,
@@ -31,23 +34,23 @@ from outpace.real.net.checkpoint_messages import (
 from outpace.real.node.saving.thread import WritingThread
 from outpace.real.node.script.pace import Pace
 from outpace.real.node.script.packing import packed_state, size_of
-from outpace.real.node.script.repeating import Repeating
 from outpace.real.node.worker import ServedWorker
-from outpace.record.checkpoints.tensors import to_bytes
-from outpace.record.checkpoints.trees import Unfit
+from outpace.record.checkpoints.tensors import from_bytes, to_bytes
+from outpace.record.checkpoints.trees import Unfit, tree_of
 from outpace.record.totals import Totals
 from outpace.support.place import HERE
+from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 
 _SMALL: Final = 1 << 20  # bytes, of which the content of a file takes no time
 _REPORT: Final = TakeCheckpoint(0, None)  # a state between checkpoints
 
 
-class Keeping(Repeating):
+class Keeping:
     """The state of a worker's script, and the requests to save it.
 
     Args:
-        is_paused: see `Repeating`.
+        is_paused: returns True while a forward pass of this process is not part of the training.
         reports: True if the state is sent between checkpoints, too.
     """
 
@@ -59,8 +62,11 @@ class Keeping(Repeating):
         *,
         reports: bool,
     ) -> None:
-        super().__init__(process, kept, is_paused)
-        self._process = process
+        self._process, self._kept, self._is_paused = process, kept, is_paused
+        self._again = 0  # iterations that are computed again
+        self._logs = False  # True if what the script logs in them is not known yet
+        self._since: Time = 0  # they are computed
+        self._repeated: torch.utils.hooks.RemovableHandle | None = None  # in the last repeated one
         self._asked: TakeCheckpoint | None = None
         self._present: TakeCheckpoint | None = None  # for which the state is copied next
         self._pace = Pace(reports=reports)
@@ -68,6 +74,76 @@ class Keeping(Repeating):
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._thread = WritingThread(process.clock)  # makes the content of a file
         process.take_checkpoint = self.take
+
+    # -- iterations that are computed again ----------------------------------------------
+
+    def restore(self) -> None:
+        """Put the script into the state that it had at a checkpoint, if it goes on from one.
+
+        Raises:
+            ConfigError: if it keeps other objects now.
+            RunError: if the state cannot be read.
+        """
+        found, self._process.kept = self._process.kept, None
+        if found is None:
+            return
+        data, message = found
+        try:
+            tree = tree_of(from_bytes(data))
+        except OSError as error:
+            raise RunError(f"{self._process.name}: what its script kept: {error}") from error
+        others = self._process.redivided
+        self._kept.restore(tree if others is None else others.of(self._process.worker, tree))
+        if (iteration := tree.get("iteration")) is not None:
+            self._again, self._since = max(0, message.done - iteration), self._process.now
+            self._logs = message.logs
+
+    def repeat(self) -> bool:
+        """Take the end of an iteration that is computed again; else False."""
+        if not self._again:
+            self._end_repeating()
+            return False
+        process, since = self._process, self._since
+        self._since = process.now
+        process.not_computing(since, self._since)
+        self._again -= 1
+        if not self._again:
+            assert process.first_iteration is not None
+            self.begins(process.first_iteration)
+            # What the script does after its step, such as to log its loss, is of that iteration.
+            self._repeated = register_module_forward_pre_hook(self._next_forward)
+        return True
+
+    @property
+    def repeats_left(self) -> int:
+        """The number of iterations that the script computes again, from the present one on."""
+        return self._again
+
+    @property
+    def is_repeating(self) -> bool:
+        """True while the script repeats iterations whose gradients are in the model already.
+
+        The last of them ends with the next forward pass, or the next step.
+        """
+        return self._again > 0 or self._repeated is not None
+
+    @property
+    def repeated_to_log(self) -> int | None:
+        """The iteration that is repeated now, if what the script logs in it is to be logged."""
+        first = self._process.first_iteration
+        if not self._logs or first is None:
+            return None
+        return first - max(1, self._again)
+
+    @_disable_dynamo
+    def _next_forward(self, *_: Any) -> None:
+        if torch.is_grad_enabled() and not self._is_paused():
+            self._end_repeating()
+
+    def _end_repeating(self) -> None:
+        if self._repeated is not None:
+            self._repeated.remove()
+            self._repeated = None
 
     # -- requests --------------------------------------------------------------------
 

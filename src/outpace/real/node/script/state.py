@@ -78,4 +78,4 @@ class WorkerState:
         elif self._process.worker == 0:
             assert isinstance(self._process, ServedWorker)
             process = self._process
-            process.replace_optimizer_state(self._trainer.state(process.parts))
+            process.replace_optimizer_state(self._trainer.state())

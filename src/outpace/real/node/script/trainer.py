@@ -10,7 +10,6 @@ from typing import Protocol
 import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings
-from outpace.blocks.division import Range, Ranges
 from outpace.blocks.gathering import Gathering
 from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
@@ -22,13 +21,11 @@ from outpace.engine.scripts.gradient import (
     require_finite_parameters,
 )
 from outpace.engine.scripts.model import ScriptModel
-from outpace.engine.scripts.optimizer_state import joined
+from outpace.engine.scripts.optimizer_state import joined, lengths_of
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import FirstDigest, Initialize
-from outpace.real.node.script_parts import lengths_within
 from outpace.real.node.worker_process import MustEnd, WorkerProcess, stopped
-from outpace.sync.checkpoint.pieces import optimizer_of
 from outpace.sync.programs.context import SendPart, Stopped
 from outpace.tasks.abort_points import AbortPoints, Computation
 
@@ -85,31 +82,19 @@ class ScriptTrainer:
             script.has_taken_steps(),
         )
 
-    def lengths(self, part: Ranges) -> dict[int, int]:
-        return lengths_within(self.layers, part)
+    def lengths(self, server: int) -> dict[int, int]:
+        return lengths_of(self.script.places(self._slices[server]))
 
-    def initial_state(self, parts: Sequence[Ranges]) -> Sequence[Mapping[int, State]]:
-        return self.state(parts) if self.script.has_taken_steps() else []
+    def initial_state(self) -> Sequence[Mapping[int, State]]:
+        return self.state() if self.script.has_taken_steps() else []
 
-    def state(self, parts: Sequence[Ranges]) -> Sequence[dict[int, State]]:
-        """Return a copy of the state in the script's optimizer, cut for these parts of servers."""
-        everything = slice(0, sum(self.layers))
-        found = self.script.state_within(everything)
-        all_of_it = (Range(everything.start, everything.stop),)
-        return [optimizer_of(found, all_of_it, part, self.layers) for part in parts]
+    def state(self) -> Sequence[dict[int, State]]:
+        """Return a copy of the state in the script's optimizer, cut for the servers."""
+        return [self.script.state_within(part) for part in self._slices]
 
-    def joined_state(
-        self, states: Sequence[tuple[Ranges, Mapping[int, State]]]
-    ) -> dict[int, State]:
-        """Return the state of whole parameters from those of the servers, each with its part."""
-        pieces = [
-            (piece, optimizer_of(state, part, [piece], self.layers))
-            for part, state in states
-            for piece in part
-        ]
-        pieces.sort(key=lambda each: each[0])
-        places = [self.script.places(slice(*piece)) for piece, _ in pieces]
-        return joined([state for _, state in pieces], places, self.script.parameters)
+    def joined_state(self, states: Sequence[Mapping[int, State]]) -> dict[int, State]:
+        """Return the state of whole parameters from those of the servers."""
+        return joined(states, list(map(self.script.places, self._slices)), self.script.parameters)
 
     def require_between_steps(self) -> None:
         """Raise ConfigError if parts of a gradient have left before the script's step."""

@@ -12,7 +12,7 @@ from outpace.kernel import Future, Kernel
 from outpace.optim import Optimizer
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import Groups, State, TorchOptimizer, TorchSteps
-from outpace.real.net.messages import ScriptOptimizer, StateEntry
+from outpace.real.net.messages import Initialize, StateEntry
 from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.sync.parameter_block import ParameterBlock, TensorBlock
 
@@ -36,10 +36,10 @@ class ServerOptimizer:
         """Take the parameter groups of the part; see `Initialize`."""
         self._lengths = lengths_of(groups)
 
-    def settings(self, attached: ScriptOptimizer | None) -> Optimizer:
+    def settings(self, attached: Initialize) -> Optimizer:
         """Return the settings for a block: the configuration's, or of what a script attached."""
         configured = self._configured
-        if attached is None:
+        if not attached.optimizer:
             return configured
         if isinstance(configured, PythonOptimizer):  # code named by the configuration
             return configured.of_groups(attached.groups, attached.settings)

@@ -8,7 +8,7 @@ from typing import Final
 from outpace.kernel import Kernel
 from outpace.real.net.inbox import Inbox
 from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
-from outpace.real.net.transport import FIRST, Caller, Listener
+from outpace.real.net.transport import Caller, Listener
 from outpace.real.node.serving.part import ServerPart
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
@@ -38,10 +38,9 @@ class HeardWorkers:
 
     def order(self, message: WireMessage) -> bool:
         """Follow an order of the coordinator; False if it is another message."""
-        if isinstance(message, ReplaceWorker):
-            self._kernel.spawn(self._replace(message), "a replacement", daemon=True)
-        else:
+        if not isinstance(message, ReplaceWorker):
             return False
+        self._kernel.spawn(self._replace(message), "a replacement", daemon=True)
         return True
 
     async def _replace(self, order: ReplaceWorker) -> None:
@@ -51,8 +50,7 @@ class HeardWorkers:
         await kernel.sleep(_LOOK_S)
         while self._listener.unread and kernel.now < limit:  # perhaps of the old process
             await kernel.sleep(_LOOK_S)
-        if order.generation > FIRST:
-            self._listener.replace(name, order.generation, returns=order.stays)
+        self._listener.replace(name, order.generation, returns=order.stays)
         self._forget(name)
         await self._inbox.settled()
         progress = self._progress(order.worker)
