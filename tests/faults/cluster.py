@@ -195,9 +195,7 @@ class Cluster:
         match fault.kind:
             case "crash":
                 process.end(drops=not fault.flag)
-                never = fault.flag and fault.for_s > 0.3
-                joins_s = None if never else fault.for_s
-                self._later(DETECTED_S, partial(self.coordinator.lost, joins_s=joins_s), process)
+                self._later(DETECTED_S, self.coordinator.lost, process)
             case "server":
                 process.end()
                 self._later(DETECTED_S, self.coordinator.lost, process)

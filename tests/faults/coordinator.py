@@ -77,7 +77,6 @@ class Coordinator:
             scenario.workers, servers, rules, [SCHEDULER] if has_scheduler else []
         )
         self._reached: dict[int, dict[str, int]] = {n: {} for n in range(scenario.workers)}
-        self._joins_s: dict[int, float | None] = {}  # of workers that are lost
         self._done: set[int] = set()  # workers that have finished, or have left for good
         self._finished: set[int] = set()
         self.result: dict[int, ShardState] = {}
@@ -120,28 +119,24 @@ class Coordinator:
         """A connection of this process is broken."""
         self.lost(process)
 
-    def lost(self, process: Process, *, joins_s: float | None = START_S) -> None:
-        """A process has ended, or is not heard any more.
-
-        joins_s: in a run that goes on without it, until another process joins; None: none does.
-        """
+    def lost(self, process: Process) -> None:
+        """A process has ended, or is not heard any more."""
         if self._cluster.processes.get(process.name) is not process:
             return
         if isinstance(process, WorkerProcess):
-            self._lost_worker(process, joins_s)
+            self._lost_worker(process)
         elif self._cluster.over.done:
             return
         elif isinstance(process, ServerProcess):
             process.end()
             self.restart_all()
 
-    def _lost_worker(self, process: WorkerProcess, joins_s: float | None) -> None:
+    def _lost_worker(self, process: WorkerProcess) -> None:
         worker, members, oracle = process.worker, self._members, self._cluster.oracle
         process.is_lost = True
         leaves = self._scenario.on_loss == "continue" and worker not in self._finished
         if leaves and worker in oracle.computed and members.can_spare(worker):
             oracle.leaves(worker)
-            self._joins_s[worker] = joins_s
         self._do(members.lost(worker, "is lost", self._kernel.now, has_ended=not process.alive))
 
     def ended(self, process: Process) -> None:
@@ -180,7 +175,8 @@ class Coordinator:
                     oracle.updates_lost += lost
                     if worker not in self._finished:
                         oracle.gone(worker, self._arrived(worker))
-                        self._removed(worker)
+                        self._done.add(worker)
+                        self._end_if_over()
                 case EndRun(reason):
                     oracle.ended(reason, self._finished)
                     self.restart_all()  # the user resumes it
@@ -236,20 +232,6 @@ class Coordinator:
         """A worker is ready to begin."""
         if self._members.is_starting(process.worker):
             self._members.began(process.worker)
-
-    # -- workers that join anew ----------------------------------------------------
-
-    def _removed(self, worker: int) -> None:
-        joins_s = self._joins_s.pop(worker, None)
-        if joins_s is None:
-            self._done.add(worker)
-            self._end_if_over()
-        else:
-            self._after(joins_s, partial(self._joins, worker))
-
-    def _joins(self, worker: int) -> None:
-        """A new process takes part as a worker that had left."""
-        self._do(self._members.joins(worker, self._kernel.now))
 
     # -- the end -------------------------------------------------------------------
 

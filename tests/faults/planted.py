@@ -80,13 +80,6 @@ def _ignores_comeback(take: Any) -> Any:
     return wrong
 
 
-def _back_only_at_rejoin(on_lost: Any) -> Any:
-    def wrong(self: Shard, lost: Lost, now: int) -> Any:
-        return on_lost(self, lost, now) if self._view.is_member(lost.worker) else []
-
-    return wrong
-
-
 def _orders(name: str, change: Callable[[Any], list[Any]]) -> Planted:
     """Each order that the membership returns is replaced by these."""
 
@@ -246,9 +239,6 @@ PLANTED: Final[dict[str, Planted]] = {
     ),
     "pulls of a lost worker are forgotten only when it is back": _instead(
         Shard, "_on_lost", _forgets_only_at_rejoin
-    ),
-    "a worker that had left is not waited for while it starts": _instead(
-        Shard, "_on_lost", _back_only_at_rejoin
     ),
     "a process of an old generation is heard": lambda: patch.object(Fence, "verdict", _hears_older),
     "every message is heard, also again": lambda: patch.object(Fence, "verdict", _hears_everybody),

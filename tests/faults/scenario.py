@@ -112,9 +112,7 @@ class Fault:
     """Something that goes wrong `at_s` seconds after the start.
 
     kind:
-        crash: worker `node` is killed. `flag`: what it has sent still arrives. In a run that goes
-            on without it, another process joins as this worker `for_s` after all know that it has
-            left; with `flag`, and if `for_s` is long, none does.
+        crash: worker `node` is killed. `flag`: what it has sent still arrives.
         freeze: worker `node` stands still, for more or less than the lease, and goes on. `flag`: it
             cannot be killed meanwhile, and sends messages after its place was taken.
         server: server `node` is killed.
@@ -128,7 +126,7 @@ class Fault:
         lose, repeat: the next message of worker `node` to a server is lost, or arrives twice.
         overtake: it arrives after those that follow it.
         lose last: so is its next `Leave`.
-    for_s: how long it lasts, or until a new process joins.
+    for_s: how long it lasts.
     """
 
     kind: str

@@ -21,7 +21,7 @@ FIRST = {
     "pulls of a lost worker are forgotten only when it is back": 260,
     "a process begins when one server has answered": 55,
     "a repeated push is applied": 48,
-    "a scheduler ignores that a worker is back": 43,
+    "a scheduler ignores that a worker is back": 3735,
     "an exact checkpoint is cut within an iteration": 27,
     "the optimizer's state is not restored": 18,
     "a process begins at the lowest iteration over the servers": 17,

@@ -182,22 +182,6 @@ def test_servers_are_told_of_the_loss_of_a_worker_that_has_finished():
     assert members.can_spare(1)
 
 
-def test_a_process_joins_as_a_worker_that_has_left():
-    members = Membership(2, SERVERS, Rules("continue"))
-    members.lost(0, KILLED, 0, has_ended=True)
-    with pytest.raises(ProtocolError, match="joins as worker-0, which has not left the run"):
-        members.joins(0, 1)  # server-0 and server-1 do not know yet
-    members.confirmed("server-0", 0, 1, 3, 3, now=2)
-    members.confirmed("server-1", 0, 1, 4, 4, now=2)  # lost: 1
-    assert members.joins(0, 3) == replaced(0, 2)
-    assert members.confirmed("server-0", 0, 2, 7, 8, now=4) == []
-    # The servers have gone on without it: none of these iterations is lost.
-    assert members.confirmed("server-1", 0, 2, 9, 10, now=4) == [Start(0, 2, first=10, lost=0)]
-    members.began(0)
-    with pytest.raises(ProtocolError, match="joins as worker-1, which has not left the run"):
-        members.joins(1, 5)
-
-
 @pytest.mark.parametrize(
     ("steps", "at_s", "missing"),
     [
@@ -300,7 +284,6 @@ def test_the_run_goes_on_without_a_lost_worker_for_which_there_is_no_room(is_sta
     # Iteration 7, which server-1 lacks, is counted once: when its start was ordered, or now.
     lost = 0 if is_starting else 1
     assert members.confirmed("server-1", 1, 2, 6, 6, 2) == [Removed(1, lost)]
-    assert members.joins(1, 4) == replaced(1, 3)
 
 
 def test_a_worker_is_not_given_up_that_takes_part_or_is_the_last():
@@ -343,8 +326,7 @@ class AnyOrder(RuleBasedStateMachine):
                     assert self.heard[server, order.worker] == order.generation
                 self.alive.add((order.worker, order.generation))
             elif isinstance(order, Removed):
-                known = self.finished | self.given_up
-                assert not self.restarts or order.worker in known
+                assert not self.restarts or order.worker in self.finished | self.given_up
                 if order.worker not in self.finished:
                     self.away.add(order.worker)
             else:
@@ -364,7 +346,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert orders  # every loss leads to something
         self.do(orders)
 
-    @rule(worker=st.integers(0, 4))
+    @rule(worker=st.integers(0, 2))
     def finish(self, worker):
         here = worker < self.workers and not self.members.is_coming_back(worker)
         if here and (worker, self.members.generation(worker)) in self.alive:
@@ -375,17 +357,8 @@ class AnyOrder(RuleBasedStateMachine):
     def ends(self, worker):
         self.alive = {process for process in self.alive if process[0] != worker}
 
-    @rule(worker=st.integers(0, 2))
-    def join(self, worker):
-        if worker in self.away:
-            self.away.discard(worker)
-            self.given_up.discard(worker)
-            self.ends(worker)
-            self.now += 1
-            self.do(self.members.joins(worker, self.now))
-
     @precondition(lambda self: not self.ended)
-    @rule(worker=st.integers(0, 4))
+    @rule(worker=st.integers(0, 2))
     def go_without(self, worker):
         """There is no room for the next process of a lost worker; one worker stays."""
         coming = worker < self.workers and self.members.is_coming_back(worker)
@@ -410,7 +383,7 @@ class AnyOrder(RuleBasedStateMachine):
             answer = order.server, order.worker, order.generation, 4, 3
             self.do(self.members.confirmed(*answer, self.now))
 
-    @rule(worker=st.integers(0, 4))
+    @rule(worker=st.integers(0, 2))
     def begin_again(self, worker):
         if worker < self.workers and self.members.is_starting(worker):
             self.members.began(worker)
@@ -437,7 +410,7 @@ class AnyOrder(RuleBasedStateMachine):
             if generation != self.members.generation(worker):
                 self.alive.discard((worker, generation))
                 self.do(self.members.process_ended(worker, self.now))
-        out = self.finished | self.away
+        out = self.finished | self.away | self.given_up
         for worker in set(range(self.workers)) - out:
             assert (worker, self.members.generation(worker)) in self.alive
 

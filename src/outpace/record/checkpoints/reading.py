@@ -59,8 +59,8 @@ class Checkpoint:
                 raise Damaged(f"{file} is damaged: it has {found.bytes} bytes, not {part.bytes}")
             if found.crc32 != part.crc32:
                 raise Damaged(f"{file} is damaged: its CRC-32 is wrong")
-        for record, part in zip(self.index.shards, self.index.slices, strict=True):
-            file, expected = self.path / record.file, part.stop - part.start
+        for record, owned in zip(self.index.shards, self.index.slices, strict=True):
+            file, expected = self.path / record.file, owned.stop - owned.start
             try:
                 count = parameters_in(self.path, record)
             except OSError as error:

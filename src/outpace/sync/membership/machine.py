@@ -5,7 +5,7 @@ only a process of a new generation under its name (`Replace`). Each confirms it,
 the worker has come there. From then on nothing of the old process can be applied, even if it is
 still alive. Once the old process has ended, too, a new one is started with the first iteration
 that no server has of this worker (see `sync.checkpoint.state`). Or no process takes its place, and
-the worker has left the run, until a new process `joins` in its name.
+the worker has left the run.
 
 If a lost worker finds no room for another process, the run may go on without it after all
 (`goes_without`): the servers, which wait for it, are told that it has left.
@@ -35,7 +35,7 @@ from outpace.sync.membership.orders import (
     Rules,
     Start,
 )
-from outpace.sync.membership.worker import AWAY, OUT, Phase, Worker
+from outpace.sync.membership.worker import AWAY, SETTLED, Phase, Worker
 
 
 class Membership:
@@ -86,9 +86,8 @@ class Membership:
 
     @property
     def is_settled(self) -> bool:
-        """True if all servers know of all workers as they are, and none joins or comes back."""
-        settled = (Phase.HERE, *OUT)
-        return all(known.phase in settled and not known.unconfirmed for known in self._workers)
+        """True if all servers know of all workers as they are, and none comes back."""
+        return all(known.phase in SETTLED for known in self._workers)
 
     @property
     def next_deadline(self) -> Time | None:
@@ -127,7 +126,7 @@ class Membership:
         if not stays:
             known.phase, known.deadline = Phase.LEAVING, None
             return orders
-        self._fence(known, now)
+        known.phase, known.deadline = Phase.FENCING, now + nanoseconds(self._rules.fence_s)
         known.deaths.append(now)
         return orders
 
@@ -143,21 +142,6 @@ class Membership:
             raise ProtocolError(f"the run cannot go on without {known.name} now")
         known.phase, known.deadline = Phase.LEAVING, None
         return self._replaced(known, self._servers, stays=False)
-
-    def joins(self, worker: int, now: Time) -> list[Order]:
-        """A new process offers to be a worker that has left the run.
-
-        Raises:
-            ProtocolError: the worker takes part, has finished, or not all servers know yet that it
-                has left.
-        """
-        known = self._workers[worker]
-        if known.phase is not Phase.GONE:
-            raise ProtocolError(f"a process joins as {known.name}, which has not left the run")
-        known.how, known.has_ended, known.joins = "had left the run", True, True
-        self._fence(known, now)
-        known.deaths = [now]
-        return self._replaced(known, self._servers + self._schedulers, stays=True)
 
     def keeps(self, worker: int, iteration: int) -> None:
         """The next process of a worker, whose process is lost, begins with a script's state.
@@ -202,8 +186,6 @@ class Membership:
             if untold:
                 return self._replace(known, untold, stays=False)
             known.phase = Phase.GONE if known.phase is Phase.LEAVING else Phase.TOLD
-            if not known.joins:  # else servers count what they finished before it began
-                known.pushed = max(known.pushed, self._highest(known))
             return [Removed(worker, self._lost_of(known))]
         return self._started_if_fenced(known, now)
 
@@ -221,7 +203,7 @@ class Membership:
         known = self._workers[worker]
         if known.phase is not Phase.STARTING:
             raise ProtocolError(f"{known.name} begins again, but its process was not lost")
-        known.phase, known.deadline, known.joins = Phase.HERE, None, False
+        known.phase, known.deadline = Phase.HERE, None
 
     def finished(self, worker: int) -> None:
         """The worker is done, and has told the servers that it leaves: its end is no loss."""
@@ -251,9 +233,6 @@ class Membership:
         known.unconfirmed = set(names)
         return [Replace(name, known.number, known.generation, stays) for name in names]
 
-    def _fence(self, known: Worker, now: Time) -> None:
-        known.phase, known.deadline = Phase.FENCING, now + nanoseconds(self._rules.fence_s)
-
     @property
     def _restarts(self) -> bool:
         return self._rules.on_loss == "restart" and self._rules.can_start
@@ -272,9 +251,7 @@ class Membership:
         known.first = max(known.first, known.kept)
         known.phase = Phase.STARTING
         known.deadline = now + nanoseconds(self._rules.start_s)
-        # If servers were lost that had them, iterations are computed again that others lacked.
-        lost = self._lost_of(known) - known.repeats(known.first)
-        return [Start(known.number, known.generation, known.first, lost)]
+        return [Start(known.number, known.generation, known.first, self._lost_of(known))]
 
     def _highest(self, known: Worker) -> int:
         """Return the last iteration of a worker that any server has."""
@@ -286,12 +263,9 @@ class Membership:
         # A worker that has left pushes nothing more, whatever its script keeps.
         kept = known.kept - 1 if known.phase is Phase.STARTING else -1
         last = max(self._highest(known), kept)
-        if not known.joins:
-            return known.loses(lowest, last)
-        # Servers have finished later ones without it. One that came back since may lack earlier.
-        lost = known.loses(lowest, min(last, known.pushed))
-        known.loses(lowest, last)
-        return lost
+        new = last - max(lowest, known.counted)
+        known.counted = max(known.counted, last)
+        return max(0, new)
 
     def _hopeless(self, known: Worker, now: Time) -> EndRun | None:
         deaths = known.deaths

@@ -50,7 +50,7 @@ class Start:
     """Start a process of this generation for a worker, which begins with iteration `first`.
 
     lost: gradients that some servers have of this worker and others lack, as far as they were not
-    counted before; less those that were, and are computed again.
+    counted before.
     """
 
     worker: int
