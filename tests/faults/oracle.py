@@ -110,9 +110,6 @@ class Oracle:
 
     def starts(self, worker: int, iteration: int, parameters: Sequence[Value]) -> None:
         """Check the bound, and that the parameters have what it promises, when a worker starts."""
-        if worker not in self.computed:  # it takes part again
-            self.computed[worker] = iteration - 1
-            self._takes_part(worker, iteration)
         bound = self._strategy.bound
         if bound is None:
             return

@@ -19,47 +19,6 @@ from tests.faults.search import first_failure, problem_of
 
 # What the search has found, and what was wrong.
 FOUND = {
-    "a worker of ssptable was back at an iteration that was finished": Scenario(
-        seed=280,
-        strategy="ssptable",
-        workers=4,
-        servers=2,
-        iterations=7,
-        checkpoint_s=0.2,
-        latency_s=0.015,
-        on_loss="continue",
-        faults=(
-            Fault("server", 0.659, node=1, for_s=0.0),
-            Fault("crash", 0.792, node=3, for_s=0.0),
-        ),
-    ),
-    "shards went on by different numbers of iterations before a worker was back": Scenario(
-        seed=288,
-        strategy="bsp",
-        workers=4,
-        servers=2,
-        iterations=6,
-        checkpoint_s=10.0,
-        latency_s=0.015,
-        on_loss="continue",
-        faults=(
-            Fault("partition", 0.427, node=0, for_s=0.2, flag=True),
-            Fault("crash", 0.688, node=3, for_s=0.0),
-        ),
-    ),
-    "a worker that had left before its first push began at an iteration that was finished": (
-        Scenario(
-            seed=872,
-            strategy="dsps",
-            workers=5,
-            servers=1,
-            iterations=1,
-            checkpoint_s=10.0,
-            latency_s=0.015,
-            on_loss="continue",
-            faults=(Fault("crash", 0.002, node=4, for_s=0.05),),
-        )
-    ),
     "the last message of a worker was lost, and servers waited for it": Scenario(
         seed=748,
         strategy="ssptable",
