@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from tests.support.paths import SCRIPTS
-from tests.support.saved_runs import give_up, once, once_saved
+from tests.support.saved_runs import give_up, once_saved
 from tests.support.script_runs import logged, script_run
 
 import outpace
 from outpace import ConfigError, RunError, run
-from outpace.record.checkpoints import Checkpoints
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP = script_run("kept.py", mean_s=0.25)
@@ -116,19 +115,6 @@ def test_each_sample_is_used_once_in_an_epoch_although_a_worker_dies(tmp_path):
     assert result.parameters["entries"].tolist() == [-2.0] * 160
 
 
-def test_each_sample_is_used_once_in_an_epoch_although_a_relaxed_run_is_resumed(tmp_path):
-    (tmp_path / "died").touch()  # no worker is killed
-    # Of two servers, a checkpoint may lack a push on one.
-    config = ledger(tmp_path, checkpoint={"every_updates": 15}, servers=1)
-    folder = tmp_path / "run"
-    with pytest.raises(RunError, match="that is enough"):
-        run(config, folder, control=once_saved(folder, give_up))
-    result = run(resume=folder)
-    assert result.summary["iterations"] == [40, 40]
-    assert result.summary["updates_lost"] == 0
-    assert result.parameters["entries"].tolist() == [-2.0] * 160
-
-
 @linux
 @pytest.mark.slow
 def test_a_run_can_be_resumed_after_its_script_had_another_model_or_an_error(tmp_path):
@@ -159,52 +145,6 @@ def done_by(result: Any, worker: int) -> list[int]:
     return [row["done"] for row in result.metrics.to_pylist() if row["worker"] == worker]
 
 
-@pytest.mark.slow
-def test_a_script_that_had_ended_is_not_run_again_by_a_resume(tmp_path):
-    folder = tmp_path / "run"
-    with pytest.raises(RunError, match="that is enough"):
-        run(uneven("keep"), folder, control=once_saved(folder, give_up, 4))
-    checkpoint = Checkpoints(folder).newest()
-    assert checkpoint is not None
-    assert checkpoint.index.ended == (1,)  # in the first half second
-    result = run(resume=folder)
-    assert result.summary["status"] == "complete"
-    assert done_by(result, 1) == [1, 2, 3, 4]
-    assert done_by(result, 0) == list(range(1, 31))
-    assert result.summary["iterations"][1] == 4
-
-
-@pytest.mark.slow
-def test_a_script_that_was_stopped_at_the_limit_goes_on_with_a_higher_one(tmp_path):
-    folder = tmp_path / "run"
-    config = {
-        **BSP,
-        "sync": {"kind": "asp"},
-        "compute": {"kind": "constant", "mean_s": 0.1, "factors": [1.0, 5.0]},
-        "stop": {"iterations": 6},
-        "checkpoint": {"every_s": 0.2},
-    }
-
-    def has_stopped() -> bool:
-        newest = Checkpoints(folder).newest()
-        return newest is not None and not (newest.path / "worker-0.safetensors").exists()
-
-    with pytest.raises(RunError, match="that is enough"):
-        run(config, folder, control=once(has_stopped, give_up))
-    checkpoint = Checkpoints(folder).newest()
-    assert checkpoint is not None
-    assert checkpoint.index.totals.iterations[0] == 6
-    assert checkpoint.index.ended == ()
-    said: list[str] = []
-    result = run(resume=folder, stop={"iterations": 7}, log=said.append)
-    told = (
-        "worker-0 begins anew, with the parameters of the checkpoint: stop.iterations was reached"
-    )
-    assert any(told in line for line in said)
-    assert result.summary["iterations"] == [7, 7]
-    assert result.summary["updates_lost"] == 0
-
-
 @linux
 @pytest.mark.slow
 def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_as_lost(tmp_path):
@@ -222,13 +162,3 @@ def test_what_a_script_without_anything_to_keep_did_since_the_checkpoint_counts_
     )
     assert "the run goes on from checkpoints/" in said[1]
     assert "the script of worker-0 begins anew, with the parameters of the checkpoint" in said[2]
-
-
-@linux
-@pytest.mark.slow
-def test_a_worker_without_anything_to_keep_is_said_to_begin_its_script_anew(tmp_path):
-    options, said = killing(tmp_path / "run", "worker-0", 4)
-    result = run(uneven(), tmp_path / "run", **options)
-    assert result.summary["restarts"] == 1
-    assert "it is restarted at iteration" in said[1]
-    assert "the script of worker-0 begins anew, with the parameters that the servers" in said[2]

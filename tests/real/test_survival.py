@@ -14,7 +14,6 @@ from outpace import RunError, load_checkpoint, run, simulate
 from outpace.engine.control import Control
 from outpace.record.checkpoints import Checkpoints
 from outpace.record.event_log import LOG
-from outpace.record.folder import read_summary
 from outpace.record.status import read_status
 from outpace.report.read.interruptions import interruptions
 from outpace.report.read.runs import read_run
@@ -135,56 +134,6 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     assert not runs[0].launcher.pids
 
 
-@linux
-@pytest.mark.slow
-def test_a_run_whose_server_dies_again_and_again_ends(tmp_path):
-    runs, folder = [], tmp_path / "run"
-
-    def kill() -> None:
-        os.kill(runs[0].launcher.pids["server-0"], signal.SIGKILL)
-
-    with pytest.raises(RunError, match=r"killed by SIGKILL.*: the 5th loss since checkpoint 1"):
-        run(
-            {**BSP, "checkpoint": {"every_s": 1000}},
-            folder,
-            watch=runs.append,
-            control=lambda control: once_saved(folder, kill, number=1)(control),
-        )
-    assert len(runs) == 5
-    assert read_summary(tmp_path / "run")["restarts"] == 4
-
-
-@linux
-def test_a_server_lost_without_a_checkpoint_ends_the_run_which_says_what_to_set():
-    runs = []
-
-    def control(control: Control) -> None:
-        control.at(0.0, lambda: os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL))
-
-    with pytest.raises(RunError) as caught:
-        run(BSP, watch=runs.append, control=control)
-    assert str(caught.value) == (
-        "server-1 was killed by SIGKILL before it was done; set checkpoint, for example "
-        "checkpoint: {every_s: 30}, and such a run goes on from the last one"
-    )
-
-
-@linux
-def test_a_server_lost_ends_the_run_if_that_is_wanted(tmp_path):
-    runs = []
-
-    def control(control: Control) -> None:
-        control.at(0.1, lambda: os.kill(runs[0].launcher.pids["server-1"], signal.SIGKILL))
-
-    with pytest.raises(RunError, match=r"SIGKILL before it was done$"):
-        run(
-            {**SAVED, "on_server_loss": "stop"},
-            tmp_path / "run",
-            watch=runs.append,
-            control=control,
-        )
-
-
 def test_a_rule_that_cuts_iterations_off_goes_on_with_what_it_had_observed(tmp_path):
     folder, cutoff = tmp_path / "run", {"kind": "cutoff", "model": "mean-5", "warmup": 5}
     saved = {**SAVED, "sync": cutoff, "stop": {"iterations": 60}}
@@ -223,18 +172,3 @@ def test_sigusr1_saves_a_relaxed_run_which_goes_on_with_more_servers(tmp_path):
     assert summary["status"] == "complete"
     assert summary["resumed_from"] == "checkpoints/000002"
     assert summary["iterations"][2] > 0
-
-
-def test_checkpoints_that_cannot_be_written_do_not_end_a_run(tmp_path):
-    folder = tmp_path / "run"
-    said = []
-
-    def disturb(_: object) -> None:
-        (folder / "checkpoints").write_text("in the way")
-
-    short = {**SAVED, "stop": {"iterations": 30}}
-    result = run(short, folder, watch=disturb, log=said.append)
-    assert result.summary["status"] == "complete"
-    (line,) = said
-    assert line.startswith("warning: cannot write checkpoint 1 (")
-    assert line.endswith("; the run goes on, there is none yet")
