@@ -87,11 +87,6 @@ def test_collectives_go_on_while_workers_average_in_pairs():
     ("case", "words"),
     [
         ("computes", r"all_reduce at ddp_breaks.py:\d+: worker-1 did not join it within 2 s"),
-        (
-            "differs",
-            r"worker-0 called all_reduce sum of 3 elements float32 at ddp_breaks.py:\d+, but "
-            r"worker-1 called barrier at ddp_breaks.py:\d+: call the same collectives",
-        ),
         ("dies", "worker-1 was killed by SIGKILL"),
     ],
 )

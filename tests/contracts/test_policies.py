@@ -310,9 +310,9 @@ def test_a_policy_is_frozen_and_survives_yaml(case):
 
 
 @every_policy
-@pytest.mark.parametrize("servers", [1, 3])
-@pytest.mark.parametrize("tie_seed", [None, 1, 2])
-def test_no_policy_deadlocks_and_everyone_finishes(case, servers, tie_seed):
+@pytest.mark.parametrize("tie_seed", [None, 1])
+def test_no_policy_deadlocks_and_everyone_finishes(case, tie_seed):
+    servers = 3
     result = simulate(
         {
             "task": {"kind": "timing", "parameters": 3000},

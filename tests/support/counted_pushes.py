@@ -46,11 +46,3 @@ def require_counted(result: Any) -> None:
     assert set(found.unique().tolist()) <= {0.0, 1.0}
     assert int((found == 0).any(dim=0).sum()) == summary["updates_lost"]
     assert summary["status"] == "complete"
-
-
-def require_each_sample_once(result: Any) -> None:
-    """Raise AssertionError unless one step has used each sample."""
-    samples = result.metrics["sample"].to_pylist()
-    assert sorted(each for each in samples if each is not None) == list(
-        range(len(counts(result)[0]))
-    )

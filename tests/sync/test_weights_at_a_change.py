@@ -22,11 +22,6 @@ from outpace.sync import (
     Bsp,
     CutOff,
     DropStragglers,
-    Dsps,
-    DynamicPssp,
-    PartialPush,
-    PspSampling,
-    Pssp,
     Ssp,
 )
 from outpace.sync.messages import Close, Push, SetPolicy
@@ -34,20 +29,14 @@ from outpace.sync.parameter_block import parameter_block
 from outpace.sync.shard import Shard
 
 WORKERS = 4
-BOTH = [
-    maker(apply)
-    for apply in Apply
-    for maker in (
-        lambda apply: Bsp(apply=apply),
-        lambda apply: Asp(apply=apply),
-        lambda apply: Ssp(1, apply=apply),
-        lambda apply: Pssp(1, 0.5, apply=apply),
-        lambda apply: DynamicPssp(1, apply=apply),
-        lambda apply: Dsps(1, apply=apply),
-        lambda apply: PspSampling(1, apply=apply),
-    )
+# One of each way in which gradients come to the parameters.
+POLICIES = [
+    Asp(apply=Apply.ON_ARRIVAL),
+    Bsp(apply=Apply.ON_ADVANCE),
+    Ssp(1, apply=Apply.ON_ADVANCE),
+    DropStragglers(WORKERS),
+    CutOff(),
 ]
-POLICIES = [*BOTH, DropStragglers(WORKERS), PartialPush(WORKERS), CutOff()]
 
 
 def name(policy):

@@ -83,28 +83,6 @@ def test_one_seed_and_law_give_one_result():
         assert first.summary[key] == again.summary[key] != other.summary[key]
 
 
-@pytest.mark.parametrize(
-    "sync",
-    [
-        {"kind": "asp"},
-        {"kind": "ssgd"},
-        {"kind": "hpsgd"},
-        {"kind": "gossip"},
-        {"kind": "diloco", "every": 3},
-        {"kind": "cutoff", "model": "fixed", "share": 2 / 3},
-    ],
-    ids=lambda sync: sync["kind"],
-)
-def test_every_strategy_trains_the_script(sync):
-    law = {"kind": "lognormal", "mean_s": STEP_S, "cv": 0.4}
-    task = {**TASK, "arguments": ["--optimizer", "adamw", "--epochs", "6"]}
-    result = simulated(sync=sync, compute=law, task=task)
-    assert result.summary["status"] == "complete"
-    assert result.summary["iterations"] == [3 * STEPS] * 3  # also cut off: nothing is abortable
-    assert (result.summary["gradients_applied"] < 9 * STEPS) == (sync["kind"] == "cutoff")
-    assert result.summary["accuracy"] > 0.6
-
-
 def test_compare_runs_a_script_under_the_variants_of_a_file(tmp_path, capsys):
     script = tmp_path / "writes.py"
     script.write_text(

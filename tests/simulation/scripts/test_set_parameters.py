@@ -18,7 +18,6 @@ SCRIPT = SCRIPTS / "sets_parameters.py"
 TRAIN = runpy.run_path(str(SCRIPT))["train"]
 LAW = {"kind": "constant", "mean_s": 0.5}
 SSGD = {"kind": "ssgd"}
-LOCAL = {"kind": "local-sgd", "every": 2}
 
 
 def configuration(case: str, folder: Path, workers: int = 2, **changes: Any) -> dict[str, Any]:
@@ -38,20 +37,19 @@ def both(tmp_path: Path, case: str, **changes: Any) -> tuple[list[Any], list[Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sync", [SSGD, LOCAL], ids=["ssgd", "local-sgd"])
-def test_own_parameters_stay_as_the_script_sets_them_in_both_runtimes(tmp_path, sync):
-    results, saved = both(tmp_path, "clamp", sync=sync)
+def test_own_parameters_stay_as_the_script_sets_them_in_both_runtimes(tmp_path):
+    results, saved = both(tmp_path, "clamp", sync=SSGD)
     assert same(*saved)
     assert same(results[0].parameters, results[1].parameters)
     for each in saved[0]:
         assert max(float(value.abs().max()) for value in each["after"].values()) <= 0.25
     assert [result.summary["warnings"] for result in results] == [[], []]
-    if sync is SSGD:  # the mean gradient of two halves is that of the whole batch
-        expected = TRAIN("clamp", attach=lambda *both: both)
-        for each in saved[0]:
-            assert same(each["before"], each["after"])
-            for name, value in expected.items():
-                assert torch.allclose(each["after"][name], value, rtol=0, atol=1e-6), name
+    # The mean gradient of two halves is that of the whole batch.
+    expected = TRAIN("clamp", attach=lambda *both: both)
+    for each in saved[0]:
+        assert same(each["before"], each["after"])
+        for name, value in expected.items():
+            assert torch.allclose(each["after"][name], value, rtol=0, atol=1e-6), name
 
 
 @pytest.mark.slow
@@ -68,11 +66,10 @@ def test_workers_that_set_different_parameters_go_on_apart_and_are_warned_of(tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [simulate, run])
-def test_with_servers_the_run_ends_with_one_line(tmp_path, how):
+def test_with_servers_the_run_ends_with_one_line(tmp_path):
     words = r"the script changed the parameters .* between its steps 0 and 1\. With sync.kind=bsp"
     with pytest.raises(ConfigError, match=words):
-        how(configuration("clamp", tmp_path, sync={"kind": "bsp"}))
+        run(configuration("clamp", tmp_path, sync={"kind": "bsp"}))
 
 
 @pytest.mark.filterwarnings("ignore:the script set the parameters")

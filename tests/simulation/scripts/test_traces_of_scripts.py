@@ -20,7 +20,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("sync", SYNCS | OTHERS)
+@pytest.mark.parametrize("sync", ["bsp", "ssp", "partial-push", *OTHERS])
 def test_a_script_has_the_trace_of_a_task_of_its_size(sync, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = config(sync) if sync in SYNCS else config("bsp") | OTHERS[sync]

@@ -3,7 +3,6 @@
 A script as its user writes it: but for the case `attaches`, it knows nothing of Outpace.
 """
 
-import contextlib
 import copy
 import datetime
 import hashlib
@@ -87,22 +86,6 @@ def end(model):
 
 
 @case
-def plain():
-    model = DDP(Net())
-    train(model, sgd(model.parameters()))
-    end(model)
-
-
-@case
-def optimizer_first():
-    net = Net()
-    optimizer = sgd(net.parameters())
-    model = DDP(net)
-    train(model, optimizer)
-    end(net)
-
-
-@case
 def unused():
     model = DDP(Net(spare=True), find_unused_parameters=True)
     optimizer = sgd(model.parameters())
@@ -123,22 +106,8 @@ def bucket_view():
 
 
 @case
-def many_buckets():
-    model = DDP(Net(), bucket_cap_mb=0.0001)
-    train(model, sgd(model.parameters()))
-    end(model)
-
-
-@case
 def static_graph():
     model = DDP(Net(), static_graph=True)
-    train(model, sgd(model.parameters()))
-    end(model)
-
-
-@case
-def no_buffers():
-    model = DDP(Net(), broadcast_buffers=False)
     train(model, sgd(model.parameters()))
     end(model)
 
@@ -149,29 +118,6 @@ def join():
     optimizer = sgd(model.parameters())
     with model.join():
         train(model, optimizer, steps=4 + rank())
-    end(model)
-
-
-@case
-def accumulate():
-    model = DDP(Net())
-    train(model, sgd(model.parameters()), steps=4, accumulate=2)
-    end(model)
-
-
-@case
-def no_sync():
-    model = DDP(Net())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    for step in range(4):
-        for part in range(3):
-            with model.no_sync() if part < 2 else contextlib.nullcontext():
-                loss = loss_of(model, 3 * step + part) / 3
-                loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-        optimizer.zero_grad()
-        say(f"step {step}: loss {loss.item():.6f}")
     end(model)
 
 
@@ -250,13 +196,6 @@ def closure():
 
 
 @case
-def compiled():
-    model = torch.compile(DDP(Net()), backend="eager")
-    train(model, sgd(model.parameters()))
-    end(model)
-
-
-@case
 def evaluates():
     model = DDP(Net())
     optimizer = sgd(model.parameters())
@@ -293,57 +232,6 @@ def by_hand():
 
 
 @case
-def collectives():
-    """Every collective that Gloo has."""
-    count, mine = dist.get_world_size(), rank()
-    model = DDP(Net())
-    own = torch.arange(4.0) + 10 * mine
-    for op in ("SUM", "PRODUCT", "MIN", "MAX"):
-        value = own.clone()
-        dist.all_reduce(value, op=getattr(dist.ReduceOp, op))
-        say(op, value.tolist())
-    value = torch.tensor([6, 3]) + mine
-    dist.all_reduce(value, op=dist.ReduceOp.BOR)
-    say("BOR", value.tolist())
-    dist.broadcast(value := own.clone(), src=1)
-    say("broadcast", value.tolist())
-    dist.reduce(value := own.clone(), dst=0)
-    say("reduce", value.tolist())
-    parts = [torch.zeros(4) for _ in range(count)]
-    dist.all_gather(parts, own)
-    say("all_gather", [part.tolist() for part in parts])
-    whole = torch.zeros(4 * count)
-    dist.all_gather_into_tensor(whole, own)
-    say("all_gather_into_tensor", whole.tolist())
-    dist.gather(own, parts if mine == 0 else None, dst=0)
-    say("gather", [part.tolist() for part in parts])
-    value = torch.zeros(2)
-    dist.scatter(value, [own[:2] + i for i in range(count)] if mine == 0 else None, src=0)
-    say("scatter", value.tolist())
-    value = torch.zeros(4)
-    dist.reduce_scatter_tensor(value, torch.cat([own, own]) if count == 2 else own.repeat(count))
-    say("reduce_scatter_tensor", value.tolist())
-    value = torch.zeros(count)
-    dist.all_to_all_single(value, torch.arange(float(count)) + 10 * mine)
-    say("all_to_all_single", value.tolist())
-    work = dist.all_reduce(value := own.clone(), async_op=True)
-    work.wait()
-    say("async", work.is_completed(), value.tolist())
-    objects = [None] * count
-    dist.all_gather_object(objects, {"rank": mine})
-    say("all_gather_object", objects)
-    objects = ["from 0", 7] if mine == 0 else [None, None]
-    dist.broadcast_object_list(objects, src=0)
-    assert objects == ["from 0", 7]
-    objects = [None] * count
-    dist.gather_object(mine + 5, objects if mine == 0 else None, dst=0)
-    say("gather_object", objects)
-    dist.barrier()
-    train(model, sgd(model.parameters()), steps=2)
-    end(model)
-
-
-@case
 def messages():
     """Messages between two processes."""
     model = DDP(Net())
@@ -356,68 +244,6 @@ def messages():
         dist.send(value + 1, dst=0)
     say(value.tolist())
     train(model, sgd(model.parameters()), steps=2)
-    end(model)
-
-
-@case
-def monitored_barrier():
-    model = DDP(Net())
-    train(model, sgd(model.parameters()), steps=2)
-    dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
-    end(model)
-
-
-@case
-def group_of_all():
-    group = dist.new_group(range(dist.get_world_size()))
-    model = DDP(Net(), process_group=group)
-    train(model, sgd(model.parameters()))
-    value = torch.ones(1)
-    dist.all_reduce(value, group=group)
-    say("sum", value.item())
-    end(model)
-
-
-@case
-def again():
-    """Ends the process group after the first model, and makes another one for the second."""
-    for number in range(2):
-        model = DDP(Net())
-        train(model, sgd(model.parameters()), steps=3)
-        end(model)
-        if number == 0:
-            dist.barrier()
-            dist.destroy_process_group()
-            dist.init_process_group("gloo")
-
-
-@case
-def loader():
-    """Data from processes of a DataLoader."""
-    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
-
-    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(3))
-    data = TensorDataset(x, x[:, :3].argmax(dim=1))
-    sampler = DistributedSampler(data)
-    model = DDP(Net())
-    optimizer = sgd(model.parameters())
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for inputs, targets in DataLoader(data, batch_size=8, sampler=sampler, num_workers=1):
-            loss = nn.functional.cross_entropy(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        say(f"epoch {epoch}: loss {loss.item():.6f}")
-    end(model)
-
-
-@case
-def frozen():
-    net = Net()
-    net.first.requires_grad_(False)
-    model = DDP(net)
-    train(model, sgd(p for p in net.parameters() if p.requires_grad))
     end(model)
 
 
@@ -553,24 +379,6 @@ def unsupported():
 
 
 @case
-def never_joined():
-    model = DDP(Net())
-    train(model, sgd(model.parameters()), steps=2)
-    if rank() == 0:
-        dist.barrier()
-
-
-@case
-def different():
-    model = DDP(Net())
-    train(model, sgd(model.parameters()), steps=2)
-    if rank() == 0:
-        dist.barrier()
-    else:
-        dist.all_reduce(torch.ones(1))
-
-
-@case
 def crossed():
     """Rank 0 waits in a barrier, and rank 1 for the next gradient of rank 0."""
     model = DDP(Net())
@@ -581,22 +389,8 @@ def crossed():
 
 
 @case
-def sizes():
-    dist.all_reduce(torch.ones(2 + rank()))
-
-
-@case
 def never_trains():
     dist.barrier()
-
-
-@case
-def raises():
-    model = DDP(Net())
-    train(model, sgd(model.parameters()), steps=2)
-    if rank() == 1:
-        raise ValueError("no luck")
-    train(model, sgd(model.parameters()), steps=2)
 
 
 @case
