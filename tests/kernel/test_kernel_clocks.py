@@ -123,19 +123,6 @@ def test_a_message_that_arrives_late_in_the_instant_of_a_timeout_is_received():
     assert seen == ["message"]
 
 
-def test_a_timeout_strikes_under_a_real_clock_too():
-    outside, seen = Outside(), []
-
-    async def walk():
-        with pytest.raises(TimedOut), outside.kernel.timeout(8 / SECOND):
-            await outside.box.get()
-        seen.append(outside.kernel.now)
-
-    outside.kernel.spawn(walk())
-    outside.kernel.run()
-    assert seen == [8]
-
-
 def test_nothing_can_happen_when_the_clock_says_so():
     outside, seen = Outside(), []
     outside.kernel.spawn(receive(outside, 1, seen), "receiver")

@@ -45,20 +45,6 @@ def test_a_timeout_that_was_left_never_strikes():
     assert seen == [6 * SECOND]
 
 
-def test_a_timeout_left_by_an_exception_never_strikes():
-    kernel, seen = Kernel(), []
-
-    async def walk():
-        with pytest.raises(KeyError), kernel.timeout(2):
-            raise KeyError
-        await kernel.sleep(5)
-        seen.append(kernel.now)
-
-    kernel.spawn(walk())
-    kernel.run()
-    assert seen == [5 * SECOND]
-
-
 @pytest.mark.parametrize("what", ["sleep", "future", "notification", "end"])
 def test_a_timeout_strikes_a_walker_whatever_it_waits_for(what):
     kernel, seen = Kernel(), []

@@ -1,13 +1,10 @@
 """Settings of the network: pairs, patterns, shared machines, and refused contradictions."""
 
-import math
-
 import pytest
 from tests.support.wire import Wire
 
 from outpace.cluster.machines import Machines
 from outpace.cluster.network import LinkLaw, NetworkLaw, PairLaw
-from outpace.cluster.paths import Paths
 from outpace.config.reading import experiment_from
 from outpace.errors import ConfigError
 from outpace.experiment.running import simulate
@@ -145,16 +142,6 @@ def test_without_a_network_only_what_crosses_machines_is_counted():
     assert apart.summary["trace_digest"] == together.summary["trace_digest"]
 
 
-def test_nodes_of_one_machine_take_turns_at_its_connection():
-    machines = Machines(workers=2, servers=2, colocate=True)
-    law = NetworkLaw(**NETWORK)
-    wire = Wire(law, ["worker-0", "worker-1", "server-0", "server-1"], machines=machines)
-    wire.send_at(0, "worker-0", "server-1", MB)
-    wire.send_at(0, "server-0", "worker-1", MB)
-    wire.send_at(0, "server-0", "worker-0", MB)
-    assert wire.run().delivered == {0: 2 * MS, 1: 3 * MS, 2: 0}
-
-
 @pytest.mark.parametrize(("workers", "servers"), [(1, 3), (3, 1), (2, 2)])
 def test_surplus_nodes_have_machines_of_their_own(workers, servers):
     together = Machines(workers, servers, colocate=True)
@@ -162,25 +149,3 @@ def test_surplus_nodes_have_machines_of_their_own(workers, servers):
     of = together.of_nodes()
     assert of["worker-0"] == of["server-0"] == 0
     assert len(Machines(workers, servers).nodes()) == workers + servers
-
-
-def test_a_machine_is_as_slow_as_either_node_on_it_is_said_to_be():
-    law = NetworkLaw(nodes={"server-0": LinkLaw(bandwidth_bytes_per_s=7.0, latency_s=0.5)})
-    paths = Paths(law, Machines(2, 2, colocate=True))
-    assert [paths.bandwidth(node) for node in ("server-0", "worker-0", "worker-1")] == [
-        7.0,
-        7.0,
-        math.inf,
-    ]
-    assert paths.latency("worker-0", "worker-1") == SECOND // 2
-
-
-def test_nodes_of_one_machine_cannot_differ():
-    nodes = {"worker-1": {"latency_s": 1}, "server-*": {"latency_s": 2}}
-    pairs = [{"between": ["worker-0", "server-0"], "latency_s": 1}]
-    assert refusal({"nodes": nodes, "pairs": pairs}, colocate=True).split("\n") == [
-        "network.pairs: worker-0 and server-0 are one machine (colocate)",
-        "network.nodes: worker-1 and server-1 are one machine (colocate), so latency_s cannot be "
-        "1.0 and 2.0",
-    ]
-    experiment_from({**BASE, "network": {"nodes": nodes, "pairs": pairs}}, "x")  # apart they can
