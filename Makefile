@@ -56,7 +56,6 @@ soak: $(READY)
 	OUTPACE_RAY_KILLS_S=60 $(BIN)/python -m pytest tests/real/process/test_ray.py -k every_few_seconds
 	$(BIN)/python -m tests.kills --failures $(KILLS) --signals KILL,KILL,KILL,STOP
 	$(BIN)/python -m tests.kills --failures 100 --copies 100 --families bsp,ssp,asp,cutoff,ssgd,hpsgd
-	$(BIN)/python -m tests.kills.storm
 
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -22,8 +22,6 @@ class Family:
         in_flight: gradients that the death of one worker may lose.
         averages: True if an iteration that lacks a lost gradient takes the mean of the others.
         drops: True if the strategy itself leaves gradients out.
-        alone: True if a server that dies comes back alone, without what it had applied since the
-            last checkpoint.
         script: True if a user's script trains, which has the same parameters as the task.
     """
 
@@ -32,7 +30,6 @@ class Family:
     in_flight: int = 0
     averages: bool = False
     drops: bool = False
-    alone: bool = False
     script: bool = False
     beside: Mapping[str, Any] = field(default_factory=dict)
 
@@ -78,14 +75,14 @@ class Family:
 
 FAMILIES: Final = {
     "bsp": Family({"kind": "bsp"}, in_flight=1, averages=True),
-    "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1, alone=True),
-    "asp": Family({"kind": "asp"}, in_flight=1, alone=True),
+    "ssp": Family({"kind": "ssp", "staleness": 2}, in_flight=1),
+    "asp": Family({"kind": "asp"}, in_flight=1),
     "cutoff": Family({"kind": "cutoff", "model": "mean-5"}, in_flight=1, drops=True),
     "ssgd": Family({"kind": "ssgd"}, servers=0),
     "local-sgd": Family({"kind": "local-sgd", "every": 4}, servers=0),
     "hpsgd": Family({"kind": "hpsgd"}, servers=0),
     "gossip": Family({"kind": "gossip"}, servers=0),
     "script-bsp": Family({"kind": "bsp"}, in_flight=1, averages=True, script=True),
-    "script-asp": Family({"kind": "asp"}, in_flight=1, alone=True, script=True),
+    "script-asp": Family({"kind": "asp"}, in_flight=1, script=True),
     "script-hpsgd": Family({"kind": "hpsgd"}, servers=0, script=True),
 }
