@@ -118,14 +118,12 @@ def noise(worker: int, steps: int = STEPS) -> torch.Tensor:
     return sum((torch.from_numpy(source.standard_normal(3)) for source in drawn), torch.zeros(()))
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-@pytest.mark.parametrize("optimizer", [{}, {"momentum": 0.9}])
-def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(workers, optimizer):
-    momentum = optimizer.get("momentum", 0.0)
+@pytest.mark.parametrize(("workers", "momentum"), [(2, 0.0), (4, 0.9)])
+def test_the_mean_of_the_parameters_is_changed_by_gradients_alone(workers, momentum):
     # Workers leave at different times, the last one alone.
     speeds = {"kind": "shifted-exponential", "shift_s": 0.001, "mean_s": 0.003}
     result = gossip(
-        workers=workers, compute=speeds, optimizer={"kind": "sgd", "lr": LR, **optimizer}
+        workers=workers, compute=speeds, optimizer={"kind": "sgd", "lr": LR, "momentum": momentum}
     )
     assert result.summary["status"] == "complete"
     assert result.summary["iterations"] == [STEPS] * workers
@@ -164,8 +162,7 @@ def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
     assert max(map(within, rows(result, "iteration", 1))) > 1
 
 
-@pytest.mark.parametrize("is_abortable", [True, False])
-@pytest.mark.parametrize("steps", [(12, 12), (9, 4, 7)])
+@pytest.mark.parametrize(("is_abortable", "steps"), [(True, (9, 4, 7)), (False, (12, 12))])
 def test_scripts_are_averaged_with_between_their_steps(is_abortable, steps):
     scale_of = runpy.run_path(str(SCRIPT))["scale_of"]
     task = {

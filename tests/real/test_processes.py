@@ -258,7 +258,7 @@ def test_a_script_with_its_own_handler_of_sigterm_leaves_its_loop_and_saves(star
 
 
 @linux
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])  # SIGHUP: a terminal that is closed
 def test_an_interrupted_run_ends_in_order(start, how):
     command = start(cold=how == "Ctrl-C")
     command.going()
@@ -308,10 +308,8 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(tmp_path):
 
 
 @linux
-@pytest.mark.parametrize("kind", ["hpsgd", "local-sgd"])
-def test_an_interrupted_run_without_servers_ends_in_order(start, kind):
-    every = {"every": 4} if kind == "local-sgd" else {}
-    command = start(servers=1, sync={"kind": kind, **every}, evaluate={"every_updates": 3})
+def test_an_interrupted_run_without_servers_ends_in_order(start):
+    command = start(servers=1, sync={"kind": "hpsgd"}, evaluate={"every_updates": 3})
     command.going(iterations=20)
     command.process.send_signal(signal.SIGINT)
     assert command.ends() == 130
@@ -407,9 +405,7 @@ def test_parameters_lost_with_a_server_are_those_evaluated_last(start):
 
 
 @linux
-@pytest.mark.parametrize(
-    ("cold", "after_s"), [(True, 0.0), (True, 0.5), (True, 2.0), (False, 0.05), (False, 0.2)]
-)
+@pytest.mark.parametrize(("cold", "after_s"), [(True, 0.5), (True, 2.0), (False, 0.05)])
 def test_ctrl_c_while_it_starts_leaves_no_process(start, cold, after_s):
     command = start(cold=cold)
     summary = command.out / files.SUMMARY
@@ -462,7 +458,7 @@ def test_nothing_outlives_a_killed_run(start):
 
 
 @linux
-@pytest.mark.parametrize("name", ["worker-0", "worker-1", "server-0", "server-1"])
+@pytest.mark.parametrize("name", ["worker-0", "server-1"])
 def test_a_killed_process_ends_the_run_which_names_it(start, name):
     command = start(on_worker_loss="stop")
     command.going(iterations=20)
@@ -481,8 +477,8 @@ def test_a_killed_process_ends_the_run_which_names_it(start, name):
 
 
 @linux
-@pytest.mark.parametrize("name", ["worker-1", "server-1"])
-def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, monkeypatch, name):
+def test_a_process_that_stands_still_ends_the_run_within_the_lease(tmp_path, monkeypatch):
+    name = "server-1"  # of a worker tests/real/test_lost_workers.py shows it
     monkeypatch.chdir(tmp_path)
     write_task(tmp_path)
     stopped: list[float] = []
@@ -528,14 +524,6 @@ def test_a_task_that_cannot_be_made_in_a_worker_is_a_wrong_configuration(start):
 
 
 # -- what runs -----------------------------------------------------------------------------
-
-
-@linux
-def test_two_runs_at_once(start):
-    commands = [start(stop={"iterations": 20}), start(stop={"iterations": 20})]
-    for command in commands:
-        assert command.ends(60) == 0
-        assert command.summary("complete")["iterations"] == [20, 20, 20]
 
 
 @linux
@@ -586,13 +574,6 @@ DIGITS: dict[str, Any] = {
     "evaluate": {},
     "batch_size": 8,
 }
-
-
-def test_a_time_to_stop_at_is_one_on_the_wall():
-    result = run({**DIGITS, "stop": {"virtual_time_s": 0.5}})
-    assert result.summary["wall_time_s"] == pytest.approx(0.5, abs=0.4)
-    assert "virtual_time_s" not in result.summary
-    assert min(result.summary["iterations"]) > 1
 
 
 def test_steps_may_take_what_they_take():
@@ -665,13 +646,12 @@ def test_evaluations_follow_the_clock():
     assert due[0] >= 1
 
 
-@pytest.mark.parametrize("sync", ["bsp", "asp", "ssp"])
-def test_nothing_is_computed_for_the_task_timing(sync):
+def test_nothing_is_computed_for_the_task_timing():
     result = run(
         {
             **DIGITS,
             "task": {"kind": "timing", "parameters": 10_000},
-            "sync": {"kind": sync, **({"staleness": 1} if sync == "ssp" else {})},
+            "sync": {"kind": "asp"},
             "stop": {"iterations": 10},
             "evaluate": {"every_s": 0.1},
         }

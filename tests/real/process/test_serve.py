@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import socket
 import time
@@ -96,11 +95,9 @@ def test_workers_started_elsewhere_reach_what_virtual_time_reaches(served):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["bsp", "psgd"])
-def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve, kind):
+def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve):
     slow = ("compute.kind=constant", "compute.mean_s=0.3")
-    servers = ("--servers", "2") if kind == "bsp" else ()
-    served = serve(*servers, f"sync.kind={kind}", "checkpoint.every_updates=2", *slow)
+    served = serve("--servers", "2", "checkpoint.every_updates=2", *slow)
     run, script = served.folder / "run", served.folder / "kept.py"
     kept = (SCRIPTS / "kept.py").read_text()
     script.write_text(f"import torch\ntorch.set_num_threads(1)\n{kept}")  # as in virtual time
@@ -111,7 +108,7 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
         _, text = worker.communicate(timeout=60)
         assert worker.returncode == 1
         # The servers end with the command, so a worker may miss one of them first.
-        assert "lost the coordinator" in text or (kind == "bsp" and "to server-" in text)
+        assert "lost the coordinator" in text or "to server-" in text
     served.process.communicate()
     with pytest.raises(ConfigError, match=r"started elsewhere: use outpace serve --resume .*FILE"):
         outpace.run(resume=run)
@@ -122,10 +119,7 @@ def test_a_run_that_was_killed_goes_on_with_workers_that_are_started_again(serve
     code, text, summary = served.end()
     assert code == 0, text
     task = {"kind": "script", "path": str(script)}
-    whole = simulate(
-        {"task": task, "workers": 2, "sync": {"kind": kind}, **COMPUTE}
-        | ({"servers": 2} if kind == "bsp" else {})
-    )
+    whole = simulate({"task": task, "workers": 2, "servers": 2, "sync": {"kind": "bsp"}, **COMPUTE})
     assert summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert summary["iterations"] == [9, 9]
     assert summary["resumed_from"].startswith("checkpoints/0000")
@@ -154,23 +148,8 @@ def test_a_script_with_ddp_that_was_killed_goes_on_with_another_number_of_worker
 
 
 @pytest.mark.slow
-def test_a_summary_that_nothing_reads_is_in_the_folder(serve):
-    reader, writer = os.pipe()
-    os.close(reader)
-    served = serve("--json", "sync.kind=ssgd", "stop.iterations=2", stdout=writer)
-    os.close(writer)
-    for rank in range(2):
-        served.start(rank)
-    code, text, summary = served.end()
-    assert code == 141
-    assert summary["status"] == "complete"
-    assert text.splitlines()[-1].startswith("waiting for 2 workers")  # no error after it
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sync", ["bsp", "ssgd"])
-def test_a_script_that_would_train_on_after_the_last_iteration_ends_with_exit_code_0(serve, sync):
-    served = serve(f"sync.kind={sync}", "stop.iterations=4")
+def test_a_script_that_would_train_on_after_the_last_iteration_ends_with_exit_code_0(serve):
+    served = serve("sync.kind=bsp", "stop.iterations=4")
     for rank, worker in enumerate([served.start(rank) for rank in range(2)]):
         _, text = worker.communicate(timeout=60)
         assert worker.returncode == 0, text
@@ -229,32 +208,6 @@ def test_a_worker_started_elsewhere_that_raises_ends_the_run(served):
     for worker in workers:
         _, text = worker.communicate(timeout=60)
         assert worker.returncode == 1, text
-
-
-@pytest.mark.slow
-def test_workers_started_elsewhere_need_no_servers(serve):
-    served = serve("sync.kind=ssgd")
-    for worker in [served.start(rank) for rank in range(2)]:
-        _, text = worker.communicate(timeout=60)
-        assert worker.returncode == 0, text
-    code, text, summary = served.end()
-    assert code == 0, text
-    expected = simulate(
-        {
-            "task": {"kind": "digits-mlp"},
-            "workers": 2,
-            "sync": {"kind": "ssgd"},
-            "compute": {"kind": "constant", "mean_s": 1},
-            "optimizer": {"lr": 0.1},
-            "batch_size": 8,
-            "stop": {"iterations": 6},
-        }
-    )
-    model = load_file(served.folder / "run" / "model.safetensors")
-    for name, value in expected.parameters.items():
-        assert torch.allclose(model[name], value, rtol=0, atol=1e-6)
-    assert summary["iterations"] == [6, 6]
-    assert summary["gradients_applied"] == 12
 
 
 @pytest.mark.slow

@@ -1,12 +1,9 @@
-"""A task whose gradients count samples, and in which something may happen to a worker."""
+"""A task whose gradients count samples, and in which worker 1 may stand still."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
 import time
-from collections.abc import Mapping
 
 import torch
 
@@ -14,27 +11,20 @@ import outpace
 
 SAMPLES = 97
 
-HAPPENINGS = {
-    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "asleep": lambda: time.sleep(60),
-}
 
-
-def make_task(happens: Mapping[str, tuple[int, str]] | None = None) -> outpace.Task:
+def make_task(asleep: int | None = None) -> outpace.Task:
     """The gradient says how often each sample is in the batch; parameters start from zero.
 
-    happens: to which worker what, when it computes the gradient of which iteration.
+    asleep: iteration whose gradient takes worker 1 a minute.
     """
-    name = multiprocessing.current_process().name
-    when, what = (happens or {}).get(name, (-1, ""))
+    is_one = multiprocessing.current_process().name == "worker-1"
     iteration = 0
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         nonlocal iteration
         if output.requires_grad:
-            if iteration == when:
-                HAPPENINGS[what]()
+            if is_one and iteration == asleep:
+                time.sleep(60)
             iteration += 1
         return output.sum()
 

@@ -47,7 +47,7 @@ class ZeroMQCaller(MonitoredSocket):
         self._lane = Lane(self._tell, self._later, log.note)
         self._incoming = Incoming(
             session.run,
-            FIRST,
+            FIRST,  # all begin again after the loss of a listener
             partial(handlers.expect, peer),
             in_slot=self._lane.block,
         )
