@@ -324,29 +324,6 @@ def test_an_interrupted_run_without_servers_ends_in_order(start):
 
 
 @linux
-def test_a_run_without_servers_whose_workers_are_killed_one_by_one(start):
-    command = start(servers=1, sync={"kind": "ssgd"})
-    command.going(iterations=10)
-    for name in ("worker-2", "worker-0"):
-        os.kill(command.pid(name), signal.SIGKILL)
-        until(lambda name=name: f"{name} was killed" in command.stderr, "it is said")
-        command.going("worker-1", command.calls("worker-1") + 10)
-    os.kill(command.pid("worker-1"), signal.SIGKILL)
-    assert command.ends() == 1
-    words = "was killed by SIGKILL before it was done"
-    why = (
-        "; without checkpoint it is not started again: set checkpoint, for example checkpoint: "
-        "{every_s: 30}"
-    )
-    assert command.stderr.splitlines() == [
-        f"worker-2 {words}; the others go on without it{why}",
-        f"worker-0 {words}; the others go on without it{why}",
-        f"error: worker-1 {words}{why}",
-    ]
-    command.summary("failed")
-
-
-@linux
 def test_ctrl_z_suspends_all_processes_of_the_run_until_it_is_continued(start):
     command = start()
     command.going()

@@ -55,18 +55,6 @@ def test_a_node_that_joined_takes_a_server_and_a_worker():
     assert settled(JOINED, RUN) == Scale(3, 2, [], (3, 2), why)
 
 
-def test_nothing_is_asked_for_while_there_is_no_room():
-    assert settled(FULL, RUN) is None
-
-
-def test_the_upper_bounds_are_kept():
-    order = settled(cluster(node("a"), node("b"), node("four", 100.0)), RUN)
-    assert (order.workers, order.servers) == (8, 3)
-    most = RunView([f"worker-{n}" for n in range(8)], [f"server-{n}" for n in range(3)])
-    places = dict.fromkeys([*most.workers, *most.servers], "a")
-    assert settled(cluster(node("a", 100.0), places=places), most) is None
-
-
 @pytest.mark.parametrize(
     ("rules", "numbers"),
     [(replace(RULES, servers=None), (4, None)), (replace(RULES, workers=None), (None, 3))],

@@ -250,16 +250,6 @@ def test_who_has_another_members_key_can_neither_be_nor_shut_out_that_member(
     post.require_heard("worker-0")
 
 
-@both_modes
-def test_a_member_has_one_connection(post, stranger, insecure):
-    honest = post.require_heard("worker-1")
-    member(post, stranger, "worker-1", "worker-1/2").send(Ready())
-    post.until_logged("'worker-1'", "has been here already")
-    post.require_reaches(honest, "go on")
-    assert post.got == [("worker-1", Ready())]
-    assert post.lost == []
-
-
 def test_without_a_key_that_is_known_nobody_comes_in(post, stranger):
     server = post.keys["server-0"].public
     frames = [

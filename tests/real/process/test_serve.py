@@ -246,8 +246,7 @@ def test_without_servers_the_loss_of_a_worker_started_elsewhere_ends_the_run_at_
 
 
 @pytest.mark.slow
-def test_a_worker_started_elsewhere_that_is_killed_is_done_without(serve):
-    served = serve("--servers", "2")
+def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
     started = served.folder / "started"
     first, second = (served.start(rank, endless=started) for rank in range(2))
     while not started.exists():
@@ -268,6 +267,24 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(serve):
     assert code == 1
     assert text.startswith("error: worker-0 is lost: ")
     assert summary["status"] == "failed"
+
+
+@pytest.mark.slow
+def test_without_servers_the_death_of_a_worker_started_elsewhere_ends_the_run(serve):
+    served = serve("sync.kind=ssgd")
+    started = served.folder / "started"
+    first, second = (served.start(rank, endless=started) for rank in range(2))
+    while not started.exists():
+        assert first.poll() is None
+        assert second.poll() is None
+        time.sleep(0.02)
+    second.kill()
+    code, text, summary = served.end()
+    assert code == 1
+    assert re.search(r"(?m)^error: worker-1 is lost: .*; set checkpoint, for example", text)
+    assert summary["status"] == "failed"
+    first.communicate(timeout=60)
+    assert first.returncode == 1
 
 
 @pytest.fixture
