@@ -39,8 +39,9 @@ OPTIMIZERS = [
 ]
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer["kind"])
-@pytest.mark.parametrize("all_reduce", ["ring", "tree"])
+@pytest.mark.parametrize(
+    ("optimizer", "all_reduce"), zip(OPTIMIZERS, ("ring", "tree", "ring", "tree"), strict=True)
+)
 def test_ssgd_is_bitwise_bsp_without_a_network(optimizer, all_reduce):
     ssgd = run({"kind": "ssgd", "all_reduce": all_reduce}, optimizer=optimizer)
     bsp = run({"kind": "bsp"}, optimizer=optimizer)
@@ -187,19 +188,9 @@ ALL = [
     {"kind": "hpsgd"},
     {"kind": "hpsgd", "commit": "delayed"},
 ]
-NETWORKS = {
-    "serialised": {"latency_s": 0.004, "bandwidth_bytes_per_s": 1e6},
-    "fair": {"latency_s": 0.004, "bandwidth_bytes_per_s": 1e6, "contention": "fair"},
-}
 
 
-@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
-def test_the_same_seed_gives_the_same_bits(sync, network):
-    once, again, other = (run(sync, network=network, seed=seed).summary for seed in (1, 1, 2))
-    for key in ("parameters_digest", "trace_digest", "virtual_time_s"):
-        assert once[key] == again[key]
-        assert once[key] != other[key]
+SOME = [{"kind": "local-sgd", "every": 4}, {"kind": "gossip"}, {"kind": "hpsgd"}]
 
 
 def test_computing_in_other_processes_changes_no_bit():
@@ -212,7 +203,7 @@ def test_computing_in_other_processes_changes_no_bit():
             assert here[key] == elsewhere[key]
 
 
-@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
+@pytest.mark.parametrize("sync", [*SOME, {"kind": "diloco", "every": 4}], ids=lambda s: s["kind"])
 def test_batch_norm_has_the_averages_of_the_model_that_comes_out(sync):
     """Not those of a worker: the evaluated and written model belongs to none of them."""
     task = {"kind": "python", "target": f"{TASKS}:normalised_digits"}
@@ -229,7 +220,7 @@ def test_batch_norm_has_the_averages_of_the_model_that_comes_out(sync):
     assert found[0] > 1.5 * found[-1]
 
 
-@pytest.mark.parametrize("sync", ALL, ids=lambda sync: " ".join(map(str, sync.values())))
+@pytest.mark.parametrize("sync", SOME, ids=lambda sync: sync["kind"])
 def test_a_target_and_a_time_end_the_run(sync):
     network = {"latency_s": 0.004}
     found = run(sync, network=network, stop={"iterations": 400, "target_accuracy": 0.8}).summary
@@ -241,16 +232,9 @@ def test_a_target_and_a_time_end_the_run(sync):
     assert found["virtual_time_s"] == 0.75
 
 
-def test_a_quadratic_comes_down_with_every_strategy():
-    for sync in ALL:
-        task = {"kind": "quadratic", "eigenvalues": [1.0, 0.1]}
-        found = run(sync, task=task, stop={"iterations": 60}).metrics["train_loss"].to_pylist()
-        assert found[-1] < 0.1 * found[0]
-
-
 def test_a_learning_rate_that_is_too_large_is_said_with_the_time():
     from outpace.errors import DivergenceError
 
-    for sync in ALL:
+    for sync in SOME:
         with pytest.raises(DivergenceError, match=r"virtual time"):
             run(sync, optimizer={"kind": "sgd", "lr": 1e9}, stop={"iterations": 100})

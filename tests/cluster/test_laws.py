@@ -45,10 +45,7 @@ def test_factors_are_those_of_the_workers():
     ("law", "cv"),
     [
         (Normal(mean_s=0.2, cv=0.1), 0.1),
-        (Normal(mean_s=3.0, cv=0.3), 0.3),
-        (Lognormal(mean_s=0.2, cv=0.1), 0.1),
         (Lognormal(mean_s=0.2, cv=0.5), 0.5),
-        (Lognormal(mean_s=50.0, cv=1.0), 1.0),
         (Exponential(mean_s=0.2), 1.0),
     ],
 )
@@ -68,13 +65,6 @@ def kurtosis(law):
         return 9.0
     w = 1 + law.cv**2  # exp(sigma^2)
     return w**4 + 2 * w**3 + 3 * w**2 - 3
-
-
-def test_the_logarithm_of_lognormal_run_times_is_normal():
-    logs = np.log(run_times(Lognormal(mean_s=0.2, cv=0.5)))
-    standard = (logs - logs.mean()) / logs.std()
-    assert abs((standard**3).mean()) < 5 * math.sqrt(6 / N)
-    assert abs((standard**4).mean() - 3) < 5 * math.sqrt(24 / N)
 
 
 def test_a_negative_draw_of_a_normal_law_counts_as_zero():
@@ -157,11 +147,6 @@ def test_overlapping_slow_periods_multiply():
     assert [run_time(worker, 0, 0) for worker in range(3)] == [2.0, 2.0, 1.0]
     assert [run_time(worker, 0, SECOND) for worker in range(3)] == [2.0, 5.0, 5.0]
     assert [run_time(worker, 0, 2 * SECOND) for worker in range(3)] == [2.0, 10.0, 5.0]
-
-
-def test_a_slow_period_without_end_lasts_for_ever():
-    run_time = Constant(mean_s=1.0, slow=(Slow((0,), 2.0),)).run_time(0, 1)
-    assert run_time(0, 0, 10**18) == 2.0
 
 
 def test_a_slow_period_scales_the_draw_and_leaves_it_otherwise_alone():

@@ -113,17 +113,6 @@ def test_every_place_counts_alike():
     assert next_character_accuracy(output, target).item() == 0.5
 
 
-def test_a_gradient_is_a_function_of_its_arguments_only():
-    workload = CharGpt(context=8, width=16).workload(workers=2, batch_size=4, seed=0)
-    parameters = workload.initial_parameters()
-    loss, (gradient,) = workload.gradient(parameters, 1, 3)
-    workload.gradient([2 * parameters[0]], 0, 0)
-    again, (same,) = workload.gradient(parameters, 1, 3)
-    assert again == loss
-    assert torch.equal(same, gradient)
-    assert workload.evaluate(parameters).accuracy is not None
-
-
 def configuration(path: str, **task: object) -> dict[str, object]:
     return {
         "task": {"kind": "char-gpt", "path": path, **task},
