@@ -32,12 +32,6 @@ def test_as_many_draws_as_components_take_each_once():
     assert np.allclose(np.sort(first), [0, 10, 20, 30, 40], atol=0.1)
 
 
-def test_draws_are_log_normal():
-    draws = np.log(mixture(many([1.0, -2.0]), [0.3, 0.05]).sample(20_000))
-    for worker, law in enumerate([scipy.stats.norm(1, 0.3), scipy.stats.norm(-2, 0.05)]):
-        assert scipy.stats.kstest(draws[:, worker], law.cdf).pvalue > 0.01
-
-
 def test_finished_workers_keep_their_times_and_the_others_take_longer():
     known = mixture(many([0.0, 0.1, 0.2]), 0.3).given(np.array([NAN, 0.7, NAN]), 1.1)
     draws = known.sample(5000)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -97,22 +95,6 @@ def test_the_metadata_says_what_it_is(saved):
         "unit": "s",
         "settings": {"seed": 5, "name": "a", "lags": [1, 2]},
     }
-
-
-def test_equal_models_make_equal_files_in_every_process(saved, tmp_path):
-    script = (
-        "import sys\nfrom pathlib import Path\n"
-        "from tests.support.stand_in import fit\nfrom tests.support.tables import table\n"
-        "from outpace.predict.models import save\nimport torch\ntorch.set_num_threads(1)\n"
-        "save(fit([table([[1.0, 2.0], [3.0, 4.0]])], seed=5), Path(sys.argv[1]))\n"
-    )
-    again = tmp_path / "again"
-    subprocess.run(
-        [sys.executable, "-c", script, str(again)],
-        env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "random"},
-        check=True,
-    )
-    assert again.read_bytes() == saved.read_bytes()
 
 
 def test_the_parameters_of_a_run_are_no_run_time_model(tmp_path):

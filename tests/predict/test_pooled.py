@@ -77,18 +77,6 @@ def test_changing_its_tensors_does_not_change_a_model(model: Pooled) -> None:
     assert np.array_equal(_followed(model, _history(5, 1)), before)
 
 
-def test_the_order_of_workers_and_the_names_of_nodes_play_no_role(model: Pooled) -> None:
-    """Every draw is the same, bit by bit; see test_pooled_relabelled for decisions and fits."""
-    history = _history(30, 2)
-    order = np.random.default_rng(0).permutation(12)
-    names = np.array([7, 2, 5, 0])
-    other = RunTimes(
-        history.seconds[:, order], history.censored[:, order], names[history.node[order]]
-    )
-    one, same = (_followed(model, each) for each in (history, other))
-    assert np.array_equal(one[:, order], same)
-
-
 def test_one_node_for_all_is_the_same_as_a_node_for_each(model: Pooled) -> None:
     history = _history(10, 3)
     alone, together = (
@@ -128,26 +116,6 @@ def test_a_node_that_is_slow_is_expected_to_stay_so(model: Pooled) -> None:
     history.seconds[20:, :3] *= 2.0
     draws = np.median(_followed(model, history, 500), axis=0)
     assert draws[:3].mean() / draws[3:].mean() == pytest.approx(2.0, rel=0.15)
-
-
-@pytest.mark.slow
-def test_nodes_that_change_by_little_are_not_expected_to_become_slow() -> None:
-    """The log times of 16 nodes drift with a deviation of 0.02; their 4 workers' is 0.006.
-
-    A worker later by 0.2 than the median worker is nine deviations of 0.021 from its mean, which
-    has a probability of less than 1e-17. With a probability of 0.001 for each node to become twice
-    as slow it would be 0.016, or 32 of 2000 draws.
-    """
-    generator = np.random.default_rng(1)
-    node = np.repeat(np.arange(16), 4)
-    drift = generator.normal(0.0, 0.02, (100, 16))
-    for t in range(1, 100):
-        drift[t] = 0.9 * drift[t - 1] + math.sqrt(1.0 - 0.9**2) * drift[t]
-    seconds = np.exp(drift[:, node] + generator.normal(0.0, 0.006, (100, 64)))
-    history = RunTimes(seconds, np.zeros(seconds.shape, bool), node)
-    draws = np.log(_followed(fit([history]), history, 2000))
-    late = draws.max(axis=1) - np.median(draws, axis=1)
-    assert (late > 0.2).mean() < 0.002
 
 
 def test_a_fit_begins_no_further_from_normal_than_nodes_changed() -> None:

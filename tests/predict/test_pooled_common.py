@@ -105,9 +105,10 @@ def test_a_normal_narrower_than_the_grid_is_not_lost_between_its_points(middle: 
     assert float(found @ points) == pytest.approx(middle, abs=0.01)
 
 
-@pytest.mark.parametrize("size", [0.005, 0.1, 0.6])
-@pytest.mark.parametrize("slow", [0, 2, 5])
-@pytest.mark.parametrize(("came", "within"), [(32, 0.2), (16, 0.2), (6, 1.1)])
+@pytest.mark.parametrize(
+    ("size", "slow", "came", "within"),
+    [(0.005, 0, 32, 0.2), (0.1, 2, 16, 0.2), (0.6, 5, 6, 1.1), (0.6, 2, 32, 0.2)],
+)
 def test_six_points_have_the_likelihood_of_the_whole_grid(
     size: float, slow: int, came: int, within: float
 ) -> None:
@@ -128,8 +129,7 @@ def test_six_points_have_the_likelihood_of_the_whole_grid(
         assert found == pytest.approx(expected, abs=within)
 
 
-@pytest.mark.parametrize("slow", [0, 2, 5])
-@pytest.mark.parametrize("factor", [-0.2, 0.0, 0.15])
+@pytest.mark.parametrize(("slow", "factor"), [(0, -0.2), (2, 0.0), (5, 0.15)])
 def test_if_all_levels_rise_only_the_probability_of_the_factor_changes(
     slow: int, factor: float
 ) -> None:
@@ -185,9 +185,9 @@ def test_a_forecast_has_a_limited_number_of_points() -> None:
     assert float(found.log_shift.exp() @ found.shift.square()) == pytest.approx(9.0, rel=0.01)
 
 
-@pytest.mark.parametrize(("nodes", "width"), [(8, 4), (1, 96), (96, 1)])
-@pytest.mark.parametrize("came", [0, 3, 60])
-@pytest.mark.parametrize("size", [0.05, 0.6])
+@pytest.mark.parametrize(
+    ("nodes", "width", "came", "size"), [(8, 4, 0, 0.05), (1, 96, 3, 0.6), (96, 1, 60, 0.6)]
+)
 def test_some_workers_say_which_points_matter_given_all(
     nodes: int, width: int, came: int, size: float
 ) -> None:

@@ -8,8 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from numpy.polynomial.legendre import leggauss
-from scipy.special import expit
 from scipy.stats import ks_2samp, norm
 
 from outpace.predict.pooled.law import Law, log_above, log_likelihood
@@ -85,26 +83,6 @@ def test_the_likelihood_is_the_sum_over_all_shifts_regimes_and_delays(
     assert float(found) == pytest.approx(math.log(_density(law, away, cut, there)), rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_with_nothing_censored_it_is_the_density_of_normal_mixtures(seed: int) -> None:
-    law = _law(seed)
-    away = np.random.default_rng(seed).normal(0.2, 0.4, (2, 2))
-    shift, log_shift, level, log_regime, offset, spread, delay, delay_spread, straggle = (
-        part.numpy() for part in law
-    )
-    late = expit(straggle)
-    total = 0.0
-    for q in range(3):
-        middle = shift[q] + level[:, None, :] + offset[..., None]  # node, worker, regime
-        on_time = norm.pdf(away[..., None], middle, spread)
-        delayed = norm.pdf(away[..., None], middle + delay[..., None], delay_spread[..., None])
-        each = (1.0 - late[..., None]) * on_time + late[..., None] * delayed
-        total += np.exp(log_shift[q]) * (np.exp(log_regime) * each.prod(1)).sum(-1).prod()
-    none, all_known = torch.zeros(2, 2, dtype=torch.bool), torch.ones(2, 2, dtype=torch.bool)
-    found = log_likelihood(law, torch.from_numpy(away), none, all_known)
-    assert float(found) == pytest.approx(float(np.log(total)), rel=1e-9)
-
-
 def test_its_derivatives_are_those_of_small_differences() -> None:
     law = Law(*(part.requires_grad_() for part in _law()))
     away = torch.tensor([[0.1, -0.3], [0.4, 0.2]], dtype=torch.float64)
@@ -115,49 +93,6 @@ def test_its_derivatives_are_those_of_small_differences() -> None:
         return log_likelihood(Law(*parts), away, censored, known)
 
     assert torch.autograd.gradcheck(likelihood, tuple(law))
-
-
-def test_the_density_is_what_censoring_later_takes_from_the_likelihood() -> None:
-    law, step = _law(4), 1e-4
-    away = torch.tensor([[0.2, 0.0], [-0.1, 0.5]], dtype=torch.float64)
-    known, censored = torch.ones(2, 2, dtype=torch.bool), torch.zeros(2, 2, dtype=torch.bool)
-    density = log_likelihood(law, away, censored, known).exp()
-    censored[1, 0] = True
-    beyond = []
-    for bound in (away[1, 0] - step, away[1, 0] + step):
-        moved = away.clone()
-        moved[1, 0] = bound
-        beyond.append(float(log_likelihood(law, moved, censored, known).exp()))
-    # A central difference: its error is of the order of the step's square.
-    assert (beyond[0] - beyond[1]) / (2 * step) == pytest.approx(float(density), rel=1e-5)
-
-
-@pytest.mark.parametrize(("first", "second"), [((0, 0), (0, 1)), ((0, 1), (1, 0))])
-def test_the_likelihood_integrates_to_one(first: tuple[int, int], second: tuple[int, int]) -> None:
-    law = _law(1)
-    points, weights = _quadrature(-5.0, 6.0, 40)
-    away = torch.zeros(len(points), len(points), 2, 2, dtype=torch.float64)
-    away[..., first[0], first[1]] = points[:, None]
-    away[..., second[0], second[1]] = points
-    known = torch.zeros(2, 2, dtype=torch.bool)
-    known[first] = known[second] = True
-    density = log_likelihood(law, away, torch.zeros(2, 2, dtype=torch.bool), known).exp()
-    assert float(weights @ density @ weights) == pytest.approx(1.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("bound", [-0.4, 0.1, 0.9])
-def test_a_censored_time_counts_with_the_integral_beyond_it(bound: float) -> None:
-    law = _law(2)
-    points, weights = _quadrature(bound, 9.0)
-    rest = torch.tensor([[0.2, 0.0], [-0.1, 0.5]], dtype=torch.float64)
-    censored = torch.tensor([[False, False], [True, False]])
-    known = torch.ones(2, 2, dtype=torch.bool)
-    away = rest.repeat(len(points), 1, 1)
-    away[:, 0, 1] = points
-    integral = weights @ log_likelihood(law, away, censored, known).exp()
-    rest[0, 1], censored[0, 1] = bound, True
-    found = log_likelihood(law, rest, censored, known).exp()
-    assert float(found) == pytest.approx(float(integral), rel=1e-6)
 
 
 def test_the_normal_tail_is_right_however_far_out() -> None:
@@ -218,15 +153,6 @@ def test_time_beyond_all_that_was_thought_possible_gives_finite_draws() -> None:
     found = forecast.given(np.array([1.0, np.nan, np.nan, np.nan]), 1e6).sample(50)
     assert np.isfinite(found).all()
     assert (found[:, 1:] >= 1e6).all()
-
-
-def _quadrature(low: float, high: float, pieces: int = 80) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gauss-Legendre, eight points to each piece."""
-    points, weights = map(torch.from_numpy, leggauss(8))
-    edges = torch.linspace(low, high, pieces + 1, dtype=torch.float64)
-    half = (edges[1:] - edges[:-1]) / 2.0
-    at = (edges[:-1] + half)[:, None] + half[:, None] * points
-    return at.reshape(-1), (half[:, None] * weights).reshape(-1)
 
 
 def _forecast(law: Law) -> Forecast:

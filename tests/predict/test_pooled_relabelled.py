@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outpace.predict.interface import Rule, Wait
-from outpace.predict.models import FittingAtOnce, fit
+from outpace.predict.models import fit
 from outpace.predict.pooled import Pooled, training
 from outpace.predict.pooled.layout import NodeLayout, ordered
 from outpace.predict.pooled.network import PooledNetwork
@@ -92,28 +92,6 @@ def test_other_numbers_of_workers_and_names_of_nodes_give_the_same_answers(
     assert one == other
 
 
-def test_what_is_drawn_goes_with_the_worker() -> None:
-    """Bit by bit, also after the first arrivals of workers that were alike until then."""
-    times = np.array([1.0, 1.0, 2.0, 1.0, 1.0, 2.0])
-    node = np.array([0, 0, 0, 1, 1, 1])
-    order, names = np.array([4, 2, 0, 5, 3, 1]), np.array([8, 3])
-    arrived = np.array([1.05, np.nan, np.nan, np.nan, 1.02, 1.04])
-    model = untrained(1)
-    found = []
-    for numbers, named in ((np.arange(6), node), (order, names[node[order]])):
-        follower = model.follow(named, 5)
-        follower.observe(times[numbers], np.zeros(6, bool))
-        forecast = follower.predict()
-        back = np.argsort(numbers)
-        draws = np.sort(forecast.sample(7)[:, back], axis=1)
-        given_some = forecast.given(arrived[numbers], 1.05).sample(7)[:, back]
-        found.append((draws, given_some))
-    (one, given_one), (other, given_other) = found
-    assert np.array_equal(one, other)
-    # Workers 2 and 5 did the same until now, and are in nodes that did the same until now.
-    assert np.array_equal(given_one, given_other)
-
-
 def test_a_history_in_another_order_makes_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "_ROUNDS", 1)
     random = np.random.default_rng(3)
@@ -124,29 +102,6 @@ def test_a_history_in_another_order_makes_the_same_model(monkeypatch: pytest.Mon
     other = relabelled(times, np.array([3, 1, 4, 2, 0]), np.array([5, 2, 9]))
     one, same = (fit("pooled", [each]).tensors() for each in (times, other))
     assert all(torch.equal(one[name], value) for name, value in same.items())
-
-
-def test_a_model_that_is_fitted_in_the_run_decides_the_same_for_other_numbers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(training, "_ROUNDS", 1)
-    random = np.random.default_rng(4)
-    seconds = np.exp(0.1 * random.normal(size=(26, 6)))
-    times = RunTimes(seconds, np.zeros(seconds.shape, bool), np.array([0, 0, 0, 1, 1, 1]))
-    found = []
-    for each in (times, relabelled(times, np.array([3, 1, 5, 4, 0, 2]), np.array([1, 0]))):
-        rule = Noting(
-            make_rule(
-                CutOffSettings("pooled", samples=20),
-                node=each.node,
-                fitting=FittingAtOnce("pooled", 0),
-                say=pytest.fail,
-            )
-        )
-        replay(rule, each.seconds)
-        found.append(rule.answers)
-    assert any(wait != Wait() for wait in found[0][20:])
-    assert found[0] == found[1]
 
 
 def test_a_layout_follows_the_times_and_keeps_nodes_together() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from tests.support.tables import table
 
@@ -19,16 +18,6 @@ def test_throughput_by_hand():
     assert found.all == 0.625
     assert found.gain == pytest.approx(0.2, abs=1e-15)
     assert found.hindsight == (1.0 + 0.75) / 2
-
-
-def test_throughput_is_the_mean_over_iterations_of_c_over_the_cth():
-    seconds = np.random.default_rng(0).lognormal(size=(20, 7))
-    found = throughput(ordered(table(seconds)))
-    for c in range(1, 8):
-        expected = np.mean([c / sorted(row)[c - 1] for row in seconds])
-        assert found.rate[c - 1] == pytest.approx(expected, rel=1e-12)
-    assert found.best == int(found.rate.argmax()) + 1
-    assert found.exact.all()
 
 
 def test_counts_beyond_a_cut_off_are_bounds_and_are_never_the_best():
@@ -77,13 +66,3 @@ def test_a_worker_that_was_cut_off_was_slow_and_one_that_was_not_there_was_not()
     found = slowness(table([[1.0, 1.0], [1.0, NAN]], censored=[[False, True], [False, False]]))
     assert found.share.tolist() == [0, 1.0]
     assert found.runs.tolist() == [1]
-
-
-def test_spells_are_those_of_a_plain_loop():
-    times = table(np.where(np.random.default_rng(1).random((50, 6)) < 0.3, 2.0, 1.0))
-    found = slowness(times)
-    expected = []
-    for worker in range(6):
-        marks = "".join("x" if mark else " " for mark in found.slow[:, worker])
-        expected += [len(run) for run in marks.split()]
-    assert found.runs.tolist() == expected

@@ -66,14 +66,6 @@ def test_a_worker_that_was_cut_off_is_not_taken_to_have_been_about_to_come():
     assert rule.review(arrived(0.9, 1.0), 1.0).until_s == pytest.approx(1.1 * 1.005)
 
 
-def test_a_worker_that_is_not_there_is_not_waited_for():
-    there = [*EIGHT[:4], *[math.nan] * 4]
-    rule = shown(early(), [EIGHT, there])
-    assert rule.begin() == Wait(again_count=1)
-    wait = rule.review(arrived(1.0), 1.0)
-    assert wait.until_s < math.inf
-
-
 def test_a_decision_holds_relative_to_each_iteration_for_as_many_as_asked_for():
     rule = shown(early(every=3, iterations=1), [EIGHT])
     late = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5])  # its best deadline is 1.0
@@ -113,12 +105,3 @@ def test_where_iterations_vary_in_common_it_is_far_ahead_and_a_hedge_follows_it(
     assert alone > 97
     assert alone > absolute + 5
     assert of_oracle(hedge, seconds) > alone - 1
-
-
-def test_its_cut_offs_do_not_become_earlier_and_earlier():
-    # The only examples of long times are of a node that was slow and has recovered.
-    random = np.random.default_rng(3)
-    slow = (np.arange(400) < 40)[:, None] & (np.arange(60) < 15)
-    seconds = np.where(slow, 2.0, 1.0) * np.exp(random.normal(0, 0.03, (400, 60)))
-    done = replay(named("early-20"), seconds)
-    assert done.since(300).of_oracle > 99

@@ -70,8 +70,7 @@ ALL_OF_THEM = [
 
 
 @pytest.mark.parametrize(("model", "decision"), ALL_OF_THEM)
-@pytest.mark.parametrize("objective", ["iteration", "run"])
-@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize(("objective", "every"), [("iteration", 1), ("run", 10)])
 def test_every_rule_waits_for_all_in_its_warm_up_and_decides_the_same_with_the_same_seed(
     model, decision, objective, every
 ):

@@ -35,7 +35,7 @@ def planned(seconds):
     return Predicted(following, Objective(), samples=len(seconds))
 
 
-@pytest.mark.parametrize("slow", [1.3, 1.6, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("slow", [1.3, 2.0, 5.0])
 def test_where_nodes_may_be_slow_it_is_within_a_hundredth_and_a_half_of_the_best_stopping(slow):
     seconds = nodes(slow)
     best = best_stopping(seconds)
@@ -44,7 +44,7 @@ def test_where_nodes_may_be_slow_it_is_within_a_hundredth_and_a_half_of_the_best
     assert found >= 0.985 * best
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_of_any_scenarios_it_is_no_better_than_the_best_stopping_and_not_much_worse(seed):
     random = np.random.default_rng(seed)
     seconds = random.integers(4, 16, (12, 4)) / 4
