@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from tests.support.reports.run_folders import make_run, write_interrupted_trace, write_waiting_trace
 
-from outpace.record import folder as files
 from outpace.report.findings import findings
 from outpace.report.read.runs import read_runs
 from outpace.report.read.totals import totals_of
@@ -39,17 +38,6 @@ def test_the_run_that_reached_the_common_accuracy_first_is_named_with_its_price(
         "(85 % is derived from the results: every run reached it.)"
     )
     assert len(sentences) == 3
-
-
-def test_all_runs_with_the_highest_accuracy_are_named(tmp_path):
-    curves = {"BSP": 0.5, "SSP": 0.8, "ASP": 0.8}
-    runs = [
-        make_run(tmp_path / name, accuracy=[(0, 0.1), (5, end)]) for name, end in curves.items()
-    ]
-    assert (
-        said(*runs)[0]
-        == "SSP and ASP ended at the highest accuracy, 80 %, BSP at the lowest, 50 %."
-    )
 
 
 def test_the_first_sentence_is_about_the_target_that_the_configuration_gives(tmp_path):
@@ -97,19 +85,6 @@ def test_a_target_at_which_the_runs_stop_is_a_given_one(tmp_path):
         make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81)], config=stop),
     )
     assert sentences[0].startswith("SSP reached 80 % accuracy 2.0× sooner than BSP: ")
-
-
-def test_a_derived_target_is_not_the_first_sentence_even_if_there_is_no_other(tmp_path):
-    # Neither accuracies at the end nor waiting nor rates are known.
-    runs = [
-        make_run(tmp_path / name, accuracy=[(0, 0.1), (time_s - 1, 0.2), (time_s, 0.8)])
-        for name, time_s in (("BSP", 8.0), ("ASP", 4.0))
-    ]
-    for folder in runs:
-        summary = files.read_summary(folder)
-        unknown = {"accuracy": None, "seconds": None, "gradients_applied": None}
-        files.write_summary(folder, {**summary, **unknown})
-    assert said(*runs) == []
 
 
 def test_targets_that_contradict_each_other_are_not_used(tmp_path):
@@ -199,11 +174,6 @@ def test_timing_runs_are_compared_by_iterations_per_second(tmp_path):
     ]
 
 
-def test_equal_rates_are_not_worth_a_sentence(tmp_path):
-    sentences = said(make_run(tmp_path / "a"), make_run(tmp_path / "b", virtual_time_s=10.2))
-    assert not any("per second" in sentence for sentence in sentences)
-
-
 def test_a_single_run_says_for_whom_was_waited_and_how_stale_gradients_were(tmp_path):
     folder = make_run(
         tmp_path / "a",
@@ -263,16 +233,6 @@ def test_skipped_pushes_and_pulls_are_counted(tmp_path):
     sentences = said(make_run(tmp_path / "run", pushes_skipped=1700, pulls_skipped=3))
     assert "Workers chose to skip 1,700 pushes and 3 pulls." in sentences
     assert not any("skip" in sentence for sentence in said(make_run(tmp_path / "other")))
-
-
-def test_runs_that_reached_the_target_in_the_same_moment_are_all_named(tmp_path):
-    goal = {"target": {"accuracy": 0.8}}
-    first, *_ = said(
-        make_run(tmp_path / "BSP", accuracy=[(0, 0.1), (7, 0.6), (8, 0.88)], config=BSP | goal),
-        make_run(tmp_path / "SSP", accuracy=[(0, 0.1), (4, 0.81)], config=goal),
-        make_run(tmp_path / "ASP", accuracy=[(0, 0.1), (4, 0.82)], config=goal),
-    )
-    assert first.startswith("SSP and ASP reached 80 % accuracy 2.0× sooner than BSP: 4.00 s ")
 
 
 def test_a_reference_that_missed_the_target_is_not_replaced_by_another_run(tmp_path):

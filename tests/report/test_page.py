@@ -112,13 +112,6 @@ def test_a_failed_run_is_a_row_with_its_error(simulated, tmp_path):
     assert page.text.count(error) == 2  # at the top and in the table
 
 
-def test_a_failed_run_alone_says_so_first(simulated, tmp_path):
-    page = report(tmp_path, simulated["failed"])
-    assert "This run failed." in page.text
-    assert files.read_summary(simulated["failed"])["error"] in page.text
-    assert page.ids >= SECTIONS
-
-
 def test_a_killed_run_without_trace_and_metrics_breaks_nothing(simulated, tmp_path):
     folder = tmp_path / "killed"
     folder.mkdir()
@@ -130,17 +123,6 @@ def test_a_killed_run_without_trace_and_metrics_breaks_nothing(simulated, tmp_pa
     assert both.cell("killed", "status") == "partial"
     assert both.cell("killed", "gradients/s") == "–"
     assert "killed is not complete (partial): the run was killed" in both.text
-
-
-def test_files_that_cannot_be_read_are_left_out(tmp_path):
-    folder = make_run(tmp_path / "odd", staleness="none", seconds=3, iterations=[1, 1])
-    for name in (files.METRICS, files.TRACE):
-        (folder / name).write_bytes(b"not parquet")
-    (folder / files.CONFIG).write_text("a: [")
-    page = report(tmp_path, folder)
-    assert page.figures == {}
-    assert "There is no readable trace" in page.text
-    assert "not readable as YAML" in page.text
 
 
 def test_what_users_wrote_cannot_leave_its_place(tmp_path):

@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from outpace.cli import app
 from outpace.record import folder as files
 from outpace.record import reading
-from outpace.report import frame, write_report
 from outpace.report.read.events import read_events
 from outpace.report.read.totals import read_totals
 
@@ -48,7 +47,7 @@ def test_a_whole_folder_gives_no_warning(here):
 
 
 @pytest.mark.parametrize("name", [files.TRACE, files.METRICS, files.CONFIG])
-@pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "cut", "a folder"])
+@pytest.mark.parametrize("damage", ["absent", "cut", "a folder"])
 def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
     run("a")
     path = run("b") / name
@@ -56,10 +55,8 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
     path.unlink()
     if damage == "a folder":
         path.mkdir()
-    elif damage != "absent":
-        path.write_bytes(
-            {"empty": b"", "garbage": b"\xff\n[" * 99, "cut": whole[: len(whole) - 9]}[damage]
-        )
+    elif damage == "cut":
+        path.write_bytes(whole[: len(whole) - 9])
     if damage == "cut" and name == files.CONFIG:
         path.write_text("task: {kind: [")
     (line,) = warnings(report("a", "b"))
@@ -69,20 +66,6 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(here, name, damage):
     page = Page(here / files.REPORT)
     assert page.cell("b", "gradients") == "20"
     assert {"figure-progress", "figure-timeline"} <= set(page.figures)  # those of a
-
-
-def test_every_bad_file_has_its_line(here):
-    folder = run("a")
-    for name in (files.TRACE, files.METRICS, files.CONFIG):
-        (folder / name).unlink()
-    lines = warnings(report("a"))
-    assert len(lines) == 3
-    assert lines == [
-        "warning: there is no file a/config.yaml",
-        "warning: a/metrics.parquet: there is no such file",
-        "warning: a/trace.parquet: there is no such file",
-    ]
-    assert "There is no readable trace" in Page(folder / files.REPORT).text
 
 
 @pytest.mark.parametrize("column", ["held_ns", "lead"])  # read for the sums; for the picture only
@@ -105,19 +88,7 @@ def test_a_trace_with_impossible_times_is_not_drawn(here):
     assert line == f"warning: {path}: an iteration in it ends before it begins"
 
 
-def test_odd_values_in_readable_files_break_nothing(here, monkeypatch):
-    monkeypatch.setattr(frame, "get_plotlyjs", lambda: "")  # megabytes
-    config = {"task": ["a"], "workers": [1], "servers": {}, "seed": ["a"], "sync": None}
-    folder, other = make_run(here / "odd", config=config), run("other")
-    whole = files.read_summary(folder)
-    for value in (None, True, -1, 10**400, "x", [], ["a"], {}, {"²": 1}):
-        for name in whole:
-            files.write_summary(folder, {**whole, name: value})
-            (problem,) = write_report([folder, other], here / "odd.html")
-            assert "odd/trace.parquet: " in problem
-
-
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "\x00", "[" * 100_000])
+@pytest.mark.parametrize("text", [None, "{", "[" * 100_000])
 def test_a_folder_without_a_readable_summary_is_refused(here, text):
     folder = run("a")
     run("b")
@@ -190,17 +161,6 @@ def test_a_file_that_is_no_report_is_left_alone(here, folders):
     path.unlink()
     path.mkdir()
     assert report(*folders).exit_code == 2
-
-
-def test_a_report_is_overwritten(here):
-    run("a")
-    run("b")
-    path = here / files.REPORT
-    assert warnings(report("a", "b")) == []
-    text = path.read_text()
-    path.write_text(text + "<!-- before -->")
-    assert warnings(report("a", "b")) == []
-    assert path.read_text() == text
 
 
 def test_sums_do_not_depend_on_how_the_trace_is_cut(simulated, tmp_path, monkeypatch):

@@ -171,56 +171,6 @@ def test_a_first_variant_that_missed_the_target_bounds_the_gain(tmp_path):
     assert page.cell("ASP", "time / BSP") == "at most 0.40"
 
 
-def test_variants_that_both_missed_the_target_are_not_compared(tmp_path):
-    runs(tmp_path, "BSP", [8.0, None])
-    runs(tmp_path, "SSP", [None, 8.0])
-    page = page_of(
-        tmp_path,
-        about("BSP", missed=1, time_to_target_s=(9.0, 2.6, None)),
-        about("SSP", missed=1, time_to_target_s=(9.0, 2.6, None), distinguishable=False),
-    )
-    assert (
-        "SSP cannot be told apart from BSP: runs of both missed 80 % accuracy. "
-        "Runs that missed it: 1 of 2 with BSP and 1 of 2 with SSP."
-    ) in page.text
-
-
-def test_variants_that_are_later_are_said_so(tmp_path):
-    runs(tmp_path, "BSP", [4.0, 4.0])
-    runs(tmp_path, "SSP", [6.0, 6.0])
-    page = page_of(
-        tmp_path,
-        about("BSP", time_to_target_s=(4.0, 3.9, 4.1), ratio_to_first=(1.0, 1.0, 1.0)),
-        about(
-            "SSP",
-            time_to_target_s=(6.0, 5.9, 6.1),
-            ratio_to_first=(1.5, 1.4, 1.6),
-            distinguishable=True,
-        ),
-    )
-    assert (
-        "BSP reached 80 % accuracy sooner than SSP: ratio of the times 1.50 [1.40 to 1.60] "
-        "(95 % interval over 2 seeds)."
-    ) in page.text
-    assert page.cell("BSP", "time to 80 %").startswith("4.00 s★")
-
-
-def test_one_variant_alone_says_when_it_reached_the_target(tmp_path):
-    runs(tmp_path, "BSP", [4.0, 5.0])
-    page = page_of(tmp_path, about("BSP", time_to_target_s=(4.5, 4.25, 4.75)))
-    assert (
-        "BSP reached 80 % accuracy after 4.50 s (4.25 to 4.75 s, 95 % interval over 2 seeds) of "
-        "virtual time on average."
-    ) in page.text
-
-
-def test_a_target_that_no_run_reached_is_said_so(tmp_path):
-    runs(tmp_path, "BSP", [None, None])
-    runs(tmp_path, "ASP", [None, None])
-    page = page_of(tmp_path, about("BSP", missed=2), about("ASP", missed=2, distinguishable=False))
-    assert "No run reached 80 % accuracy, the target." in page.text
-
-
 def test_a_derived_target_is_labelled_and_no_headline(tmp_path):
     for name, times in (("BSP", [8.0, 8.0]), ("ASP", [4.0, 4.0])):
         runs(tmp_path, name, times, config={"target": None})
@@ -343,9 +293,7 @@ def test_an_interrupted_comparison_gives_a_page_about_the_runs_that_ended(tmp_pa
     assert "BSP/seed-2" in names or "seed-2" in names
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '[{"name": 3}]', '[{"name": "BSP", "seeds": {}}]']
-)
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"name": "BSP", "seeds": {}}]'])
 def test_a_damaged_comparison_breaks_nothing(tmp_path, text):
     found = runs(tmp_path, "BSP", [8.0, 8.0])
     (tmp_path / files.COMPARISON).write_text(text)

@@ -31,7 +31,7 @@ CONFIG = {
 }
 
 
-KINDS = ("ssgd", "hpsgd", "psgd", "gossip")
+KINDS = ("ssgd", "hpsgd", "psgd")
 
 
 @pytest.fixture(scope="module")

@@ -88,12 +88,6 @@ def test_many_iterations_are_put_into_groups_and_none_is_lost():
     assert (found.deepest.iteration, found.deepest.gradients) == (17, 1)
 
 
-def test_few_iterations_are_kept_one_by_one():
-    found = grouped([4, 2, 2, 4], most=8)
-    assert (found.width, found.gradients.tolist()) == (1, [4, 2, 2, 4])
-    assert found.deepest.iteration == 1  # the first of the equal ones
-
-
 def test_a_closing_that_makes_no_sense_is_the_files_fault(tmp_path):
     folder = make_run(tmp_path / "a")
     sink = ParquetSink(folder / files.TRACE)

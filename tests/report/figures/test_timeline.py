@@ -10,7 +10,6 @@ from tests.support.reports.timelines import by_name, drawn, totals
 
 from outpace.record import folder as files
 from outpace.record import reading
-from outpace.record.reading import Unreadable
 from outpace.record.recorder import Recorder
 from outpace.record.sinks import ParquetSink
 from outpace.record.trace import Trace
@@ -24,10 +23,9 @@ from outpace.report.figures.timeline import (
 )
 from outpace.report.read.events import read_events
 from outpace.report.read.medians import Medians
-from outpace.report.read.totals import read_totals
 
 
-@pytest.mark.parametrize("name", ["BSP", "SSP", "ASP", "timing"])
+@pytest.mark.parametrize("name", ["SSP", "timing"])
 def test_the_sums_of_the_trace_are_those_of_the_summary(simulated, name, monkeypatch):
     monkeypatch.setattr(reading, "BATCH", 7)  # many small batches
     run, sums = totals(simulated[name])
@@ -118,12 +116,6 @@ def test_every_release_of_bsp_is_drawn_and_asp_has_none(simulated):
     assert by_name(asp)["wait"]["x"] == []
     assert asp.note.startswith("No worker waited in this run.")
     assert "was for worker 0" in first.note  # the straggler
-
-
-def test_all_runs_show_the_same_first_span(simulated):
-    _, first_bsp, _, first_asp = drawn(simulated["BSP"], simulated["ASP"])
-    ranges = [view.layout["xaxis"]["range"] for view in (first_bsp, first_asp)]
-    assert ranges[0] == ranges[1]
 
 
 def test_the_longest_wait_is_in_its_span(simulated):
@@ -228,18 +220,6 @@ def test_medians_are_exact_unless_there_are_very_many_iterations():
     assert exact.by_worker() == pytest.approx([3.5, np.nan, 35.0], nan_ok=True)
     # Iterations 0 and 3 are kept.
     assert thinned.by_worker() == pytest.approx([7.0, np.nan, 70.0], nan_ok=True)
-
-
-def test_a_trace_that_names_more_workers_than_there_are_is_not_used(tmp_path):
-    folder = make_run(tmp_path / "a")
-    write_waiting_trace(folder)
-    with pytest.raises(
-        Unreadable, match=r"trace\.parquet: it names worker 1, but the run has 1 worker$"
-    ):
-        read_totals(folder / files.TRACE, 1, 10.0)
-    assert read_totals(folder / files.TRACE, 2, 10.0) is not None
-    with pytest.raises(Unreadable, match="absent: there is no such file"):
-        read_totals(tmp_path / "absent", 2, 10.0)
 
 
 def test_workers_of_several_nodes_are_shown_with_their_nodes(tmp_path):
