@@ -122,12 +122,8 @@ def test_without_its_variants_a_comparison_is_one_run(here, capsys):
     ("text", "line", "name"),
     [
         ("workers: 4\nsync {kind: bsp}\n", 2, "sync"),
-        ("workers: 4\nsync:{kind: bsp}\n", 2, "sync"),
-        ("workers: 4\nsync: {kind bsp}\n", 2, "kind"),
         ("sync: {kind: ssp, staleness:3}\n", 1, "staleness"),
         ("task {kind: timing, parameters: 9}\nworkers: 4\n", 1, "task"),
-        ("sync {kind: ssp,\n  staleness: 3}\n", 1, "sync"),
-        ("workers:4\nservers: 2\n", 1, "workers"),
     ],
 )
 def test_a_missing_colon_is_a_mistake_in_the_yaml(here, capsys, text, line, name):

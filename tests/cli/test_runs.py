@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -121,9 +119,7 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["sync.stalenes=3"], "sync.stalenes: unknown key. Did you mean 'staleness'?"),
         (["wokers=3"], "wokers: unknown key. Did you mean 'workers'?"),
         (["workers=0"], "workers must be at least 1, not 0"),
-        (["workers=-2"], "workers must be at least 1, not -2"),
         (["workers=many"], "workers must be a whole number, not 'many'"),
-        (["workers=2.5"], "workers must be a whole number, not 2.5"),
         (["sync.staleness=-1"], "sync.staleness must be from 0 to 2^31 − 1, not -1"),
         (["sync.kind=ssp"], "sync.staleness is missing"),
         (["sync=null"], "sync must be a mapping"),
@@ -131,23 +127,15 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
             ["compute.mean_s=.nan"],
             "compute.mean_s must be a positive number of seconds, at most 1e9, not nan",
         ),
-        (["compute.mean_s=0"], "compute.mean_s must be a positive"),
-        (["compute.cv=-0.1"], "compute.cv must be a number from 0 to 1000"),
-        (["network.latency_s=-1"], "network.latency_s must be"),
-        (["network.bandwidth_bytes_per_s=0"], "network.bandwidth_bytes_per_s must be"),
-        (["optimizer.lr=.inf"], "optimizer.lr must be a positive number"),
         (["optimizer.momentum=1"], "optimizer.momentum must be in [0, 1)"),
-        (["batch_size=0"], "batch_size must be at least 1"),
         (["batch_size=100000"], "a batch of 100000 is more than the 1437 training samples"),
         (["servers=5000"], "5000 servers cannot share 4810 parameters"),
         (["stop={}"], "stop: needs at least one of"),
-        (["stop.iterations=0"], "stop.iterations must be at least 1"),
         (["stop={target_accuracy: 0.9}", "evaluate={}"], "would never be checked"),
         (["stop.target_accuracy=1.5"], "stop.target_accuracy must be in (0, 1]"),
         (["task.kind=timing", "stop.target_accuracy=0.5"], "'timing' has no accuracy"),
         (["compute.slow=[{workers: [4], factor: 2}]"], "compute.slow.workers must be from 0 to 3"),
         (["target={}"], "target: needs exactly one of accuracy and loss"),
-        (["target={accuracy: 0.9, loss: 1}"], "target: needs exactly one of accuracy and loss"),
         (["target.accuracy=90"], "target.accuracy must be in (0, 1], not 90"),
         (["task.kind=timing", "target.loss=1"], "target.loss: the task 'timing' has no loss"),
         (["seed=-1"], "seed must be"),
@@ -158,17 +146,8 @@ def test_overrides_apply_together_and_a_kind_resets_its_mapping(here):
         (["task={kind: python, target: 'nowhere.at.all:make'}"], "there is no module"),
         (["variants=[{name: a}]"], "use outpace compare"),
         (["workers=99999999999999999999999"], "workers must be at most 20,000"),
-        (["workers=1000000"], "workers must be at most 20,000"),
         (["workers=20000", "servers=20000"], "must be at most 1,000,000, the messages"),
-        (["sync.staleness=99999999999999999999"], "sync.staleness must be from 0"),
-        (["compute.mean_s=1e300"], "compute.mean_s must be"),
-        (["compute.cv=1e200"], "compute.cv must be"),
-        (["network.latency_s=1e300"], "network.latency_s must be"),
-        (["network.bandwidth_bytes_per_s=1e-300"], "network.bandwidth_bytes_per_s must be"),
         (["network.nodes={worker-9: {latency_s: 1}}"], "config.yaml: network.nodes: no node"),
-        (["stop.virtual_time_s=1e300"], "stop.virtual_time_s must be"),
-        (["evaluate.every_s=1e-12"], "evaluate.every_s must be"),
-        (["optimizer.lr=1e300"], "optimizer.lr must be"),
         (["sync.kind=[a]"], "sync.kind: unknown kind ['a']"),
         (["task={kind: digits-mlp, x: " + "[" * 3000 + "]" * 3000 + "}"], "too deeply"),
     ],
@@ -178,15 +157,6 @@ def test_bad_input_is_refused_in_words_and_leaves_nothing(here, capsys, override
     assert words in message
     assert message.startswith("error: ")
     assert not (here / "run").exists()
-
-
-def test_all_that_is_wrong_is_said_at_once(here, capsys):
-    message = refused(capsys, "simulate", "config.yaml", "workers=0", "sync.staleness=-1")
-    assert "workers must" in message
-    assert "staleness must" in message
-    message = refused(capsys, "simulate", "config.yaml", "wrkers=0", "sync.stale=-1")
-    assert "wrkers" in message
-    assert "sync.stale" in message
 
 
 @pytest.mark.parametrize(
@@ -381,16 +351,6 @@ def test_a_task_that_raises_fails_the_run_and_leaves_a_valid_folder(here, capsys
     assert pq.read_table(here / "run" / files.TRACE).num_rows > 0
 
 
-def test_divergence_stops_the_run_and_says_where(here, capsys):
-    (here / "my_task.py").write_text(TASKS)
-    target = "task={kind: python, target: 'my_task.py:explodes'}"
-    message, summary = failed(here, capsys, target, "optimizer.lr=1e6")
-    assert "try a smaller learning rate" in message
-    assert "worker" in message
-    assert "update" in message
-    assert summary["status"] == "failed"
-
-
 def test_in_a_comparison_a_run_that_diverges_is_a_row_and_the_others_go_on(here, capsys):
     (here / "my_task.py").write_text(TASKS)
     with Path("config.yaml").open("a") as config:
@@ -487,34 +447,3 @@ def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, warm, sig
     assert files.read_summary(here / "run")["status"] == "partial"
     assert not list((here / "run").glob("*.part"))
     pq.read_table(here / "run" / files.TRACE)
-
-
-def test_help_does_not_wait_for_torch():
-    code = "import sys, outpace.cli; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_report_over_damaged_runs_says_which_files_it_is_without(here, capsys):
-    for name in ("one", "two"):
-        arguments = ("stop.iterations=3", "--out", f"all/{name}")
-        assert outpace("simulate", "config.yaml", *arguments) == 0
-    (here / "all" / "one" / files.TRACE).write_bytes(b"PAR1")
-    (here / "all" / "two" / files.METRICS).unlink()
-    capsys.readouterr()
-    assert outpace("report", "all", "all/", "all/two") == 0
-    printed = capsys.readouterr()
-    assert printed.out == f"report: {files.REPORT}\n"
-    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [
-        "note",
-        "note",
-        "warning",
-        "warning",
-    ]
-    assert f"warning: all/one/{files.TRACE}: " in printed.err
-    assert f"warning: all/two/{files.METRICS}: there is no such file" in printed.err
-    Path(files.REPORT).write_text("mine")
-    assert "name another file with --out" in refused(capsys, "report", "all/one", "all/two")
-    assert Path(files.REPORT).read_text() == "mine"
-    (here / "all" / "one" / files.SUMMARY).unlink()
-    assert files.SUMMARY in refused(capsys, "report", "all/one", "--out", "none.html")
-    assert not Path("none.html").exists()

@@ -180,14 +180,6 @@ def test_no_command_reads_or_writes_through_a_link(run, capsys, name):
     require_harmless(run, capsys, commands=commands)
 
 
-def test_a_configuration_is_not_shown_through_a_link(run, capsys):
-    (run / files.CONFIG).unlink()
-    (run / files.CONFIG).symlink_to(run.parent.parent / "outside" / "notes.txt")
-    assert command("report", "run") == 0
-    assert "config.yaml: it is a symbolic link" in capsys.readouterr().err
-    assert SECRET not in (run / files.REPORT).read_text()
-
-
 @pytest.mark.parametrize("name", ["trace", "checkpoints", "checkpoints/LAST"])
 def test_a_folder_that_is_a_link_is_left_alone(run, capsys, name):
     name = named(run, name)

@@ -295,12 +295,3 @@ def test_the_timeout_counts_from_the_quorum_of_each_iteration():
     """Quorum 3: the third comes at 1.4 s, and the clock advances 0.5 s after that."""
     trace = partial_push(0.5, {2: 1.4, 3: 5.0}, iterations=3, quorum=3)
     assert ends(trace, 0) == [(i, pytest.approx(1.9 * (i + 1))) for i in range(3)]
-
-
-def test_pulls_that_a_timeout_releases_cost_their_time_a_second_time():
-    """Judged at 1.01, 1.02, 1.03 s; the third push is at 1.02 s and the timeout 0.5 s after it."""
-    trace = partial_push(
-        0.5, {3: 50.0}, iterations=1, quorum=3, pull_time={"kind": "constant", "mean_s": 0.01}
-    )
-    released = [end for worker in range(3) for _, end in ends(trace, worker)]
-    assert released == [pytest.approx(1.52 + 0.01 * (worker + 1)) for worker in range(3)]

@@ -40,7 +40,8 @@ OPTIMIZERS = [
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "all_reduce"), zip(OPTIMIZERS, ("ring", "tree", "ring", "tree"), strict=True)
+    ("optimizer", "all_reduce"),
+    list(zip(OPTIMIZERS, ("ring", "tree", "ring", "tree"), strict=True)),
 )
 def test_ssgd_is_bitwise_bsp_without_a_network(optimizer, all_reduce):
     ssgd = run({"kind": "ssgd", "all_reduce": all_reduce}, optimizer=optimizer)

@@ -138,28 +138,6 @@ def test_the_recommended_configuration_stops_at_the_target_of_the_advice():
     assert found["target"] == {"accuracy": 0.8}
 
 
-def test_strategies_have_the_same_run_times_and_batches_on_a_seed():
-    data = {**CONFIG, "task": {"kind": "digits-mlp"}, "optimizer": {"lr": 1e-9}}
-    data["compute"] = {"kind": "lognormal", "mean_s": 0.1, "cv": 0.5}
-    problem = problem_of(source_of(data, None, {}), Goal(accuracy=0.9))
-    computed, losses = [], []
-    for name in ("BSP", "all-reduce"):
-        trial = Trial(name, 1e-9, 7, Bound(1.0, 0.9))
-        experiment = dataclasses.replace(
-            problem.experiment(trial, 0.5),
-            stop=outpace.Stop(iterations=2),
-            evaluate=outpace.Evaluate(),
-        )
-        run = outpace.simulate(experiment)
-        rows = [r for r in run.trace.to_pylist() if r["event"] == "iteration"]
-        durations = {(r["worker"], r["iteration"]): r["computed_ns"] - r["start_ns"] for r in rows}
-        computed.append(durations)
-        losses.append(run.metrics["batch_loss"].to_pylist()[-1])
-    assert computed[0] == computed[1]
-    assert len(computed[0]) == 8
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # the same batches, hardly any step
-
-
 def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd, monkeypatch):
     def interrupt(study, found):
         raise KeyboardInterrupt

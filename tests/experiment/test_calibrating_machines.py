@@ -12,10 +12,9 @@ import pytest
 from tests.support.recorded_as_real import as_real
 
 from outpace.experiment.calibrating import calibrate
-from outpace.experiment.calibrating.machines import machines_differ, nodes_of, shared_machines
+from outpace.experiment.calibrating.machines import nodes_of, shared_machines
 from outpace.experiment.calibrating.words import shown
 from outpace.experiment.calibrating.writing import write_calibration
-from outpace.experiment.explaining import explain
 from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
@@ -139,15 +138,6 @@ def test_without_probes_between_machines_their_links_are_said_to_be_unknown(tmp_
     assert "network.machines is left out" in note
 
 
-def test_what_a_repair_gains_is_said_to_rest_on_unknown_links_between_machines(tmp_path):
-    compute = {"kind": "lognormal", "mean_s": 0.05, "cv": 0.03, "factors": [1, 1, 2, 1]}
-    recorded(tmp_path / "run", MIXED, "serialised", compute=compute)
-    leave_out_probes(tmp_path / "run", lambda worker, server: (worker, server) != (0, 0))
-    found = explain(tmp_path / "run")
-    assert "worker 2 as fast as the others" in [gain.change for gain in found.gains]
-    assert ["probes of two sizes" in note for note in found.notes].count(True) == 1
-
-
 def forget_machines(folder):
     """Make the folder that of a run which does not know where its processes were."""
     summary, config = (read_yaml(folder / name) for name in (files.SUMMARY, files.CONFIG))
@@ -204,16 +194,6 @@ def test_runs_on_different_machines_name_none():
     assert not notes
     assert shared_machines([one, other], notes) == {}
     assert ["on different machines" in note for note in notes] == [True]
-
-
-def test_it_is_said_if_the_configuration_names_other_machines_than_the_run_had():
-    network = {"machines": {"a": ["worker-0", "server-0"]}}
-    named = {"workers": 2, "servers": 1, "network": network}
-    had = {"worker-0": "x", "worker-1": "y", "server-0": "x"}
-    assert not machines_differ(had, named)
-    assert machines_differ({**had, "server-0": "y"}, named)
-    assert not machines_differ(had, {"workers": 2, "servers": 1})
-    assert not machines_differ({}, named)
 
 
 def test_the_machines_that_a_run_had_count(apart, tmp_path):

@@ -240,13 +240,6 @@ def truncated(paths):
         file.truncate(3000)
 
 
-def in_another_encoding(paths):
-    with open(paths[1], "rb") as file:
-        content = file.read()
-    with open(paths[1], "wb") as file:
-        file.write(content.replace(b"aten::mm", b"aten::m\xfc"))
-
-
 def packed_badly(paths):
     with open(paths[1], "rb") as file:
         content = gzip.compress(file.read())
@@ -259,7 +252,6 @@ def packed_badly(paths):
     ("change", "words"),
     [
         (truncated, "its JSON is damaged"),
-        (in_another_encoding, "its JSON is damaged: it is not UTF-8 text (byte 0xfc at 7)"),
         (packed_badly, "it is damaged: Compressed file ended"),
         (edited(lambda document: document.pop("traceEvents")), "not a trace of torch.profiler"),
         (edited(lambda document: document.pop("distributedInfo")), "after torch.distributed.init"),
@@ -268,7 +260,6 @@ def packed_badly(paths):
         (info(backend="nccl"), "with 2 ranks over nccl"),
         (events(lambda event: event["name"] != "gloo:all_reduce"), "no all-reduces"),
         (argument(**{"Input Dims": []}), "profile with record_shapes=True"),
-        (argument(**{"Input Dims": [[10**20]]}), "profile with record_shapes=True"),
         (argument(**{"Group size": 1}), "collectives of a group of 1 of the 2 ranks"),
         (argument(**{"Input Dims": [[7]]}), "of 4,000,000 bytes in rank 0 and an all-reduce of 28"),
         (renamed("gloo:reduce_scatter"), "collectives that share out the model (reducescatter)"),

@@ -14,7 +14,6 @@ import pytest
 from tests.support.command import outpace as command
 from tests.support.command import refused
 
-import outpace
 from outpace.cluster.faults import RandomFaults
 from outpace.errors import ConfigError, OutpaceWarning, RunError
 from outpace.experiment.compared import compared
@@ -74,18 +73,6 @@ def test_every_variant_meets_the_same_run_times_seed_by_seed(tmp_path):
         for seed in range(3):
             folder = tmp_path / "out" / entry["name"] / f"seed-{seed}"
             assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
-
-
-def test_runs_side_by_side_are_the_runs_one_by_one(tmp_path):
-    chosen = variants(*VARIANTS[:2])
-    beside = compare(chosen, tmp_path / "beside", seeds=2, processes=2)
-    alone = compare(chosen, tmp_path / "alone", seeds=2, processes=1)
-    in_memory = compare(chosen, seeds=2)
-    for rows in (beside, alone):
-        assert digests(rows) == digests(in_memory)
-        assert compared(rows) == compared(in_memory)
-        assert rows[0].result.metrics == in_memory[0].result.metrics
-        assert rows[0].result.parameters == in_memory[0].result.parameters
 
 
 FAULTS = {
@@ -213,18 +200,6 @@ def test_a_comparison_is_resumed_where_it_stopped(tmp_path):
         compare(chosen, tmp_path / "nowhere", seeds=2, resume=True)
     with pytest.raises(ConfigError, match="is the folder of one run, not of a comparison"):
         compare(chosen, out / "BSP" / "seed-0", seeds=2, resume=True)
-
-
-def test_a_run_that_fails_leaves_the_others_and_counts_as_failed(tmp_path):
-    chosen = variants(
-        {"name": "BSP"}, {"name": "diverges", "optimizer": {"lr": 1e9}, "stop": {"iterations": 200}}
-    )
-    rows = compare(chosen, tmp_path / "out", seeds=2)
-    assert [row.error is None for row in rows] == [True, True, False, False]
-    assert "stopped being finite" in rows[2].error
-    _, diverges = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert (diverges["failed"], diverges["missed"]) == (2, 2)
-    assert rows[2].result is None
 
 
 def test_an_interrupted_comparison_leaves_whole_folders_that_say_so_and_is_resumed(tmp_path):
@@ -397,7 +372,3 @@ def test_the_command_takes_seeds_and_a_target(tmp_path, monkeypatch, capsys):
     Path("config.yaml").write_text(CONFIG.partition("variants:")[0] + "seeds: 2")
     for other in ("simulate", "run"):
         assert "seeds: only outpace compare runs several" in refused(capsys, other, "config.yaml")
-
-
-def test_names_are_public():
-    assert outpace.compare is compare

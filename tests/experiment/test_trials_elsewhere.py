@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -154,21 +153,6 @@ def test_a_run_that_needs_all_cores_begins_between_runs_that_need_one(monkeypatc
         events = until(pool, lambda found: all(ended(found, run) for run in range(3)))
     ends = [event for event in events if isinstance(event, Ended)]
     assert [(end.key, end.status) for end in ends] == [(run, "complete") for run in range(3)]
-
-
-def test_a_process_that_is_killed_loses_its_own_run_only():
-    said = []
-    with pool_on(said.append, one=1) as (slots, pool):
-        pool.start(Order("run", experiment(**ENDLESS)))
-        pool.start(Order("next", experiment()))
-        until(pool, lambda found: points_of(found, "run"))
-        (slot,) = slots.nodes["one"].slots.values()
-        os.kill(slot.process.pid, signal.SIGKILL)
-        until(pool, lambda _: said)
-        pool.stop("run", "enough")
-        events = until(pool, lambda found: ended(found, "run") and ended(found, "next"))
-    assert said == ["a run on node one was lost, and begins again: killed"]
-    assert [ended(events, key)[0].status for key in ("run", "next")] == ["stopped", "complete"]
 
 
 def test_a_file_that_a_node_lacks_fails_the_run_and_both_are_named(monkeypatch):
@@ -343,15 +327,6 @@ def test_where_runs_are_carried_out_is_read_from_words_and_mappings():
         with pytest.raises(ConfigError) as error:
             on_of(wrong)
         assert words in str(error.value)
-
-
-def test_no_slot_is_left_when_a_pool_is_closed(tmp_path):
-    with SlotsHere(one=1) as slots:
-        with Pool(elsewhere=RunsElsewhere(slots, say=pytest.fail)) as pool:
-            pool.start(Order("run", experiment(), tmp_path / "run"))
-            until(pool, ended)
-        assert slots.free_cpus() == 1
-        assert (tmp_path / "run" / "report.html").is_file()
 
 
 def test_a_sweep_finds_on_a_cluster_what_it_finds_here(monkeypatch):

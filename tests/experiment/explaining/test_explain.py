@@ -59,15 +59,6 @@ def test_a_strategy_without_servers_can_take_the_place_of_one_with_servers(tmp_p
     assert gain.run_s == pytest.approx(alone, rel=0.05)
 
 
-def test_a_slow_link_is_repaired_in_the_network(tmp_path):
-    slow = {"latency_s": 0.001, "nodes": {"worker-1": {"latency_s": 0.05}}}
-    run(tmp_path / "slow", compute=EVEN, network=slow)
-    even = run(None, compute=EVEN, network={"latency_s": 0.001})
-    (gain,) = outpace.explain(tmp_path / "slow").gains
-    assert gain.change == "link of worker 1 as fast as the others"
-    assert gain.run_s == pytest.approx(even, rel=0.01)
-
-
 def test_a_slow_link_is_repaired_for_all_nodes_of_its_machine(tmp_path):
     link, usual = {"latency_s": 0.05}, {"latency_s": 0.001}
     shared = {"machines": {"m": ["worker-1", "worker-3"]}}
@@ -78,13 +69,6 @@ def test_a_slow_link_is_repaired_for_all_nodes_of_its_machine(tmp_path):
     for worker in (1, 3):
         gain = by_change[f"link of worker {worker} as fast as the others"]
         assert gain.run_s == pytest.approx(even, rel=0.01)
-
-
-def test_the_gain_without_a_worker_is_known_where_machines_are_named(tmp_path):
-    network = {"latency_s": 0.001, "machines": {"m": ["worker-2", "worker-3", "server-0"]}}
-    run(tmp_path / "slow", network=network)
-    gains = outpace.explain(tmp_path / "slow").gains
-    assert "without worker 2" in [gain.change for gain in gains]
 
 
 @pytest.mark.parametrize(

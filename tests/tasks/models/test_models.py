@@ -60,8 +60,8 @@ def test_googlenet_is_counted_from_torchvisions():
 @pytest.mark.parametrize("name", EACH)
 def test_every_parameter_gets_a_gradient_whatever_the_picture(name):
     torch.manual_seed(0)
-    gray = () if name in LARGE else ((1, 28),)  # those are trained on it below
-    for channels, size in (*gray, (3, 32), (3, 41)):
+    others = () if name in LARGE else ((1, 28), (3, 41))
+    for channels, size in ((3, 32), *others):
         model = make_model(name, 7, channels)
         output = model(torch.randn(2, channels, size, size))
         assert output.shape == (2, 7)
@@ -95,7 +95,7 @@ def workload(name: str, *, size: int = 28, batch_size: int = 4) -> SupervisedWor
     return SupervisedWorkload(task, workers=2, batch_size=batch_size, seed=0)
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", sorted(set(MODELS) - LARGE))
 def test_a_step_against_the_gradient_lowers_the_loss(name):
     work = workload(name)
     (before,) = work.initial_parameters()
