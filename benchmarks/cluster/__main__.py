@@ -1,11 +1,10 @@
-"""Measure what a Ray cluster costs a run, and a server that joins it, on one machine.
+"""Measure what a Ray cluster costs a run, on one machine.
 
-    python -m benchmarks.cluster                # all parts, fifteen minutes
+    python -m benchmarks.cluster                # all parts, ten minutes
     python -m benchmarks.cluster start --record
 
 start: seconds until a run on Ray trains, beside an empty actor of Ray.
 steady: iterations and processor time beside the local launcher, in pairs.
-server: for how long workers stand still while a server joins, and the bytes that move; without Ray.
 
 Exit code 1 if a goal is missed.
 """
@@ -17,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster.joining_server import joining_server
 from benchmarks.cluster.start import start
 from benchmarks.cluster.steady import steady
 from benchmarks.failures.rows import Row
@@ -26,15 +24,13 @@ from benchmarks.parts import Benchmark
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/cluster")
-PARTS: Final = ("start", "steady", "server")
+PARTS: Final = ("start", "steady")
 
 
 def _measured(part: str, say: Callable[[str], object], quick: bool) -> list[Row]:
     with free_folder(RUNS, part) as out:
         if part == "start":
             return start(out, say, 1 if quick else 5)
-        if part == "server":
-            return joining_server(out, say, *((1, 0.1, 0.5) if quick else (5, 100.0, 15.0)))
         return steady(out, say, *((1, 0.5, [0.1]) if quick else (6, 12.0, [0.1, 100.0])))
 
 

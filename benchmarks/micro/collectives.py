@@ -25,31 +25,31 @@ from outpace.experiment.running import run
 
 SCRIPT = Path(__file__).parent / "steps.py"
 ALTERNATING = Path(__file__).parent / "alternating.py"
-ELEMENTS, COMPUTE_MS, REDUCE_S = 6_250_000, 60, 0.18
-NETWORK = {"bandwidth_bytes_per_s": 4 * ELEMENTS / REDUCE_S, "stretch": True}
+COMPUTE_MS, REDUCE_S = 60, 0.18
 SSGD = {"kind": "ssgd"}
 LIMIT_S = 120.0
 
 
 def measure(quick: bool) -> list[Measurement]:
-    repetitions, steps = (1, 4) if quick else (5, 40)
+    repetitions, steps, elements = (1, 4, 62_500) if quick else (5, 40, 6_250_000)
     alone, overlapped, synchronous, ddp = in_turn(
         [
-            partial(_mean_step, "psgd", steps),
-            partial(_mean_step, "hpsgd", steps),
-            lambda: statistics.median(_steps(SSGD, steps)),
-            lambda: statistics.median(_steps_of_ddp(steps)),
+            partial(_mean_step, elements, "psgd", steps),
+            partial(_mean_step, elements, "hpsgd", steps),
+            lambda: statistics.median(_steps(elements, SSGD, steps)),
+            lambda: statistics.median(_steps_of_ddp(elements, steps)),
         ],
         repetitions,
     )
     only_reducing, back_to_back = in_turn(
         [
-            lambda: statistics.median(_steps(SSGD, 5 * steps, 0)),
-            lambda: statistics.median(_steps_of_ddp(5 * steps, 0)),
+            lambda: statistics.median(_steps(elements, SSGD, 5 * steps, 0)),
+            lambda: statistics.median(_steps_of_ddp(elements, 5 * steps, 0)),
         ],
         repetitions,
     )
-    followed, plain = zip(*[_steps_in_turn(steps) for _ in range(repetitions)], strict=True)
+    pairs = [_steps_in_turn(elements, steps) for _ in range(repetitions)]
+    followed, plain = zip(*pairs, strict=True)
     return [
         ratio("step rate of HPSGD / of PSGD", alone, overlapped, goal=0.93, note=_milliseconds),
         ratio(
@@ -77,34 +77,36 @@ def _milliseconds(above: float, below: float) -> str:
     return f"{1e3 * above:.1f} and {1e3 * below:.1f} ms"
 
 
-def _mean_step(kind: str, steps: int) -> float:
+def _mean_step(elements: int, kind: str, steps: int) -> float:
     """Return the mean seconds of a step with stretched all-reduces."""
-    return statistics.mean(_steps({"kind": kind}, steps, network=NETWORK))
+    network = {"bandwidth_bytes_per_s": 4 * elements / REDUCE_S, "stretch": True}
+    return statistics.mean(_steps(elements, {"kind": kind}, steps, network=network))
 
 
 def _steps(
-    sync: dict[str, Any], steps: int, compute_ms: int = COMPUTE_MS, **changes: Any
+    elements: int, sync: dict[str, Any], steps: int, compute_ms: int = COMPUTE_MS, **changes: Any
 ) -> list[float]:
     """Return the seconds of each step of the slower one of two workers."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = _arguments(steps, folder, compute_ms)
+        arguments = _arguments(elements, steps, folder, compute_ms)
         task = {"kind": "script", "path": str(SCRIPT), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": sync, **changes})
         return _slower(Path(folder))
 
 
-def _steps_in_turn(steps: int) -> tuple[float, float]:
+def _steps_in_turn(elements: int, steps: int) -> tuple[float, float]:
     """Return the median seconds of the steps of DDP in Outpace and on Gloo alone."""
     with tempfile.TemporaryDirectory() as folder:
-        task = {"kind": "script", "path": str(ALTERNATING), "arguments": _arguments(steps, folder)}
+        arguments = _arguments(elements, steps, folder)
+        task = {"kind": "script", "path": str(ALTERNATING), "arguments": arguments}
         run({"task": task, "workers": 2, "sync": SSGD}, log=lambda _: None)
         followed, alone = json.loads((Path(folder) / "steps.json").read_text())
     return statistics.median(followed), statistics.median(alone)
 
 
-def _steps_of_ddp(steps: int, compute_ms: int = COMPUTE_MS) -> list[float]:
+def _steps_of_ddp(elements: int, steps: int, compute_ms: int = COMPUTE_MS) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        arguments = _arguments(steps, folder, compute_ms)
+        arguments = _arguments(elements, steps, folder, compute_ms)
         command = [sys.executable, str(SCRIPT), *arguments, "--ddp-rank"]
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
@@ -118,8 +120,8 @@ def _steps_of_ddp(steps: int, compute_ms: int = COMPUTE_MS) -> list[float]:
         return _slower(Path(folder))
 
 
-def _arguments(steps: int, folder: str, compute_ms: int = COMPUTE_MS) -> list[str]:
-    return [str(ELEMENTS), str(steps), str(compute_ms), folder]
+def _arguments(elements: int, steps: int, folder: str, compute_ms: int = COMPUTE_MS) -> list[str]:
+    return [str(elements), str(steps), str(compute_ms), folder]
 
 
 def _slower(folder: Path) -> list[float]:

@@ -30,13 +30,6 @@ def verdicts(*outcomes):
     return {goal.what.partition(",")[0]: goal for goal in judge(outcomes)}
 
 
-def test_errors_are_shares_of_what_was_measured():
-    found = outcome("ASP", 103.0, 100.0, dropped=(5, 0))
-    assert found.error(TOTAL) == pytest.approx(0.03)
-    assert found.error("dropped") is None
-    assert found.error(LOSS) is None
-
-
 def test_a_worst_error_beyond_the_goal_is_named():
     right = outcome("BSP", 10.0, 10.0), outcome("PSSP", 10.0, 10.0)
     worst, mean, *_ = judge([*right, outcome("ASP", 10.6, 10.0)])

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from benchmarks.fidelity import setups
-from benchmarks.fidelity.setups import BSP, LINK, SLOW_LINK
+from benchmarks.fidelity.setups import BSP, LINK
 
 from outpace.config.reading import experiment_from
 
 ROLES = ["server-0", "server-1", "worker-0", "worker-1", "worker-2", "worker-3"]
-
-
-def test_each_role_has_a_host_and_the_second_server_the_slow_one():
-    places = setups.hosts(quick=False).hosts
-    assert [places.of_roles[role] for role in ROLES] == [0, 1, 2, 3, 4, 5]
-    assert places.links == [LINK, SLOW_LINK, LINK, LINK, LINK, LINK]
-    assert not places.step_s
 
 
 def test_only_the_steps_of_the_slow_server_sleep_and_its_link_is_like_the_others():
@@ -38,13 +31,6 @@ def test_servers_share_a_host_and_two_workers_each():
         ["worker-2", "worker-3"],
         ["server-0", "server-1"],
     ]
-
-
-def test_the_command_of_a_run_on_ray_has_a_host_of_its_own():
-    places = setups.on_ray(quick=False).hosts
-    assert places.on_ray
-    assert len(places.links) == 7
-    assert max(places.of_roles.values()) == 5
 
 
 def test_strategies_of_other_parts_are_left_out():

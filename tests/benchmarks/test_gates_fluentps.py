@@ -150,11 +150,6 @@ def test_what_figure_6_says_agrees_with_it():
         ({"PS-Lite 16": a_pace(172, communicate_s=100)}, "PS-Lite's communication grows"),
         ({"EPS 8": a_pace(160, communicate_s=16)}, "at each size overlap communicates"),
         (
-            # Half of the communication, in the two networks where most is saved.
-            {f"FluentPS {n}": a_pace(181, communicate_s=145) for n in ("32", "fair")},
-            "overlap",
-        ),
-        (
             {f"EPS {n}": a_pace(74, communicate_s=38) for n in ("32", "fair")},  # 6 % less
             "EPS",
         ),
@@ -186,8 +181,6 @@ def test_what_figure_7_says_agrees_with_it():
     [
         ({"FluentPS 64": spread(0.70, 0.71)}, "FluentPS"),
         ({"SSPtable 16": spread(0.5, 0.51)}, "SSPtable: below 20 %"),
-        ({"SSPtable 8": spread(0.75, 0.76)}, "SSPtable: with 8 workers"),
-        ({"SSPtable 4": spread(0.75, 0.748)}, "SSPtable: 2.0 % less"),
         ({"SSPtable averaged 16": spread(0.76, 0.75)}, "SSPtable's cache harms"),
     ],
 )
@@ -196,11 +189,6 @@ def test_results_unlike_figure_7_differ(changes, words):
     assert [claim for claim in claims if claim.agrees is False] == [
         claim for claim in claims if claim.published.startswith(words)
     ]
-
-
-def test_seeds_of_figure_7_that_scatter_do_not_decide():
-    found = figure_7({"SSPtable 16": spread(0.1, 0.3)})
-    assert said(found, UNDECIDED) == ["SSPtable"]
 
 
 # The rate is 0.45, so ηλ = 0.9: with 2, 4 and 8 workers 0.9, 2.0 and 4.3 times the bounds 1, 0.445
@@ -284,12 +272,9 @@ def test_what_figure_9_says_agrees_with_it():
 @pytest.mark.parametrize(
     ("soft", "lazy", "words"),
     [
-        # Measured here: 85 % fewer instead of 97.1, in the last pair.
-        ([*SOFT[:3], ((450, 46.5), (3000, 65))], LAZY, "PSSP delays fewer pulls than SSP"),
         # Most saved in another pair.
         ([((50, 55), (4000, 62)), *SOFT[1:]], LAZY, "PSSP delays fewer pulls than SSP"),
         ([*SOFT[:3], ((87, 60), (3000, 65))], LAZY, "PSSP takes up to 28.5 % less time"),
-        ([((1500, 63), (4000, 62)), *SOFT[1:]], LAZY, "PSSP takes up to 28.5 % less time"),
         # Lazy 1.44 times faster instead of 1.24.
         (SOFT, [((80, 56), (116, 43)), *LAZY[1:]], "lazy is up to 1.24 times faster than soft"),
         (SOFT, [((398, 53), (228, 56))] * 4, "PSSP delays up to 70.7 % fewer pulls"),
@@ -312,9 +297,7 @@ def with_sync(name, **changes):
     [
         # Theorem 1: 3 + 1 / 0.1 - 1 = 12 in the pair G, H.
         ("soft H", {"staleness": 12}, None),
-        ("soft H", {"staleness": 11}, False),
         ("soft G", {"block_probability": 0.11}, False),
-        ("soft A", {"staleness": 4}, False),
     ],
 )
 def test_pairs_of_figure_9_must_have_the_same_regret_bound(name, changes, agrees):
@@ -379,12 +362,7 @@ def test_what_figures_10_and_11_say_agrees_with_them():
     ("changes", "words"),
     [
         ({"small": {"SSP": (68.0, 0.764)}}, "PSSP (P = 0.5) is 1.38 times faster"),
-        ({"small": {"SSP": (80.77, 0.80)}}, "PSSP's (P = 0.5) accuracy is close to SSP's"),
         ({"small": {"PSSP 0.1": (45.0, 0.760)}}, "ASP is the fastest to finish"),
-        ({"small": {"ASP": (45.85, 0.762)}}, "64 workers"),
-        ({"small": {"BSP": (95.0, 0.70)}}, "64 workers"),
-        ({"large": {"ASP": (45.85, 0.755)}}, "128 workers"),
-        ({"small": {"ASP": (45.85, 0.70)}}, "PSSP's advantage over ASP grows"),
         ({"ages": (0.8, 0.9, 1.0)}, "ASP's gradients are the oldest"),
     ],
 )
@@ -422,12 +400,8 @@ def pulls(delayed, accuracy=0.76):
     [
         ({"alphas": {"soft 0.5": [spread(0.5, 0.5)] * 3 + [spread(0.3, 0.3)]}}, "P(s, k)"),
         ({"alphas": {"soft significance": [spread(0.1, 0.1)] * 4}}, "with the significance P"),
-        ({"alphas": {"soft significance": [spread(0, 0)] * 4}}, "α = |g|/|w| is above 0"),
         ({"changes": {"soft 0.1": pulls(1600)}}, "dynamic PSSP causes few"),
-        ({"changes": {"soft significance": pulls(1600)}}, "dynamic PSSP causes few"),
-        ({"changes": {"soft significance": pulls(300, 0.7)}}, "accuracies are alike"),
         ({"changes": {"soft P = 0.5": pulls(2800)}}, "α = 1 holds at least"),
-        ({"changes": {"lazy significance": pulls(200)}}, "significance delays fewer"),
     ],
 )
 def test_results_unlike_what_the_paper_says_of_alpha_differ(changes, words):
@@ -495,12 +469,3 @@ def test_one_slow_worker_is_judged_by_times_and_delayed_pulls():
     assert differing(slow_worker({"PSSP": (58.71, 2000)})) == [
         "PSSP (P = 0.5) delays 8.8 % as many pulls as SSP"
     ]
-
-
-def test_lars_and_sgd_are_compared_at_one_rate_that_grows_with_the_batch():
-    path = EXPERIMENTS["fluentps-lars"]
-    variants = variants_from(read_yaml(path), "lars", path.parent)
-    optimizers = {variant.name: variant.experiment.optimizer for variant in variants}
-    for name in ("SGD 64", "LARS 64", "SGD 1024", "LARS 1024", "SGD 1024 warm-up"):
-        assert (optimizers[name].lr, optimizers[name].reference_batch) == (0.05, 64)
-        assert optimizers[name].momentum == 0.9

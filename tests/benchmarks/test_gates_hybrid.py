@@ -90,15 +90,11 @@ def test_runs_as_published_agree_with_every_claim():
     [
         # Published: two workers need 8 s and 40 iterations, four 5.6 s and 28.
         ("sync 4, 1 ms", 8.5, 28.0, FOUR_FASTER),
-        ("sync 4, 100 ms", 29.0, 28.0, TIME + "the same at 100 ms"),
         ("sync 2, 10 ms", 10.5, 40.0, COINCIDE),  # 1.31 times 8 s
         ("sync 2, 100 ms", 9.5, 40.0, SLOW),  # only 1.19 times 8 s
         ("async 4, 0 ms", 4.2, 28.0, AS_FAST),  # 5.6 / 4.2 = 1.33
-        ("async 4, 0 ms", 7.2, 28.0, AS_FAST),
         ("async 2, 100 ms", 29.0, 40.0, FASTER),  # synchronous 28 s
         ("sync 4, 10 ms", 6.2, 41.0, FEWER),
-        ("async 4, 10 ms", 6.2, 41.0, FEWER.replace("sync", "async")),
-        ("async 4, 100 ms", 14.0, 36.0, ALIKE),  # 1.29 times 28
         ("mean 64", 12.0, 60.0, SAME_MANY["mean"]),
         ("by staleness 64", math.inf, math.inf, SAME_MANY["by staleness"]),
     ],
@@ -124,9 +120,7 @@ EXPLODES = "figure 14: gradients explode for 32 and 64"
     ("variant", "wrong", "claim"),
     [
         ("naive 8", flat(8, 2.3, 2.0, 1.2, 1.1), WORKS),
-        ("naive 8", flat(8, 2.3, 0.5, error="not finite"), WORKS),
         ("naive 16", flat(16, 2.3, 2.2, 2.0), STUCK),  # below nine tenths of ln 10: 2.07
-        ("naive 16", flat(16, 2.3, 24.0, 2.3), STUCK),  # above ten times ln 10: 23.03
         ("by staleness 64", flat(64, 2.0, 0.0, error="not finite"), MANY_RUN),
     ],
 )
@@ -138,12 +132,3 @@ def test_the_loss_must_explode_for_32_and_for_64_workers():
     stays = {f"naive {n}": [flat(n, 2.3, 22.0)] * 3 for n in (32, 64)}
     assert verdicts(published() | stays)[EXPLODES] is False
     assert verdicts(published() | {"naive 64": stays["naive 64"]})[EXPLODES] == UNDECIDED
-
-
-def test_seeds_that_contradict_each_other_decide_nothing():
-    curves = published()
-    curves["naive 8"] = [*curves["naive 8"][:2], flat(8, 2.3, 2.3)]
-    # Four workers, relative to two: 2 s less, 2 s less, 5 s more.
-    curves["sync 4, 0 ms"] = [falling(4, seconds, 28.0) for seconds in (6.0, 6.0, 13.0)]
-    found = verdicts(curves)
-    assert found[WORKS] == found[FOUR_FASTER] == UNDECIDED

@@ -42,11 +42,6 @@ def test_real_processes_and_the_kernel_are_compared_with_their_peers(tmp_path):
     assert_measured(rows)
 
 
-def test_the_parts_keep_their_names():
-    names = "kernel gradients executors shard messages scale real collectives"
-    assert list(PARTS) == names.split()
-
-
 def test_a_missed_goal_is_written_and_so_is_a_number_without_a_goal(tmp_path):
     path = tmp_path / "found.json"
     measured = [

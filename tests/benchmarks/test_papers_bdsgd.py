@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from benchmarks.papers import bursts
 from benchmarks.papers.bdsgd import fig5, real, training
-from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, drifting
 from benchmarks.papers.bdsgd.trainings import ALL, Measured, measured, with_models
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS
@@ -134,24 +133,13 @@ def test_figure_5_agrees_with_what_section_4_2_says():
     [
         # A cut-off that is far too low: 22 % saved with less than half of the gradients.
         ({"seconds": 780.0, "gradients": 1000}, [False, False, False, True]),
-        ({"seconds": 900.0}, [False, True, True, True]),  # 10 %: more than Chen
         ({"seconds": 980.0}, [False, True, False, True]),  # 2 % saved
-        ({"seconds": 1010.0}, [False, True, False, True]),  # slower than waiting for all
         ({"gradients": 2300}, [True, False, True, True]),  # 12 % more than Chen
-        ({"gradients": 2080}, [True, False, False, True]),  # 1.4 % more; 2256 per ks
         ({"accuracy": 0.68}, [True, True, True, False]),
     ],
 )
 def test_figure_5_differs_where_a_result_is_wrong(changes, agrees):
     assert [claim.agrees for claim in figure_5("2.83", **changes)] == agrees
-
-
-@pytest.mark.parametrize(
-    ("oracle", "agrees"),
-    [(10.0, True), (5.0, True), (3.0, False)],  # 7.8 % saved: at most twice what an oracle saves
-)
-def test_where_an_oracle_saves_less_than_is_published_it_is_the_measure(oracle, agrees):
-    assert figure_5("2.83", oracle)[0].agrees is agrees
 
 
 def test_an_oracle_saves_the_time_beyond_the_best_cut_off():
@@ -211,16 +199,6 @@ def test_the_overhead_of_iterations_dilutes_what_is_saved():
         assert rows["Chen"].accuracy.mean == pytest.approx(0.6)
 
 
-def test_figure_5_is_of_workers_of_all_nodes():
-    some = fig5._part(drifting(2, 0, SPEEDS["0.24"]), 136)
-    assert set(some.node) == set(range(32))
-    assert some.seconds.shape == (2, 136)
-
-
-def test_of_the_small_network_too_much_saved_differs():
-    assert [claim.agrees for claim in figure_5("0.24", seconds=780.0)] == [False, None, True]
-
-
 def test_models_are_fitted_once_and_the_others_need_none(tmp_path, monkeypatch):
     fitted = []
     monkeypatch.setattr(models, "fit", lambda kind, times, seed, ordered: fitted.append(kind))
@@ -272,7 +250,6 @@ def test_the_judge_of_training_refuses_a_model_that_is_slower_than_a_rule_withou
         (50, (0.40, 0.42, 0.41), [True, True]),
         (70, (0.40, 0.42, 0.41), [False, True]),  # not sooner than predicted cut-offs
         (50, (0.30, 0.32, 0.31), [True, False]),  # as low a loss
-        (50, (0.20, 0.22, 0.21), [True, False]),
         (50, (0.30, 0.50, 0.40), [True, "undecided"]),  # 0.09 ± 0.05, of 4.3 needed
     ],
 )

@@ -6,7 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from benchmarks.papers.bdsgd.cut_offs import paper_figures, truth
+from benchmarks.papers.bdsgd.cut_offs import paper_figures
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, drifting, four_nodes, switching_nodes
 from benchmarks.papers.bdsgd.cut_offs.common import common_factor
 from benchmarks.papers.bdsgd.cut_offs.figures import (
@@ -19,7 +19,7 @@ from benchmarks.papers.bdsgd.cut_offs.figures import (
 from benchmarks.papers.bdsgd.cut_offs.goals import beside_the_law, filled_in, goals, papers
 from benchmarks.papers.bdsgd.cut_offs.measuring import Fits, Settings, Truth, clusters, measure
 from benchmarks.papers.bdsgd.cut_offs.picture import draw
-from benchmarks.papers.bdsgd.cut_offs.results import Row, blocks
+from benchmarks.papers.bdsgd.cut_offs.results import Row
 from benchmarks.papers.bdsgd.cut_offs.tables import read_rules
 from benchmarks.papers.bdsgd.cut_offs.truth import Knowing, Known
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
@@ -103,21 +103,6 @@ def test_draws_of_the_law_are_calibrated(name, within):
     assert (ranks > 0.9).mean() == pytest.approx(0.1, abs=within + 0.01)
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_conditioned_on_who_came_the_others_are_later_and_follow_their_node(name):
-    run = MAKE[name](4)
-    random = np.random.default_rng(0)
-    law = run.law(30)
-    nobody = np.full(len(run.node), np.nan)
-    row = Known(law, random, nobody).sample(1)[0]
-    elapsed = float(np.quantile(row, 0.6))
-    arrived = np.where(row <= elapsed, row, np.nan)
-    draws = Known(law, random, nobody).given(arrived, elapsed).sample(20)
-    came = ~np.isnan(arrived)
-    assert (draws[:, came] == arrived[came]).all()
-    assert (draws[:, ~came] > elapsed).all()
-
-
 def test_conditioning_is_what_rejection_says():
     """Condition cluster iii on the arrivals of one node at a time between normal and slow."""
     run = switching_nodes(5, 0)
@@ -153,17 +138,6 @@ def measured(name: str, repeats: int) -> Row:
     return Row.of(runs, np.nan)
 
 
-def test_blocks_of_a_run_have_its_per_cent_of_the_oracle_as_their_mean():
-    settings = Settings(seed=0, repeats=1, warmup=21, samples=30, objective="iteration")
-    cluster = clusters("nowhere")["i"]
-    (run,) = measure(cluster, "last-20", Fits(cluster, 0), settings, censored=True)
-    parts = blocks(run, 7)  # of 179 iterations
-    assert len(parts) == 7
-    assert np.mean(parts) == pytest.approx(run.of_oracle, rel=1e-12)
-    assert np.std(parts) > 0
-    assert Row.of([run], np.nan).of_oracle == pytest.approx(run.of_oracle, rel=1e-12)
-
-
 def row(*parts: float, ready=3.0, apart=5.0, saved=10.0) -> Row:
     runs = {"ready": [ready] * 3, "in all": [29.0] * 3, "apart": [apart] * 3, "saved": [saved] * 3}
     return Row(list(parts), runs, {"fit s": np.nan}, {}, {}, {})
@@ -171,14 +145,6 @@ def row(*parts: float, ready=3.0, apart=5.0, saved=10.0) -> Row:
 
 def verdicts(claims):
     return {claim.published: claim.agrees for claim in claims}
-
-
-def test_rows_are_compared_part_by_part():
-    """A shift that is common to the runs does not make their difference uncertain."""
-    one, other = (row(70 + shift, 80 + shift, 90 + shift) for shift in (0.5, 0.0))
-    assert one.error > 5
-    difference = one.omega - other.omega
-    assert (difference.mean, difference.error) == pytest.approx((0.5, 0.0), abs=1e-12)
 
 
 def test_goals_are_judged_by_their_margins():
@@ -191,15 +157,6 @@ def test_goals_are_judged_by_their_margins():
         "goal: ready in ms, 160 workers": False,  # at most 3
         "goal: all decisions of an iteration in ms, 160 workers": True,  # 29 of at most 30
     }
-
-
-@pytest.mark.parametrize(("pooled", "agrees"), [(98.6, True), (98.4, False)])
-def test_where_iterations_have_a_factor_in_common_half_a_point_below_the_law_is_near(
-    pooled, agrees
-):
-    rows = {"pooled replan": row(pooled - 1, pooled + 1), "true replan": row(98.0, 100.0)}
-    found = verdicts(beside_the_law("common", rows))
-    assert found["goal: pooled replan is about as good as true replan"] is agrees
 
 
 @pytest.mark.parametrize(
@@ -216,22 +173,6 @@ def test_hedges_may_be_0_7_points_below_the_law_and_1_below_the_best_rolling_rul
     names = ("pooled hedge is about as good as true replan", "rolling hedge is about as good as")
     assert found[f"goal: {names[0]}"] is verdict[0]
     assert found[f"goal: {names[1]} early-20"] is verdict[1]
-
-
-def test_of_many_values_of_a_common_factor_those_that_are_ruled_out_are_left_out(monkeypatch):
-    """Draws are the same with all 41 values as with those that a quarter of the workers leaves."""
-    run = common_factor(60, 5, 0.1, 8)
-    elapsed = float(np.median(run.seconds[20]))
-    arrived = np.where(run.seconds[20] <= elapsed, run.seconds[20], np.nan)
-    found = []
-    for many in (16, 1000):
-        monkeypatch.setattr(truth, "_MANY", many)
-        known = Known(run.law(20), np.random.default_rng(0), arrived, elapsed)
-        found.append((len(known._plausible().shared), known.sample(20)))
-    (few, one), (all_of_them, other) = found
-    assert few < 20
-    assert all_of_them == 41
-    np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 FIGURE_4 = (
@@ -263,12 +204,6 @@ def test_figure_4_is_judged_run_by_run(bdsgd, expected):
     found = verdicts(papers("ii-0.24", rows))
     assert [found[claim] for claim in FIGURE_4] == expected
     assert FIGURE_4[-1] not in verdicts(papers("ii-5.34", rows))  # Chen saves more there
-
-
-def test_on_cluster_i_bdsgd_must_be_above_elfving():
-    rows = {"elfving": row(90.0, 90.1, 90.2), "deep-markov count": row(89.0, 89.1, 89.2)}
-    found = verdicts(papers("i", rows))
-    assert found == {"BDSGD's throughput is above that of Elfving": False}
 
 
 @pytest.mark.parametrize(

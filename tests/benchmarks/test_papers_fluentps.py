@@ -11,7 +11,7 @@ import pytest
 from benchmarks.papers.curves import Curve, read_curve
 from benchmarks.papers.experiments import EXPERIMENTS, judge_of
 from benchmarks.papers.fluentps import cifar100
-from benchmarks.papers.pace import Pace, accuracy, accuracy_between, pace
+from benchmarks.papers.pace import Pace, accuracy, pace
 
 from outpace.errors import ConfigError
 from outpace.experiment.comparison import variants_from
@@ -57,12 +57,6 @@ def test_table_4_soft_ssp_delays_most_and_takes_longest(runs):
     assert lazy.faster_than(soft).mean > 1.05
 
 
-def test_table_4_without_a_cost_per_pull_soft_is_not_slower_than_lazy(runs):
-    names = ("64x1 free soft 1", "64x1 free lazy 1")
-    soft, lazy = _paces(runs("fluentps-table4", names, *TIMES_ONLY, "stop.iterations=100"))
-    assert soft.faster_than(lazy).mean > 1.05
-
-
 def test_figure_6_overlap_communicates_less_than_a_global_barrier_and_eps_less_than_that(runs):
     names = ("PS-Lite 16", "FluentPS 16", "EPS 16")
     paces = _paces(runs("fluentps-fig6", names, "stop.iterations=5"))
@@ -77,30 +71,6 @@ def test_figure_7_ssptable_collapses_with_many_workers_and_ssp_does_not(runs):
     assert few > 0.85
     assert many < 0.4
     assert min(ours, ours_many, averaged) > 0.85
-
-
-def test_figure_8_lazy_execution_is_faster_and_ahead_midway(runs):
-    batched = "executor={kind: batched}"
-    curves = runs("fluentps-fig8", ("soft", "lazy"), "stop.iterations=100", batched)
-    soft, lazy = curves.values()
-    assert pace([lazy]).faster_than(pace([soft])).mean > 1.05
-    end_s = soft.seconds[-1]
-    ahead, behind = (accuracy_between(c, 0.6 * end_s, 0.9 * end_s) for c in (lazy, soft))
-    assert ahead > behind + 0.01
-
-
-def test_figure_9_pssp_delays_fewer_pulls_than_ssp_of_the_same_bound_with_a_soft_barrier(runs):
-    curves = runs("fluentps-fig9", ("soft E", "soft F"), *TIMES_ONLY, "stop.iterations=200")
-    pssp, ssp = _paces(curves)
-    assert ssp.delayed.mean > 2 * pssp.delayed.mean
-    assert pssp.faster_than(ssp).mean > 1.05
-
-
-def test_figure_10_asp_is_faster_than_pssp_and_pssp_than_ssp(runs):
-    names = tuple(f"64 {model}" for model in ("ASP", "PSSP 0.5", "SSP"))
-    asp, pssp, ssp = _paces(runs("fluentps-fig10", names, *TIMES_ONLY, "stop.iterations=100"))
-    assert asp.faster_than(pssp).mean > 1.05
-    assert pssp.faster_than(ssp).mean > 1.05
 
 
 def _records(path, classes):

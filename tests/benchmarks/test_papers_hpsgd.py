@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from benchmarks.papers.claims import UNDECIDED
 from benchmarks.papers.curves import Curve
 from benchmarks.papers.experiments import EXPERIMENTS
 from benchmarks.papers.hpsgd import accuracy, real, scaling, training
@@ -44,12 +43,6 @@ def test_the_network_costs_what_explains_both_ratios_over_ssgd():
     assert k == pytest.approx([4 / 3, 2.5], rel=2e-3)
     with_ratios = [Steps(of, 8).of(SSGD) for of in k]
     assert with_ratios == pytest.approx([2.33, 3.5], rel=2e-3)
-
-
-def test_a_ring_made_dearer_costs_so_much():
-    ring = Ring(0.01, 1e9).costing(1.5, 16, RESNET_BYTES)
-    assert ring.seconds(16, RESNET_BYTES) == pytest.approx(1.5)
-    assert Ring(**ring.network()).seconds(16, RESNET_BYTES) == pytest.approx(1.5)
 
 
 def test_the_cost_model_is_that_of_section_3_2():
@@ -110,25 +103,10 @@ def test_the_judge_of_the_common_start_refuses_other_ratios_and_another_cause():
     assert scaling.explained_together(steeper)[2].agrees is False
 
 
-def test_the_costs_of_the_common_start_are_those_of_three_published_ratios():
-    """Of four workers the slowest takes 1.324 mean run times at cv 0.3, of sixteen 1.63."""
-    together = data("hpsgd-scaling")["together"]
-    ring, step_s = Ring(**together["network"]), data("hpsgd-scaling")["step_s"]
-    for workers, slowest, ratio in ((4, 1.324, 2.33), (16, 1.63, 3.5)):
-        k = ring.seconds(workers, RESNET_BYTES) / step_s
-        assert (slowest + k) / slowest == pytest.approx(ratio, rel=0.01)
-
-
 def test_the_judge_of_the_cost_model_refuses_steps_that_are_interrupted():
     assert [claim.agrees for claim in scaling.cost_model({"a": [row(k=2.0)]})] == [True] * 3
     held = scaling.cost_model({"a": [row(k=2.0, **{HPSGD: 0.8})]})
     assert [claim.agrees for claim in held] == [False] * 3
-
-
-def test_the_judge_of_the_cost_model_refuses_fewer_synchronizations():
-    # 8 + 2.5 steps with one synchronization in every 3 steps: 3.5 times, not 8 / 2.5 + 1 = 4.2.
-    *_, often = scaling.cost_model({"a": [row(k=2.5)]})
-    assert often.agrees is False
 
 
 def test_a_cost_that_is_chosen_for_one_ratio_must_give_the_other():
@@ -136,17 +114,6 @@ def test_a_cost_that_is_chosen_for_one_ratio_must_give_the_other():
     for over_local, agrees in ((5, True), (17, False)):
         found, _ = scaling.explained([ratio], [apart(4, 133, over_local, 0.9, 0.0)])
         assert found.agrees is agrees
-
-
-def test_an_average_of_the_accuracy_experiment_takes_what_explains_133_per_cent():
-    found = data("hpsgd-accuracy")
-    task = found["experiment"]["task"]
-    compute = {"kind": "constant", "mean_s": 1.0}
-    base = {"task": task, "workers": 2, "compute": compute, "stop": {"iterations": 1}}
-    parameters = simulate({**base, "sync": {"kind": "psgd"}}).parameters
-    size_bytes = sum(4 * tensor.numel() for tensor in parameters.values())
-    seconds = Ring(**found["experiment"]["network"]).seconds(found["workers"], size_bytes)
-    assert seconds / found["step_s"] == pytest.approx(1.33, rel=1e-2)
 
 
 def test_time_is_split_into_what_a_worker_did(tmp_path):
@@ -210,27 +177,16 @@ def accuracies(
     [
         ({}, []),
         ({"apart": -0.03}, [1]),
-        ({"apart": 0.03}, [1]),
         ({HPSGD: (5.0, 4.7), "waits_s": 0.3}, [2]),
         ({HPSGD: (6.5, 6.5)}, [0, 2 + 1, 4]),
-        ({LOCAL: (9.5, 5.5)}, [0]),
         ({LOCAL: (6.0, 4.6)}, [4]),  # Local SGD computes for the shortest time
-        ({LOCAL: (6.0, 4.9)}, [4]),  # longer than SSGD only
         ({SSGD: (9.0, 3.5)}, [3]),  # HPSGD computes for 1.4 times as long as SSGD
-        ({HPSGD: (5.0, 3.7)}, [2, 3]),
         ({LOCAL: (math.inf, math.inf)}, [0]),
     ],
 )
 def test_the_judge_of_accuracy_refuses_other_times_orders_and_accuracies(changed, wrong):
     found = accuracy.claims("even", accuracies(**changed))
     assert [place for place, claim in enumerate(found) if claim.agrees is not True] == wrong
-
-
-def test_seeds_that_contradict_each_other_decide_nothing_about_local_sgd():
-    rows = accuracies()
-    times = [Split(6.0, compute_s, 0.0, 0.0) for compute_s in (4.0, 7.0, 5.6)]
-    rows[LOCAL] = replace(rows[LOCAL], splits={"0.4": times, "0.8": times})
-    assert accuracy.claims("even", rows)[4].agrees == UNDECIDED
 
 
 def test_accuracy_runs_and_keeps_what_it_found(tmp_path):
@@ -304,16 +260,6 @@ def test_the_bend_of_a_curve_is_how_far_it_is_from_straight():
     assert training.roughness(few) == pytest.approx(0.2)  # 0.5 where the line has 0.3
 
 
-def test_an_average_of_the_training_experiment_takes_as_many_steps_for_every_model():
-    found = data("hpsgd-training")
-    network = found["network"]
-    for settings in found["models"].values():
-        size_bytes = 4 * settings["parameters"]
-        ring = Ring(network["latency_s"], size_bytes / network["whole_s"])
-        k = [ring.seconds(workers, size_bytes) / found["step_s"] for workers in (4, 16)]
-        assert k == pytest.approx([1.33, 2.5], rel=1e-2)
-
-
 def test_training_runs(tmp_path):
     few = data("hpsgd-training", "repeats=1")
     few["models"] = {"digits-mlp": few["models"]["digits-mlp"]}
@@ -357,7 +303,6 @@ AS_VIRTUAL_TIME_SAID = {
     [
         ({}, []),
         ({"SSGD": pairs(9.0, 9.6, 9.5, 9.4)}, [0]),  # 1.06 times as long on average
-        ({"SSGD": pairs(9.0, 8.5, 8.4, 8.4)}, [0]),
         ({"Local SGD": pairs(6.0, 6.1, 6.05, 6.0, apart=1e-4)}, [1]),
         ({"HPSGD": pairs(5.0, 5.1, 5.05, 5.0, wait_s=0.4)}, [2]),  # 0.3 s more than 5 % of 5 s
         ({"HPSGD": pairs(5.0, 6.2, 6.3, 6.4)}, [0, 3]),
@@ -366,14 +311,3 @@ AS_VIRTUAL_TIME_SAID = {
 def test_what_is_not_as_virtual_time_said_differs(changed, wrong):
     found = real.claims({**AS_VIRTUAL_TIME_SAID, **changed})
     assert [place for place, claim in enumerate(found) if claim.agrees is not True] == wrong
-
-
-def test_seeds_that_contradict_each_other_do_not_decide_about_the_order_for_real():
-    scattered = pairs(6.0, 4.0, 6.0, 8.0)  # the mean is as said; HPSGD takes 5.05 s
-    found = real.claims({**AS_VIRTUAL_TIME_SAID, "Local SGD": scattered})
-    assert [claim.agrees for claim in found] == [True, True, True, UNDECIDED]
-
-
-def test_no_order_is_judged_where_virtual_time_has_all_alike():
-    alike = {name: pairs(5.0, 5.0, 5.01, 5.02) for name in AS_VIRTUAL_TIME_SAID}
-    assert real.claims(alike)[3].agrees is None

@@ -57,18 +57,6 @@ def test_the_search_finds_the_rate_with_as_many_runs_wherever_it_is(best):
     assert not tuned.at_edge
 
 
-def test_a_rate_beyond_the_reach_of_the_search_is_at_the_edge():
-    _, tuned = searched(valley(1e6), limit_s=1e9)
-    assert tuned.at_edge
-    assert tuned.rate == pytest.approx(0.4 * 4**5, rel=1e-2)
-
-
-def test_runs_of_the_search_end_at_one_and_a_half_times_the_best_so_far():
-    trials, _ = searched(valley(0.4))
-    assert trials[0].limit_s == 30.0
-    assert {trial.limit_s for trial in trials[1:7]} == {9.0}
-
-
 def test_where_nothing_reaches_the_target_lower_rates_are_tried():
     trials, tuned = searched(lambda _: math.inf)
     assert [trial.rate for trial in trials[:5]] == [0.4, 1.6, 0.1, 0.025, 0.00625]
@@ -84,16 +72,6 @@ def test_every_strategy_can_be_run_on_every_cluster():
             wanted = replace(cell, data=data).configuration(each, 0.1, 3, 9.0)
             run = experiment_from(wanted, "test")
             assert (run.seed, run.optimizer.lr, run.stop.virtual_time_s) == (3, 0.1, 9.0)
-
-
-def test_a_task_may_have_a_longest_run_and_an_executor_of_its_own():
-    found = {cell.task: (cell.most, cell.data["executor"]["kind"]) for cell in cells(["even"])}
-    assert found == {
-        "digits-cnn": (3.0, "serial"),
-        "fashion-mnist-cnn": (2.0, "serial"),
-        "char-gpt": (2.0, "batched"),
-    }
-    assert all("most" not in cell.data for cell in cells(["even"]))
 
 
 def test_cells_are_chosen_by_task_by_cluster_or_by_both():

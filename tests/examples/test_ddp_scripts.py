@@ -70,9 +70,7 @@ def test_with_ssgd_a_script_prints_and_saves_what_it_does_with_gloo(
 @pytest.mark.parametrize(
     ("name", "sync", "runtime"),
     [
-        ("ddp_mnist.py", {"kind": "bsp"}, "virtual"),
         ("ddp_gpt.py", {"kind": "ssp", "staleness": 2}, "real"),
-        ("ddp_mnist.py", {"kind": "local-sgd", "every": 4}, "real"),
         ("ddp_gpt.py", {"kind": "hpsgd"}, "virtual"),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else value,
