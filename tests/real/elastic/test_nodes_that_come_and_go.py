@@ -55,6 +55,14 @@ def test_a_node_that_joined_takes_a_server_and_a_worker():
     assert settled(JOINED, RUN) == Scale(3, 2, [], (3, 2), why)
 
 
+def test_a_node_that_joined_takes_workers_of_a_run_without_servers():
+    peers = RunView(workers=RUN.workers, servers=[])
+    rules = replace(RULES, servers=None)
+    looks = [(now_s, JOINED if now_s else FULL, peers) for now_s in (0, 20, 30)]
+    why = "node four joined: 2 workers more"
+    assert orders(*looks, rules=rules)[-1] == Scale(4, None, [], (4, 0), why)
+
+
 @pytest.mark.parametrize(
     ("rules", "numbers"),
     [(replace(RULES, servers=None), (4, None)), (replace(RULES, workers=None), (None, 3))],
