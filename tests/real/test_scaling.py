@@ -129,16 +129,20 @@ def test_what_cannot_be_is_refused_and_the_run_goes_on(tmp_path):
     refused: list[str] = []
 
     def control(control: RealControl) -> None:
-        for numbers in ({"servers": 2000}, {"workers": 0}):
+        for numbers in ({"servers": 2000}, {"workers": 0}, {"workers": 1}):
             with pytest.raises(ConfigError) as error:
                 control.scale(**numbers)
             refused.append(str(error.value))
+        assert control.scale(servers=1) == "the run has 1 server already"  # fewer than the quorum
 
-    run(config(stop={"iterations": 5}), tmp_path / "run", control=control)
-    assert refused == [
+    quorum = {"kind": "drop-stragglers", "quorum": 2}
+    given = config(sync=quorum, stop={"iterations": 5})
+    run(given, tmp_path / "run", control=control)
+    assert refused[:2] == [
         "servers: must be from 1 to 1000, not 2000",
         "workers: must be from 1 to 1000, not 0",
     ]
+    assert refused[2].startswith("workers: the configuration does not fit 1 worker: ")
 
 
 def test_without_a_checkpoint_there_are_no_other_numbers(tmp_path):

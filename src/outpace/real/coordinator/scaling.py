@@ -186,9 +186,10 @@ class Scaling:
         if key == "servers" and number > sum(layers):
             return f"{plural(number, 'server')} cannot share {plural(sum(layers), 'parameter')}"
         try:
-            changed = replace(experiment, workers=number)
             if key == "servers":
                 changed = replace(experiment, servers=number)
+            else:
+                changed = replace(experiment, workers=number)
             changed.slices(layers)
         except (ConfigError, ValueError) as error:
             return f"the configuration does not fit {plural(number, key[:-1])}: {error}"
