@@ -68,7 +68,7 @@ def test_bsp_is_bitwise_the_same_after_the_loss_of_a_server_and_after_a_resume(t
     assert summary["parameters_digest"] == uninterrupted()
 
 
-def test_a_server_of_a_script_comes_back_alone_with_its_part(tmp_path):
+def test_a_script_begins_again_from_copied_parts_after_the_loss_of_a_server(tmp_path):
     folder, runs = tmp_path / "run", []
 
     def kill() -> None:
