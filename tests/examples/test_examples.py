@@ -56,7 +56,7 @@ def test_the_task_of_an_example_is_trained(name):
 
 
 def test_the_demo_has_a_target_and_shows_what_each_strategy_costs():
-    variants = variants_of("demo.yaml", outpace.Stop(virtual_time_s=5.0))
+    variants = variants_of("demo.yaml", outpace.Stop(virtual_time_s=10.0))
     assert seeds_from(read_yaml(EXAMPLES / "demo.yaml"), "demo.yaml") == 3
     assert {variant.experiment.target for variant in variants} == {Target(accuracy=0.95)}
     *_, cut_offs, _ = variants
