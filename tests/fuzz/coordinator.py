@@ -65,7 +65,7 @@ from outpace.real.net.peer_messages import (
 from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingReport, TraceReport
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.node.checkpoint_writer import SavedShard
-from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
+from outpace.real.node.saving.of_worker import SavedWorker
 from outpace.real.node.saving.thread import do_now
 from outpace.record.checkpoints import Part
 from outpace.record.checkpoints.shards import shard_file
@@ -444,7 +444,7 @@ class FuzzedCoordinator:
         draw = self._draw
         number, clock = int(name[-1]), draw.randint(0, 6)
         marks = [draw.randint(-1, 5) for _ in range(draw.choice((WORKERS, WORKERS, 0, 1)))]
-        kinds = [SavedShard] if self._experiment.peers is None else [SavedWorker, SavedMean]
+        kinds = [SavedShard] if self._experiment.peers is None else [SavedWorker]
         return random_part(
             draw.choice(kinds),
             draw,

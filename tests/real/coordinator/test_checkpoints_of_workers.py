@@ -17,11 +17,11 @@ from outpace.real.net.checkpoint_messages import (
     GiveUpCheckpoint,
     TakeCheckpoint,
     TellVersion,
-    WriteMean,
 )
 from outpace.real.net.messages import Plan
-from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
+from outpace.real.node.saving.of_worker import SavedWorker
 from outpace.record.checkpoints import write_shard
+from outpace.record.checkpoints.shards import read_parameters
 from outpace.record.totals import Totals
 from outpace.sync.checkpoint.workers import common_state, state_of_worker
 from outpace.sync.messages import worker_name
@@ -48,6 +48,7 @@ class Run:
         self.apart = experiment.peers.saved_apart
         self.keeper, self.kernel = Keeper(run), Kernel()
         self.told, self.refused, self.waiting, self.is_idle = [], [], [], True
+        self.beside_jobs = None  # a list: jobs beside the run are only noted
         self.checkpoints = CheckpointsOfWorkers(
             SavedRun(
                 experiment,
@@ -55,6 +56,7 @@ class Run:
                 self,
                 Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
                 {worker_name(worker): Totals() for worker in range(workers)},
+                beside=self.beside,
             ),
             self,
         )
@@ -77,6 +79,12 @@ class Run:
             action()
         else:
             self.waiting.append(action)
+
+    def beside(self, job, done):
+        if self.beside_jobs is None:
+            done(job())
+        else:
+            self.beside_jobs.append((job, done))
 
     def orders(self):
         """Return what the workers were told since the last call."""
@@ -101,12 +109,6 @@ class Run:
             saved.parts.append(part)
         totals = Totals(iterations={worker: iteration}, applied=10)
         self.hear(worker, CheckpointPart(number, now, totals, msgspec.msgpack.encode(saved)))
-
-    def save_mean(self, number):
-        folder = self.keeper.files._partial(number)
-        state = common_state({0: 0}, 0, 0, torch.full((3,), 1.5), {})
-        saved = SavedMean(*write_shard(folder, state, name="common"))
-        self.hear(0, CheckpointPart(number, 0, Totals(), msgspec.msgpack.encode(saved)))
 
     def wait(self, seconds):
         async def sleeper():
@@ -210,36 +212,46 @@ def test_models_that_differ_are_saved_between_averages_and_then_their_mean(tmp_p
     ]
     for worker in range(3):
         run.save(worker, 2, 6 + worker, 0, updates=6 + worker)
-    files = [f"worker-{worker}.safetensors" for worker in range(3)]
-    folder = str(tmp_path / "checkpoints" / "000002.part")
-    assert run.orders() == [(0, WriteMean(2, folder, files))]
-    assert run.keeper.last == 1
-    run.save_mean(2)
     run.wait(1)
     index = run.newest
     assert (index.number, index.updates) == (2, (6 + 7 + 8) // 3)
     (common,) = index.shards
     assert (common.clock, common.watermarks, common.pushes) == (6, (5, 6, 7), 21)
     assert common.version == 20
-    run.keeper.files.newest().check()
+    newest = run.keeper.files.newest()
+    newest.check()
+    assert read_parameters(newest.path, common).tolist() == [1.5] * 3
 
 
-@pytest.mark.parametrize("how", ["lost", "end", "never"])
+@pytest.mark.parametrize("how", ["the run ends", "a file cannot be read"])
 def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
     run = Run(tmp_path, "psgd", {"every_s": 1000})
     run.checkpoints.save_now()
+    run.beside_jobs = []
     for worker in range(3):
         run.save(worker, 2, 6, 0, updates=6)
-    run.orders()
-    if how == "lost":
-        run.checkpoints.leave("worker-0", lost=True)
-        assert [who for who, each in run.orders() if isinstance(each, TakeCheckpoint)] == [1, 2]
-    elif how == "end":
+    ((job, done),) = run.beside_jobs
+    if how == "the run ends":
         run.checkpoints.end()
     else:
-        run.wait(301)
-        assert run.keeper.abandoned == [(2, "worker-0 did not save the mean within 300 s")]
+        (run.keeper.files._partial(2) / "worker-1.safetensors").unlink()
+        done(job())
+    ((number, why),) = run.keeper.abandoned
+    assert (number, "worker-1.safetensors" in why) == (2, how != "the run ends")
     assert run.keeper.last == 1
+
+
+def test_a_worker_that_leaves_while_the_mean_is_made_does_not_matter(tmp_path):
+    run = Run(tmp_path, "psgd", {"every_s": 1000})
+    run.checkpoints.save_now()
+    run.beside_jobs = []
+    for worker in range(3):
+        run.save(worker, 2, 6, 0, updates=6)
+    ((job, done),) = run.beside_jobs
+    run.checkpoints.leave("worker-0", lost=True)
+    done(job())
+    run.wait(1)
+    assert run.keeper.last == 2
 
 
 def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_lost(tmp_path):
@@ -249,7 +261,6 @@ def test_a_worker_with_its_own_model_is_saved_when_it_has_finished_until_it_is_l
     assert [who for who, _ in run.orders()] == [0, 1, 2]
     for worker in range(3):
         run.save(worker, 2, 100 if worker == 1 else 6, 0)
-    run.save_mean(2)
     run.wait(1)
     assert run.newest.shards[0].watermarks == (5, 99, 5)
     run.orders()

@@ -69,7 +69,8 @@ class Run:
                 self,
                 Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
                 {f"server-{server}": Totals() for server in range(2)},
-                fetching=lambda job, done: self.jobs.append((job, done)),
+                beside=lambda job, done: self.jobs.append((job, done)),
+                copies=True,
             )
         )
 

@@ -44,8 +44,8 @@ class ScriptRun(Run):
                 self,
                 Saving(self.keeper, self.complete),
                 self.totals,
+                beside=self.beside,
             ),
-            beside=self.beside,
             sent=lambda worker, *_: self.sent.append(worker),
         )
 

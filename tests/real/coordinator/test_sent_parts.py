@@ -13,8 +13,8 @@ from tests.support.checkpoints import METRICS, Keeper
 from outpace.config.reading import experiment_from
 from outpace.kernel import Kernel
 from outpace.real.coordinator.saving.given_files import GivenFiles
+from outpace.real.coordinator.saving.of_workers import CheckpointsOfWorkers
 from outpace.real.coordinator.saving.open import SavedRun, Saving
-from outpace.real.coordinator.saving.sent_parts import CheckpointsOfSentParts
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import (
     CheckpointFiles,
@@ -54,14 +54,14 @@ class Run:
         self.folder, self.keeper, self.kernel = folder, Keeper(folder), Kernel()
         self.told, self.refused = [], []
         self.requests, self.held = deque(), {}  # for pieces; the files of each worker
-        self.checkpoints = CheckpointsOfSentParts(
+        self.checkpoints = CheckpointsOfWorkers(
             SavedRun(
                 self.experiment,
                 self.kernel,
                 self,
                 Saving(self.keeper, lambda taken, *_: self.keeper.commit(taken, METRICS)),
                 {worker_name(worker): Totals() for worker in range(2)},
-                fetching=do_now,
+                copies=True,
             ),
             self,
         )

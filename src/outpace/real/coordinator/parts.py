@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from outpace.engine.scripts.same_gradients import SameGradients
-from outpace.engine.servers import leaves_behind
 from outpace.errors import ConfigError
 from outpace.kernel import Kernel
-from outpace.real.coordinator.architecture import Making
+from outpace.real.coordinator.architecture import new_architecture, new_checkpoints
 from outpace.real.coordinator.averaging.hosted_store import HostedStore
 from outpace.real.coordinator.ending import Ending
 from outpace.real.coordinator.evaluation.snapshots import Snapshots
@@ -18,11 +17,12 @@ from outpace.real.coordinator.preparing import Preparation
 from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes
 from outpace.real.coordinator.recovery.replacements import Replacements
-from outpace.real.coordinator.recovery.run_around import RunAround
 from outpace.real.coordinator.recovery.survival import Survival
 from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.given_files import GivenFiles
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
+from outpace.real.coordinator.saving.open import SavedRun
 from outpace.real.coordinator.scaling import Scaling
 from outpace.real.coordinator.setting import CoordinatorSetting
 from outpace.real.coordinator.waiting import Announcements
@@ -37,7 +37,7 @@ from outpace.real.node.member import COORDINATOR
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.totals import Totals
 from outpace.support.machine import boot_id
-from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
+from outpace.sync.messages import WireMessage, server_name, worker_name
 from outpace.tasks import Script
 
 _BEFORE: Final = "the run until its checkpoint"  # a name for its sums
@@ -62,7 +62,7 @@ class Parts:
         self.workers = [worker_name(worker) for worker in range(experiment.workers)]
         self.servers = [server_name(server) for server in range(experiment.servers_in_run)]
         self.observers = Observers()
-        self._replacements: Replacements | None = None  # the same, with servers
+        self._replacements: Replacements | None = None  # in a run with servers that has begun
         self.processes = Processes()
         first_gradients = SameGradients(self.workers, setting.log_warning)
         self.announced = Announcements(self.kernel)
@@ -89,22 +89,22 @@ class Parts:
             self.given: GivenFiles | None = None  # if the processes do not see the folder
             if self._copies:
                 self.given = GivenFiles(experiment, self.listener, beside, self._failed)
-            self.architecture, self.checkpoints = Making(
-                experiment=experiment,
-                kernel=self.kernel,
-                clock=self.clock,
-                listener=self.listener,
-                trace=setting.trace,
-                evaluate=setting.evaluate,
-                rule=setting.rule,
-                saving=setting.saving,
-                resume=resume,
-                totals_of=totals_of,
-                store=self.store,
-                sent=self.kept.sent,
-                beside=beside,
-                copies=self._copies,
-            ).architecture()
+            self.architecture = new_architecture(
+                setting, self.kernel, self.clock, self.listener, totals_of, self.store
+            )
+            self.checkpoints: Checkpoints | None = None
+            if setting.saving is not None:
+                saved = SavedRun(
+                    experiment,
+                    self.kernel,
+                    self.listener,
+                    setting.saving,
+                    totals_of,
+                    resume,
+                    beside,
+                    self._copies,
+                )
+                self.checkpoints = new_checkpoints(saved, self.architecture, self.kept.sent)
         except BaseException:
             self.transport.close()
             raise
@@ -240,37 +240,26 @@ class Parts:
 
     def replacements(self) -> Replacements | None:
         """Return what replaces lost workers; None in a run without servers."""
-        experiment, architecture = self._setting.experiment, self.architecture
+        architecture = self.architecture
         if isinstance(architecture, WithServers):
-            servers = [server_name(server) for server in range(experiment.servers)]
-            passes_over = leaves_behind(experiment)
-            replacements = self._replacements = Replacements(
-                self._run_around(),
-                servers,
-                [SCHEDULER],
+            self._replacements = Replacements(
+                self._setting.experiment,
+                self._setting.join_s,
+                self.kernel,
+                self.listener,
+                self.losses,
+                self.reports,
+                self.processes,
+                self.survival.has_lost,
+                self.survival.has_begun_again,
+                self.observers,
+                self._setting.log,
+                self.kept,
+                self.go,
+                lambda: self.ending.order,
                 lambda worker, stays: architecture.replace(worker, stays=stays),
-                passes_over=passes_over,
             )
-            return replacements
-        return None
-
-    def _run_around(self) -> RunAround:
-        return RunAround(
-            self._setting.experiment,
-            self._setting.join_s,
-            self.kernel,
-            self.listener,
-            self.losses,
-            self.reports,
-            self.processes,
-            self.survival.has_lost,
-            self.survival.has_begun_again,
-            self.observers,
-            self._setting.log,
-            self.kept,
-            self.go,
-            lambda: self.ending.order,
-        )
+        return self._replacements
 
     def go(self) -> Go:
         """Return the order to start."""

@@ -45,17 +45,6 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
     common: bool = False
 
 
-class WriteMean(WireMessage, tag="write mean"):
-    """The coordinator to a worker: save the mean of the workers' models, which are on the disk.
-
-    files: of the workers, in the folder of this checkpoint.
-    """
-
-    number: Count
-    folder: Text
-    files: list[Text]
-
-
 class GiveUpCheckpoint(WireMessage, tag="give up checkpoint"):
     """The coordinator to a server or worker: another one has missed the moment of a checkpoint."""
 

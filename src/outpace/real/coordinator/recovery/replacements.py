@@ -10,12 +10,20 @@ from typing import Any
 
 import msgspec
 
+from outpace.config.experiment import Experiment
+from outpace.engine.servers import leaves_behind
 from outpace.engine.worker_losses import not_restarted
 from outpace.errors import ConfigError, ProtocolError, RunError
-from outpace.real.coordinator.recovery.processes import with_room
-from outpace.real.coordinator.recovery.run_around import RunAround
+from outpace.kernel import Kernel
+from outpace.real.coordinator.observers import RunObserver
+from outpace.real.coordinator.recovery.losses import Losses
+from outpace.real.coordinator.recovery.processes import Processes, with_room
+from outpace.real.coordinator.reports import Reports
+from outpace.real.coordinator.saving.kept_scripts import KeptScripts
 from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
-from outpace.real.net.messages import JoinRun, Plan, ProcessDone, Ready
+from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready, StopRun
+from outpace.real.net.sparse_log import Log
+from outpace.real.net.transport import Listener
 from outpace.support.units import Time
 from outpace.sync.membership import (
     EndRun,
@@ -27,46 +35,58 @@ from outpace.sync.membership import (
     Rules,
     Start,
 )
-from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
+from outpace.sync.messages import SCHEDULER, WireMessage, server_name, worker_name
 
 
 class Replacements:
     """Brings lost workers back, or has the run go on without them.
 
     Args:
-        servers: names of those that take gradients of the workers; the last may be `SCHEDULER`,
-            this process.
-        schedulers: names of others that hear the workers.
+        start_s: for a new process to be ready.
+        lost: called with a name if the run goes on without this worker.
+        began: called with a worker whose new process begins with its work.
+        observer: is told of each worker that begins again, or is removed.
+        kept: what the scripts of new processes go on with.
+        go: returns the order to start.
+        ending: returns the order to stop, once it was given.
         forget: has this process forget the old process of a worker, which comes back (True) or
             not; returns the last iteration that the worker has pushed here, and those finished.
-        passes_over: workers may pass over iterations.
     """
 
     def __init__(
         self,
-        run: RunAround,
-        servers: Sequence[str],
-        schedulers: Sequence[str],
+        experiment: Experiment,
+        start_s: float,
+        kernel: Kernel,
+        listener: Listener,
+        losses: Losses,
+        reports: Reports,
+        processes: Processes,
+        lost: Callable[[str], None],
+        began: Callable[[int], None],
+        observer: RunObserver,
+        log: Log,
+        kept: KeptScripts,
+        go: Callable[[], Go],
+        ending: Callable[[], StopRun | None],
         forget: Callable[[int, bool], Coroutine[Any, Any, tuple[int, int]]],
-        *,
-        passes_over: bool,
     ) -> None:
-        on_loss, workers = run.experiment.on_worker_loss, run.experiment.workers
-        self._passes_over = passes_over
+        on_loss, workers = experiment.on_worker_loss, experiment.workers
+        self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
         self._wants_restart = on_loss == "restart"
-        self._can_start = self._wants_restart and run.processes.start is not None
-        rules = Rules(on_loss, can_start=self._can_start, start_s=run.start_s)
-        self._members = Membership(workers, servers, rules, schedulers)
+        self._can_start = self._wants_restart and processes.start is not None
+        rules = Rules(on_loss, can_start=self._can_start, start_s=start_s)
+        self._servers = [server_name(server) for server in range(experiment.servers)]
+        self._members = Membership(workers, self._servers, rules, [SCHEDULER])
         self._numbers = {worker_name(worker): worker for worker in range(workers)}
-        self._servers = servers
-        self._kernel, self._listener, self._forget = run.kernel, run.listener, forget
-        self._losses, self._reports, self._processes = run.losses, run.reports, run.processes
-        self._lost, self._began, self._observer = run.lost, run.began, run.observer
-        self._log, self._kept, self._go, self._ending = run.log, run.kept, run.go, run.ending
+        self._kernel, self._listener, self._forget = kernel, listener, forget
+        self._losses, self._reports, self._processes = losses, reports, processes
+        self._lost, self._began, self._observer = lost, began, observer
+        self._log, self._kept, self._go, self._ending = log, kept, go, ending
         self._watched: Time | None = None  # when the deadlines are looked at next
         self._errors: dict[int, RunError] = {}  # by worker: why it was lost the last time
         self._first = [0] * workers  # iterations with which new processes begin
-        self._experiment = run.experiment
+        self._experiment = experiment
         self._losses.is_replaced = self._was_replaced
         self._losses.when_killed_at_its_end = self._killed_at_its_end
         self._reports.may_join_again = self._may_join
@@ -192,7 +212,7 @@ class Replacements:
 
     def _take_confirmation(self, name: str, message: WorkerReplaced) -> None:
         try:
-            if name not in self._servers or name == SCHEDULER:
+            if name not in self._servers:
                 raise ProtocolError("only servers replace workers")
             self._confirm(name, message)
         except ProtocolError as error:

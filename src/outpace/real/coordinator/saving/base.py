@@ -69,19 +69,14 @@ class Checkpoints(ABC):
         self._names, self._planner, self._who = names, planner, who
         self.unrepeatable: set[int] = set()
         self._fetched: FetchedParts | None = None  # if the processes do not see the folder
-        if run.fetching is not None:
-            self._fetched = FetchedParts(run.listener, run.fetching)
+        if run.copies:
+            self._fetched = FetchedParts(run.listener, run.beside)
         self._plan: Plan | None = None
         self._open: Open | None = None
         self._version = 0  # the last one that is known
         self._has_begun = self._is_due = self._stops = self._is_over = False
         # Called with the number of each checkpoint that is complete.
         self.when_complete: Callable[[int], None] = lambda number: None
-
-    @property
-    def last(self) -> int:
-        """The number of the last checkpoint; 0: there is none."""
-        return self._keeper.last
 
     # -- workers -------------------------------------------------------------------
 

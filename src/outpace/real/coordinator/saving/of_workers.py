@@ -2,39 +2,39 @@
 
 Where workers average by all-reduces, all save at the same number of results. One of them saves the
 model that all have, and each what it has beside it. With models that differ
-(`PeerStrategy.saved_apart`) all save at once, when no average of two is under way; then one of them
-reads these models back and saves their mean.
+(`PeerStrategy.saved_apart`) all save at once, when no average of two is under way; then their
+models are read back here, and the mean of them is saved.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import msgspec
 
-from outpace.errors import ProtocolError
-from outpace.real.coordinator.saving.base import LONGEST_S, Checkpoints
+from outpace.blocks.block import Phantom, Value
+from outpace.engine.resuming import kept_in, model_of
+from outpace.errors import OutpaceError, ProtocolError
+from outpace.real.coordinator.saving.base import Checkpoints
 from outpace.real.coordinator.saving.open import Open, SavedRun, require_names, require_record
-from outpace.real.net.checkpoint_messages import (
-    MOST_CLOCK,
-    CheckpointPart,
-    TakeCheckpoint,
-    WriteMean,
-)
-from outpace.real.node.saving.of_worker import SavedMean, SavedWorker
-from outpace.record.checkpoints import ShardRecord, Taken
+from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart, TakeCheckpoint
+from outpace.real.node.saving.of_worker import COMMON, SavedWorker
+from outpace.record.checkpoints import Part, ShardRecord, Taken, write_shard
+from outpace.record.checkpoints.shards import SUFFIX, mean_parameters
 from outpace.record.totals import Totals
-from outpace.support.units import Time, nanoseconds
+from outpace.support.units import Time
 from outpace.sync.checkpoint.planner import CutPlanner, GiveUp, Order
+from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
 _AHEAD: Final = 1  # results of all-reduces
-_Saved: TypeAlias = SavedWorker | SavedMean
+_COMMON: Final = COMMON + SUFFIX
 
 
 class Groups(Protocol):
@@ -81,7 +81,8 @@ class CheckpointsOfWorkers(Checkpoints):
         self._is_script = isinstance(experiment.task, Script)
         # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
         self._waits = self._apart and not self._is_script
-        self._mean: tuple[CheckpointPart, SavedMean] | None = None  # of the open checkpoint
+        self._beside = run.beside
+        self._mean: tuple[ShardRecord, Part] | None = None  # of the open checkpoint
         if run.resume is not None:
             self._version = run.resume.updates
 
@@ -101,7 +102,7 @@ class CheckpointsOfWorkers(Checkpoints):
         self._here.remove(worker)
         was_open, present = self._planner.is_open, self._open
         orders = self._planner.leave(worker)
-        if present is not None and (was_open or self._lacks_mean(present)):
+        if present is not None and was_open:
             self._give_up(present, orders)
             self._is_due = True
             self._begin_if_due()
@@ -162,10 +163,31 @@ class CheckpointsOfWorkers(Checkpoints):
         for record in (saved.common, saved.own):
             if record is not None:
                 require_record(record)
+        if self._fetched is not None:
+            self._take_fetched(self._open, number, saved)
         require_names(part.file for part in saved.parts)
         if not all(0 <= n <= MOST_CLOCK for n in (saved.iteration, saved.results, saved.updates)):
             raise ProtocolError("it saved numbers that cannot be")
         return saved, saved.results
+
+    def _take_fetched(self, present: Open, worker: int, saved: SavedWorker) -> None:
+        """Take the files of a worker that does not see the folder. Raises ProtocolError."""
+        saved.parts = present.fetched.get(worker, [])
+        names = {part.file for part in saved.parts}
+        if self._is_script and kept_in(worker) not in names:
+            raise ProtocolError(f"it did not send the file {kept_in(worker)}")
+        for record, name in ((saved.common, _COMMON), (saved.own, self._own_file(worker))):
+            if record is not None and (record.file != name or name not in names):
+                raise ProtocolError(f"it did not send the file {record.file}")
+
+    def _own_file(self, worker: int) -> str:
+        """Return the name of the file with the model of a worker."""
+        return model_of(worker) + SUFFIX if self._is_script else kept_in(worker)
+
+    def _files(self, present: Open, process: int) -> Collection[str]:
+        assert isinstance(present, OpenOfWorkers)
+        common = {_COMMON} if process == present.common else set()
+        return {self._own_file(process), kept_in(process)} | common
 
     def _missing(self, present: Open) -> list[str]:
         return [worker_name(worker) for worker in self._here if worker not in present.parts]
@@ -173,21 +195,9 @@ class CheckpointsOfWorkers(Checkpoints):
     # -- the mean of models that differ ------------------------------------------------
 
     def _take_part(self, present: Open, process: int, message: CheckpointPart) -> None:
-        if not self._lacks_mean(present):
-            super()._take_part(present, process, message)
-            if not present.parts[process][1].is_complete:
-                self.unrepeatable.add(process)
-            return
-        if process != self._here[0]:
-            raise ProtocolError("it has saved its part before")
-        mean = msgspec.msgpack.decode(message.saved, type=SavedMean)
-        require_record(mean.mean)
-        require_names([mean.part.file])
-        self._take_mean(present, message, mean)
-
-    def _take_mean(self, present: Open, message: CheckpointPart, mean: SavedMean) -> None:
-        self._mean = message, mean
-        super()._has_all_parts(present)
+        super()._take_part(present, process, message)
+        if not present.parts[process][1].is_complete:
+            self.unrepeatable.add(process)
 
     def _lacks_mean(self, present: Open) -> bool:
         """True if the workers have saved their models, and their mean is not there yet."""
@@ -198,21 +208,21 @@ class CheckpointsOfWorkers(Checkpoints):
         if not self._lacks_mean(present):
             super()._has_all_parts(present)
             return
-        found = (saved.own for _, (_, saved) in sorted(present.parts.items()))
-        files = [record.file for record in found if record is not None]
-        self._write_mean(present, files)
-        due = self._kernel.now + nanoseconds(LONGEST_S)
-        self._kernel.call_at(due, self._require_mean, present)
+        own = [saved.own for _, (_, saved) in sorted(present.parts.items()) if saved.own]
+        sizes = [record.phantom_bytes for record in own]
+        phantom = next((Phantom(size) for size in sizes if size is not None), None)
+        write = partial(_mean_of, present.folder, [record.file for record in own], phantom)
+        self._beside(write, partial(self._has_mean, present))
 
-    def _write_mean(self, present: Open, files: list[str]) -> None:
-        """Have the mean of the models in these files written."""
-        self._tell(self._here[0], WriteMean(present.number, str(present.folder), files))
-
-    def _require_mean(self, present: Open) -> None:
-        if self._open is present and self._lacks_mean(present):
-            why = f"{worker_name(self._here[0])} did not save the mean within {LONGEST_S:.0f} s"
-            self._give_up(present, [], why)
+    def _has_mean(self, present: Open, mean: tuple[ShardRecord, Part] | Exception) -> None:
+        if self._open is not present:  # it was given up
+            return
+        if isinstance(mean, Exception):
+            self._give_up(present, [], str(mean))
             self._await_version()
+            return
+        self._mean = mean
+        super()._has_all_parts(present)
 
     def _give_up(self, present: Open, orders: Sequence[GiveUp], why: str = "") -> None:
         self._mean = None
@@ -234,8 +244,8 @@ class CheckpointsOfWorkers(Checkpoints):
         files = [part for worker in sorted(saved) for part in saved[worker].parts]
         common = next((each.common for each in saved.values() if each.common is not None), None)
         if self._mean is not None:
-            common = self._mean[1].mean
-            files.append(self._mean[1].part)
+            common, part = self._mean
+            files.append(part)
         if common is None:
             raise AssertionError("a worker was asked for the common model")
         totals = Totals()
@@ -281,3 +291,17 @@ class CheckpointsOfWorkers(Checkpoints):
             pushes=pushes,
             furthest=float(min(iterations.values())),
         )
+
+
+def _mean_of(
+    folder: Path, files: Sequence[str], phantom: Value | None
+) -> tuple[ShardRecord, Part] | Exception:
+    """Write the mean of the models in these files; return it, or why it cannot be written.
+
+    phantom: of models that have no values, the mean.
+    """
+    try:
+        mean = mean_parameters(folder, files) if phantom is None else phantom
+        return write_shard(folder, common_state({0: 0}, 0, 0, mean, {}), name=COMMON)
+    except (OSError, OutpaceError, RuntimeError, KeyError) as error:  # a worker sent other models
+        return error

@@ -13,7 +13,7 @@ from outpace.errors import ProtocolError
 from outpace.kernel import Kernel
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.real.net.transport import Listener
-from outpace.real.node.saving.thread import Beside
+from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, ShardRecord, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -37,8 +37,8 @@ class SavedRun:
     """A run whose checkpoints are taken. `experiment.checkpoint` says when they are due.
 
     totals_of: the sums that each process has reported. resume: where the run goes on; None: it
-    begins. fetching: writes the files of processes that do not see the folder of the run; None: all
-    see it.
+    begins. beside: does what takes long beside the run. copies: the processes do not see the folder
+    of the run, so their files are fetched.
     """
 
     experiment: Experiment
@@ -47,7 +47,8 @@ class SavedRun:
     saving: Saving
     totals_of: Mapping[str, Totals]
     resume: ResumePoint | None = None
-    fetching: Beside | None = None
+    beside: Beside = do_now
+    copies: bool = False
 
 
 @dataclass(eq=False)

@@ -41,7 +41,6 @@ from outpace.real.net.checkpoint_messages import (
     ScriptState,
     TakeCheckpoint,
 )
-from outpace.real.node.saving.thread import Beside, do_now
 from outpace.record.checkpoints import Part, Taken
 from outpace.record.totals import Totals
 from outpace.support.units import Time, nanoseconds
@@ -80,7 +79,6 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     """The checkpoints of a script with servers; see the head of the file.
 
     Args:
-        beside: writes the files of scripts.
         sent: called with a worker, what its script keeps and the iteration to which that belongs,
             as often as it is sent.
     """
@@ -88,14 +86,13 @@ class CheckpointsOfScripts(CheckpointsOfServers):
     def __init__(
         self,
         run: SavedRun,
-        beside: Beside = do_now,
         sent: Callable[[int, torch.Tensor, int], None] = lambda worker, data, iteration: None,
     ) -> None:
         super().__init__(run)
         # For the planner the scripts are shards behind those of all servers that there may be.
         self._workers = {worker_name(worker): worker for worker in range(run.experiment.workers)}
         self._planner.join(_SCRIPTS + worker for worker in self._workers.values())
-        self._beside, self._sent = beside, sent
+        self._beside, self._sent = run.beside, sent
         self._ended: set[int] = set()  # workers whose scripts have come to their end
         self._gone: set[int] = set()  # all that take no more part in the training
         self._last: dict[int, int] = {}  # of these but lost ones: the last iteration pushed

@@ -15,7 +15,6 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 import torch
 
-from outpace.blocks.block import Phantom, Value
 from outpace.config.experiment import Experiment
 from outpace.engine.resuming import own_state_of, state_of
 from outpace.engine.scripts.redividing import Redivided
@@ -29,14 +28,12 @@ from outpace.real.net.checkpoint_messages import (
     TakeCheckpoint,
     TellVersion,
     VersionReached,
-    WriteMean,
 )
 from outpace.real.net.clock import RealClock
 from outpace.real.node.saving.files import NOT_SAVED, HeldFiles, PartFiles
 from outpace.real.node.saving.thread import WritingThread
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord
 from outpace.record.checkpoints.committed import Damaged
-from outpace.record.checkpoints.shards import mean_parameters
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
@@ -93,13 +90,6 @@ class SavedWorker(msgspec.Struct):
     own: ShardRecord | None = None
     is_complete: bool = True
     kept_at: Time | None = None
-
-
-class SavedMean(msgspec.Struct, forbid_unknown_fields=True):
-    """The encoded content of the answer to WriteMean."""
-
-    mean: ShardRecord
-    part: Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +228,6 @@ class WorkerSaver:
             self._held.give_up(message.number)
         elif isinstance(message, SendPiece):
             self._held.take(message)
-        elif isinstance(message, WriteMean):
-            self._write_mean(message)
         elif isinstance(message, TellVersion):
             self._tell_at = message.version
             self.updated(self._view.updates())
@@ -266,10 +254,10 @@ class WorkerSaver:
 
     def _write(
         self,
-        order: TakeCheckpoint | WriteMean,
+        order: TakeCheckpoint,
         now: Time,
         totals: Totals,
-        write: Callable[[PartFiles], SavedWorker | SavedMean],
+        write: Callable[[PartFiles], SavedWorker],
     ) -> None:
         """Have the state that was taken at this time written, or held until it is fetched."""
         self._thread.do(partial(_answered, order, now, totals, write), self._answer)
@@ -317,20 +305,6 @@ class WorkerSaver:
             view.updates() if self._models.shared is None else 0,
         )
 
-    def _write_mean(self, order: WriteMean) -> None:
-        own, view = self._models.own_block, self._view
-
-        def write(files: PartFiles) -> SavedMean:
-            folder = Path(order.folder)
-            mean: Value | None = None if own is None else own.read()
-            if not isinstance(mean, Phantom):
-                mean = mean_parameters(folder, order.files)
-            state = common_state({view.worker: 0}, 0, 0, mean, {})
-            record = files.add_shard(state, COMMON)
-            return SavedMean(record, *files.parts)
-
-        self._write(order, self._now(), Totals(), write)
-
 
 def _write(
     files: PartFiles, saved: SavedWorker, common: ShardState | None, own: ShardState | None
@@ -345,10 +319,10 @@ def _write(
 
 
 def _answered(
-    order: TakeCheckpoint | WriteMean,
+    order: TakeCheckpoint,
     now: Time,
     totals: Totals,
-    write: Callable[[PartFiles], SavedWorker | SavedMean],
+    write: Callable[[PartFiles], SavedWorker],
 ) -> _Answer:
     """Write files; return what to tell the coordinator."""
     files = PartFiles(order.folder)
