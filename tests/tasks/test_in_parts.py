@@ -118,10 +118,6 @@ def test_a_batch_is_read_once_and_only_for_its_worker_and_iteration():
     made.prepare(0, 3)
     made.gradient(start, 0, 4)  # the worker was left behind
     assert len(data.read) == 12
-    made.prepare(0, 5)
-    made.divide(5, 3)  # the batch is another one
-    made.gradient(start, 0, 5)
-    assert len(data.read) == 20
 
 
 def test_an_error_of_the_data_is_raised_when_the_batch_is_needed():

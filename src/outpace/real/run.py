@@ -311,23 +311,13 @@ class RealRun:
             return
         self._early_losses = 0
         self._server_losses.require_way_on(loss, 0 if keeper is None else keeper.last)
-        assert keeper is not None
         left = self._left_after(loss)
-        done = self.totals.iterations
+        origin = coordinator.clock.origin if coordinator.started else self._origin
         lost_at = 0 if self._resume is None else self._resume.now
-        if coordinator.started:
-            self._origin = coordinator.clock.origin
-        if self._origin is not None:
-            lost_at = time.monotonic_ns() - self._origin - coordinator.losses.known_for(*loss.names)
-        if self._status is not None:
-            self._status.restarting(coordinator, f"all processes to begin again: {loss}")
-        self._noting.generations.clear()
-        self._end_attempt(left)
-        self._timing.forget()
-        before, self._present = self._present, left
-        self._resume = point = ResumePoint.of(keeper.go_back(), left)
-        self._quality.goes_back(point)
-        unrepeated = self._unrepeated.since(point, done)
+        if origin is not None:
+            lost_at = time.monotonic_ns() - origin - coordinator.losses.known_for(*loss.names)
+        before = self._present
+        point, unrepeated = self._go_back(left, f"all processes to begin again: {loss}")
         self._noting.goes_back(loss, lost_at, point, unrepeated)
         self._log(
             f"{loss}; the run goes on from {point.checkpoint.name} ({_iterations(point)})"
@@ -405,39 +395,48 @@ class RealRun:
         if coordinator.started:  # else there is no room for the numbers of before
             self._asked = asked, before
         self._log(str(asked))
-        self._go_over(
-            replace(
-                before,
-                workers=asked.workers or before.workers,
-                servers=asked.servers or before.servers,
-            ),
-            asked.without,
-        )
+        workers, servers = asked.workers or before.workers, asked.servers or before.servers
+        self._go_over(replace(before, workers=workers, servers=servers), asked.without)
         since = coordinator.kernel.now - asked.since
         begun = time.monotonic_ns() - since
         self.coordinator.observers.add(AtStart(partial(self._has_gone_over, before, begun)))
 
     def _go_over(self, present: Experiment, without: Collection[str] = ()) -> None:
         """Go on from the last checkpoint with these numbers. without: see `_end_attempt`."""
+        why = "all processes to begin again with other numbers"
+        self._noting.goes_over(*self._go_back(present, why, without))
+        self._attempt = self._new_attempt()
+
+    def _go_back(
+        self, present: Experiment, why: str, without: Collection[str] = ()
+    ) -> tuple[ResumePoint, int]:
+        """End all processes, and go back to the last checkpoint with these numbers.
+
+        Args:
+            why: what the run waits for, for its status.
+            without: see `_end_attempt`.
+
+        Returns:
+            The checkpoint, and the iterations since then that scripts will not repeat.
+        """
         coordinator, keeper, before = self.coordinator, self._keeper, self._resume
         done = self.totals.iterations
         if coordinator.started:
             self._origin = coordinator.clock.origin
         if self._status is not None:
-            self._status.restarting(coordinator, "all processes to begin again with other numbers")
+            self._status.restarting(coordinator, why)
         self._noting.generations.clear()
         self._end_attempt(present, without)
         self._timing.forget()
-        if coordinator.started:
+        if coordinator.started or before is None:
             assert keeper is not None
             checkpoint = keeper.go_back()
         else:
-            assert before is not None
             checkpoint = before.checkpoint
-        self._present, self._resume = present, ResumePoint.of(checkpoint, present)
-        self._quality.goes_back(self._resume)
-        self._noting.goes_over(self._resume, self._unrepeated.since(self._resume, done))
-        self._attempt = self._new_attempt()
+        point = ResumePoint.of(checkpoint, present)
+        self._present, self._resume = present, point
+        self._quality.goes_back(point)
+        return point, self._unrepeated.since(point, done)
 
     def _has_gone_over(self, before: Experiment, begun: int) -> None:
         """The run trains with other numbers of processes than before, which were asked for."""

@@ -40,7 +40,3 @@ class BatchAhead:
             return None
         kept[2].restore()
         return kept[1]
-
-    def drop(self) -> None:
-        """Forget the batch: the data are divided anew."""
-        self._kept = None

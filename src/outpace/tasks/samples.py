@@ -24,9 +24,6 @@ class Sampler:
     batch i·N + n in iteration i. A batch depends on worker and iteration alone, so skipping,
     overtaking and recomputing do not change the data of any worker.
 
-    From an iteration on there may be another number of workers (`divide`). What comes before is
-    counted as it was dealt out, so that each batch of an epoch is dealt out once.
-
     Raises:
         ConfigError: if a batch is larger than the data.
     """
@@ -36,9 +33,7 @@ class Sampler:
             raise ConfigError(
                 f"batch_size: a batch of {batch_size} is more than the {samples} training samples"
             )
-        self._samples, self._batch_size = samples, batch_size
-        # Ascending: an iteration, the batches dealt out before it, and the workers from then on.
-        self._divisions = [(0, 0, workers)]
+        self._samples, self._workers, self._batch_size = samples, workers, batch_size
 
         @lru_cache(maxsize=max(4, min(_CACHED_EPOCHS, _CACHED_INDICES // samples)))
         def shuffled(epoch: int) -> torch.Tensor:
@@ -46,20 +41,9 @@ class Sampler:
 
         self._shuffled = shuffled
 
-    def divide(self, first: int, workers: int) -> None:
-        """Deal the data out to so many workers, from iteration `first` on."""
-        while self._divisions[-1][0] >= first and len(self._divisions) > 1:
-            self._divisions.pop()
-        since, before, others = self._divisions[-1]
-        entry = first, before + (first - since) * others, workers
-        self._divisions[-1 if since == first else len(self._divisions) :] = [entry]
-
     def indices(self, worker: int, iteration: int) -> torch.Tensor:
         """Return the indices of the samples, int64 of shape (batch_size,)."""
-        since, before, workers = next(
-            each for each in reversed(self._divisions) if each[0] <= iteration
-        )
-        first = (before + (iteration - since) * workers + worker) * self._batch_size
+        first = (iteration * self._workers + worker) * self._batch_size
         epoch, place = divmod(first, self._samples)
         here = self._shuffled(epoch)[place : place + self._batch_size]
         missing = place + self._batch_size - self._samples

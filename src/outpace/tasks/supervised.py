@@ -121,11 +121,6 @@ class SupervisedWorkload:
         self._ahead = BatchAhead()
         self.cut([slice(0, self.size)])
 
-    def divide(self, first: int, workers: int) -> None:
-        """Deal the data out to so many workers, from iteration `first` on; see `Sampler`."""
-        self._ahead.drop()
-        self._sampler.divide(first, workers)
-
     @property
     def layout(self) -> str:
         trained = {id(p) for p in self._parameters}

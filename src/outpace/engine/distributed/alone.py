@@ -40,9 +40,6 @@ class Alone:
     def finish(self, buckets: Sequence[Pending]) -> None:
         """Do nothing: no collective is pending."""
 
-    def close(self) -> None:
-        """Do nothing: there are no connections."""
-
 
 class Done:
     """A collective that is over. Implements `Pending`."""

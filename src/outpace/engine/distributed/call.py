@@ -146,9 +146,6 @@ class Collectives(Protocol):
     def finish(self, buckets: Sequence[Pending]) -> None:
         """Wait for all buckets of a backward pass, at its end. Raises as `Pending.wait`."""
 
-    def close(self) -> None:
-        """Note that the script has destroyed its group, or has ended: it begins no more."""
-
 
 class Followed(Protocol):
     """The worker of a script that trains with its own collectives and its own optimizer.

@@ -90,10 +90,9 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self.timeout_s = timeout.total_seconds()
 
     def shutdown(self) -> None:
-        self._collectives.close()
+        """Close nothing: other workers may still read what this one has sent."""
 
-    def abort(self) -> None:
-        self._collectives.close()
+    abort = shutdown
 
     def _start_coalescing(self, device: Any) -> None:
         """Begin a group of collectives that the script waits for together; each begins at once."""

@@ -109,7 +109,7 @@ class Group:
         self, settings: GroupSettings, name: int | str, members: Sequence[int], me: int
     ) -> None:
         self._members = list(members)
-        self._rank = rank = self._members.index(me)
+        rank = self._members.index(me)
         self._deterministic = settings.deterministic
         self._device = settings.device if settings.backend == "nccl" else None
         self._group: Any = None

@@ -26,6 +26,7 @@ class Observer(Protocol):
 
     def has_seen_end(self) -> bool:
         """True if this worker knows that the run is over."""
+        return False
 
     def ends(self) -> None:
         """Called when all workers have learnt, in the same collective, that the run is over."""

@@ -124,9 +124,6 @@ class BackendCollectives:
         if self.observer is not None:
             self.observer.exchanged(computed, joined, arrived, over)
 
-    def close(self) -> None:
-        """Nothing is closed yet: other workers may still read what this one has sent."""
-
     def end_run(self) -> None:
         """Begin no more collectives: the run is over for this worker.
 

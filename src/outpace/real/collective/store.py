@@ -197,16 +197,6 @@ class GroupStore(Store):
 
     deleteKey, getNumKeys = delete_key, num_keys  # noqa: N815  # the names that torch looks for
 
-    def multi_get(self, keys: list[str]) -> list[bytes]:
-        return [self.get(key) for key in keys]
-
-    def multi_set(self, keys: list[str], values: list[bytes | str]) -> None:
-        for key, value in zip(keys, values, strict=True):
-            self.set(key, value)
-
-    def has_extended_api(self) -> bool:
-        return False
-
     def clone(self) -> Store:
         return self  # any thread may use it
 

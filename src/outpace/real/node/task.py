@@ -47,11 +47,6 @@ class TaskTrainer:
         self._last = math.inf if experiment.stop.iterations is None else experiment.stop.iterations
         self._abort_points = AbortPoints(workload.model)
 
-    def divide(self, first: int, workers: int) -> None:
-        """Deal the data out to so many workers, from iteration `first` on."""
-        if isinstance(self._workload, SupervisedWorkload):  # others have no samples to divide
-            self._workload.divide(first, workers)
-
     def read_buffers(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.uint8)
 

@@ -8,14 +8,15 @@ import time
 from typing import Final
 
 from outpace.engine.distributed.call import Call
+from outpace.real.collective.observer import Observer
 from outpace.real.node.script.attach import Attached
 from outpace.support.units import Time
 
 _END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
 
 
-class OwnCollectives:
-    """Notes collectives in the records of a worker. Implements `Observer`.
+class OwnCollectives(Observer):
+    """Notes collectives in the records of a worker.
 
     It is the observer itself if the strategy exchanges the gradients: there are no buckets then.
     """
@@ -27,21 +28,6 @@ class OwnCollectives:
     @property
     def now(self) -> Time:
         return self._attached.process.now
-
-    def handing_over(self, call: Call) -> None:
-        """Do nothing: there are no buckets."""
-
-    def computed(self) -> None:
-        """The strategy averages the gradients."""
-
-    def has_seen_end(self) -> bool:
-        return False
-
-    def ends(self) -> None:
-        """The strategy ends the run."""
-
-    def exchanged(self, computed: int, joined: int, arrived: int, over: bool) -> None:
-        """Do nothing: there are no buckets."""
 
     def attend(self) -> bool:
         return self._is_here and self._attached.attend()

@@ -50,8 +50,7 @@ class Sending:
         times: RequestTimes,
         is_recorded: Recorded,
     ) -> None:
-        self._scheduler, self._connections = scheduler, connections
-        self._servers = connections.by_name
+        self._scheduler, self._servers = scheduler, connections.by_name
         self._recorder, self._times, self._is_recorded = recorder, times, is_recorded
         self.last_pushed = -1
         self._first_iteration = 0
