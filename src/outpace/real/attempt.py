@@ -72,8 +72,7 @@ class Attempt:
         evaluate: called with consistent snapshots of the parameters.
         resume: where the run goes on; None: it begins.
         origin: what the monotonic clock was when the time of the run began, if this process knows.
-        experiment: the configuration with the present numbers of workers and servers; None: with
-            those of the setting.
+        experiment: the configuration with the present numbers of workers and servers.
 
     Raises:
         ConfigError: if this machine's address cannot be used.
@@ -83,12 +82,11 @@ class Attempt:
         self,
         setting: Setting,
         evaluate: Evaluate,
-        resume: ResumePoint | None = None,
-        origin: int | None = None,
-        experiment: Experiment | None = None,
+        resume: ResumePoint | None,
+        origin: int | None,
+        experiment: Experiment,
     ) -> None:
-        self._setting, self._resume = setting, resume
-        experiment = experiment or setting.experiment
+        self._setting, self._resume, self._experiment = setting, resume, experiment
         # The configuration that servers and workers get. It differs from the other one in values
         # that are fixed for this run: the optimizer's schedule is in iterations, and the path of a
         # script is absolute.
@@ -156,7 +154,7 @@ class Attempt:
 
     def _rule(self) -> Rule | None:
         """Return what decides when iterations are cut off; None if none are."""
-        experiment, log = self._setting.experiment, self._setting.log
+        experiment, log = self._experiment, self._setting.log
         settings = experiment.cut_off
         if settings is None:
             return None

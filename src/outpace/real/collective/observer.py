@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from outpace.engine.distributed.call import Call
 from outpace.support.units import Time
 
 
-class Observer(Protocol):
-    """Is told when the collectives of a script happen.
+class Observer:
+    """Is told when the collectives of a script happen, and does nothing.
 
     Times are values of `time.monotonic_ns`, which differs between machines. Run time does not.
     """
@@ -17,6 +15,7 @@ class Observer(Protocol):
     @property
     def now(self) -> Time:
         """The time of the run, which is nearly the same for all workers."""
+        raise NotImplementedError
 
     def handing_over(self, call: Call) -> None:
         """Called before a complete gradient bucket is given to Gloo; may wait."""
@@ -43,6 +42,7 @@ class Observer(Protocol):
 
     def attend(self) -> bool:
         """Handle what other workers want of this one while it waits; False if they want nothing."""
+        return False
 
     def waiting(self) -> None:
         """The script begins to wait for another collective than those of buckets."""

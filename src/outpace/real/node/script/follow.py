@@ -24,6 +24,7 @@ from outpace.engine.distributed.requirements import require_followable
 from outpace.engine.scripts.gradient import FirstGradient
 from outpace.engine.scripts.kept import KeptState
 from outpace.engine.scripts.recorded import RecordedModel
+from outpace.real.collective.observer import Observer
 from outpace.real.collective.script_collectives import BackendCollectives
 from outpace.real.net.messages import FirstDigest
 from outpace.real.node.following import FollowingWorker
@@ -69,8 +70,8 @@ class BackwardTimes:
         self.ended = max(arrived, self.began + least)
 
 
-class Followed(Attached):
-    """The script and its worker. Implements `Followed` of the engine, and `Observer`."""
+class Followed(Attached, Observer):
+    """The script and its worker. Implements `Followed` of the engine."""
 
     process: FollowingWorker
 
@@ -227,12 +228,6 @@ class Followed(Attached):
 
     def attend(self) -> bool:
         return False
-
-    def waiting(self) -> None:
-        """No server waits for this worker."""
-
-    def missed(self, call: Call, begun: int) -> None:
-        """All workers take the same number of steps, so none ends before the others."""
 
     def waited(self, call: Call, begun: int, ended: int) -> None:
         is_after = self._computed > 0 or (self._pass is not None and self._pass.ended > 0)
