@@ -53,6 +53,8 @@ class Written:
         self.overwritten: set[str] = set()
         self._on_change = on_change
         self._not_of_script = _caches()  # paths, or how they begin
+        # The hook outlives this module's names, which Python clears as the process ends.
+        self._is_over = sys.is_finalizing
 
     @property
     def paths(self) -> frozenset[str]:
@@ -83,6 +85,8 @@ class Written:
         setattr(module, name, called)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._is_over():
+            return
         if event == "open":
             path, mode, flags = arguments
             writes = any(c in mode for c in "wax+") if isinstance(mode, str) else flags & _WRITES
