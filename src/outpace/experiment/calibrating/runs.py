@@ -28,7 +28,6 @@ from outpace.record.timing import read_timing
 from outpace.record.trace import NONE
 
 LEAST: Final = 20  # iterations
-_CUT_OFF: Final = 0.02  # most of the run times that may be cut off
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,10 +28,6 @@ class SlowPeriod:
     named: int
     factor: float
 
-    def covers(self, iteration: int) -> bool:
-        """True if the unit was slow in this iteration."""
-        return self.first <= iteration and (self.last is None or iteration <= self.last)
-
 
 def pattern_of(periods: Sequence[SlowPeriod]) -> Pattern:
     """Return the pattern of the slow periods of one unit, of which there is at least one.

@@ -78,11 +78,6 @@ def shared(arrivals: Floats, excess: Floats, until: Floats | None = None) -> Flo
     return found
 
 
-def excess_of(seconds: Floats, factors: Floats) -> Floats:
-    """Return what each time is longer than without its factor, shape (T, N); 0 where NaN."""
-    return np.nan_to_num(seconds * (1 - 1 / factors))
-
-
 def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> tuple[Floats, Floats]:
     """Return the seconds that pulls were held because of slow workers.
 
