@@ -219,7 +219,7 @@ class PeerSimulation(VirtualRun):
 
     async def _train(self, context: SimulatedPeer) -> None:
         await self._strategy.train(context)
-        self._leave(context.worker)
+        self._leave(context.worker, context.next_iteration)
 
     def parameters(self) -> list[Block]:
         if self._strategy.has_common or not self._own:
@@ -268,22 +268,16 @@ class PeerSimulation(VirtualRun):
         others = [n for n in range(self.experiment.workers) if n != worker and n not in self._left]
         return partner_of(worker, iteration, others, self.experiment.seed)
 
-    def _leave(self, worker: int) -> None:
-        self._note_end_of_saving(worker, self.contexts[worker].next_iteration)
+    def _leave(self, worker: int, after: int | None) -> None:
+        """Let the others go on without a worker. after: see `PeerSaving.leave`."""
+        if self._saving is not None:
+            self._saving.leave(worker, after, self._all_reduces.ended)
         self._left.add(worker)
         self._all_reduces.leave(worker)
         self.meetings.leave(worker)
         self._exchanges.leave(
             worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
         )
-
-    def _note_end_of_saving(self, worker: int, after: int | None) -> None:
-        """Wait for a worker no more with checkpoints, before others go on without it.
-
-        after: see `PeerSaving.leave`.
-        """
-        if self._saving is not None:
-            self._saving.leave(worker, after, self._all_reduces.ended)
 
     def _average(self, one: int, other: int) -> None:
         blocks = [self._own[one], self._own[other]]

@@ -74,22 +74,12 @@ class SimulatedAllReduces:
         for whole in list(self._joining.values()):
             self._begin_if_complete(whole)
 
-    def lose(self, worker: int) -> None:
-        """Go on without a worker that has died; what it has joined begins without its value."""
-        for whole in self._joining.values():
-            whole.parts.pop(worker, None)
-        self.leave(worker)
-        self._route.go_on()
-
     def abandon(self) -> None:
         """End nothing that is under way: all workers begin again."""
         self._is_over = True
 
     def _begin_if_complete(self, whole: _AllReduce) -> None:
         if not self._live <= whole.parts.keys():
-            return
-        if not whole.parts:
-            del self._joining[whole.number]
             return
         del self._joining[whole.number]
         whole.began = self._kernel.now

@@ -94,12 +94,6 @@ class SimulatedExchanges:
                 pair.other = instead(pair.worker)
         self._start()
 
-    def lose(self, worker: int, instead: Callable[[int], int | None]) -> None:
-        """Go on without a worker that has died; an average that has started ends."""
-        self._waiting = [pair for pair in self._waiting if pair.worker != worker]
-        self.leave(worker, instead)
-        self._route.go_on()
-
     def abandon(self) -> None:
         """End nothing that is under way: all workers begin again."""
         self._is_over = True

@@ -51,11 +51,6 @@ class Formula:
         """Forget what is under way."""
         self._under_way.clear()
 
-    def go_on(self) -> None:
-        """End the averages whose time has come now that a partition has ended early."""
-        for average in list(self._under_way):
-            self._look(average)
-
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished
     ) -> None:
@@ -136,9 +131,6 @@ class Messages:
         """Send no more messages, because all workers begin again."""
         for walker in self._walkers:
             self._kernel.end(walker)
-
-    def go_on(self) -> None:
-        """See `Formula`; messages that were held up arrive by themselves."""
 
     def begin(
         self, pattern: Pattern, members: Sequence[int], size_bytes: int, finished: Finished

@@ -55,7 +55,7 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
         if worker in self._dropped:
             process.has_finished = True
             self._gone.add(worker)
-            self._leave_for_good(worker)
+            self._leave(worker, None)
             return
         await super()._train(context)
         process.has_finished = True
@@ -85,16 +85,6 @@ class FailingPeerSimulation(FailingRun, PeerSimulation):
     def mean(self) -> Value:
         """Return the mean of the models of workers whose processes are not lost."""
         return average([block for n, block in sorted(self._own.items()) if n not in self._gone])
-
-    def _leave_for_good(self, worker: int) -> None:
-        """Let the others average without this worker."""
-        self._note_end_of_saving(worker, None)
-        self._left.add(worker)
-        self._all_reduces.lose(worker)
-        self.meetings.leave(worker)
-        self._exchanges.lose(
-            worker, lambda waiting: self._partner(waiting, self.contexts[waiting].joined_after)
-        )
 
     # -- all workers begin again -----------------------------------------------------
 

@@ -40,7 +40,7 @@ class FailingSimulation(FailingRun, Simulation):
         if self.resume is not None:
             self._first = list(self.resume.first)
         self._kept_saving: KeptSaving | None = None
-        self._losses = WorkerLosses(experiment, self.kernel, self)
+        self._losses = WorkerLosses(experiment, self)
         super()._set_up(experiment, workload)
         self._begin_failures(experiment)
 
@@ -126,9 +126,11 @@ class FailingSimulation(FailingRun, Simulation):
         self._losses.lost(worker, how)
 
     def order(self, server: str, lost: Lost, obeyed: Callable[[], None]) -> None:
+        """Tell a server that a worker is lost; `obeyed` is called when it has processed this."""
         self._obedient[server].order(lost, obeyed)
 
     def reached(self, server: str, worker: int) -> tuple[int, int]:
+        """Return the last iteration that a server has of a worker, and its clock."""
         if server == SCHEDULER:
             shard = self._scheduler
             return (-1, 0) if shard is None else (shard.watermark(worker), shard.clock)
@@ -136,9 +138,11 @@ class FailingSimulation(FailingRun, Simulation):
         return shard.watermark(worker), shard.clock
 
     def can_start(self, worker: int) -> Time:
+        """Return from when on another process of this worker can reach the servers (ns)."""
         return self.network.obstacles.until(worker_name(worker))
 
     def replaced(self, start: Start) -> None:
+        """Note that another process is started for a worker."""
         self._recovery.restarts += 1
         self._recovery.updates_lost += start.lost
         self._interruptions.restarted(start.worker, start.first)
@@ -156,6 +160,7 @@ class FailingSimulation(FailingRun, Simulation):
             self._costs.add("repeated", failed - computing[1])
 
     def begin(self, start: Start) -> None:
+        """Let the other process of a worker begin: it is ready."""
         worker, now = start.worker, self.kernel.now
         known = nanoseconds(self._repairs.detected_s)
         failed = self._failed_at.pop(worker_name(worker))
@@ -166,6 +171,7 @@ class FailingSimulation(FailingRun, Simulation):
         self._spawn_program(worker_name(worker), program)
 
     def removed(self, removed: Removed) -> None:
+        """Go on without a worker."""
         self._recovery.updates_lost += removed.lost
         self._interruptions.removed(removed.worker, self.kernel.now)
         self._gone.add(removed.worker)
@@ -195,7 +201,7 @@ class FailingSimulation(FailingRun, Simulation):
     def _begin_again(self, kept: Kept) -> None:
         experiment, now = self.experiment, self.kernel.now
         self._first = list(kept.first)
-        self._losses = WorkerLosses(experiment, self.kernel, self)
+        self._losses = WorkerLosses(experiment, self)
         if self._scheduler is not None:
             scheduler = self._scheduler = scheduler_shard(experiment, self.recorder)
             assert scheduler is not None

@@ -6,14 +6,14 @@ have arrived there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler
 from outpace.errors import RunError
-from outpace.kernel import Alarm, Kernel
+from outpace.kernel import Alarm
 from outpace.support.units import nanoseconds
 from outpace.sync.membership import (
     EndRun,
@@ -27,52 +27,21 @@ from outpace.sync.membership import (
 )
 from outpace.sync.messages import SCHEDULER, Lost, server_name
 
-
-class Cluster(Protocol):
-    """The actions on the processes of a run."""
-
-    def order(self, server: str, lost: Lost, obeyed: Callable[[], None]) -> None:
-        """Tell a server that a worker is lost; `obeyed` is called when it has processed this."""
-
-    def reached(self, server: str, worker: int) -> tuple[int, int]:
-        """Return the last iteration that a server has of a worker, and its clock."""
-
-    def can_start(self, worker: int) -> int:
-        """Return from when on another process of this worker can reach the servers (ns)."""
-
-    def replaced(self, start: Start) -> None:
-        """Another process is started for a worker."""
-
-    def begin(self, start: Start) -> None:
-        """The other process is ready."""
-
-    def removed(self, removed: Removed) -> None:
-        """The run goes on without a worker."""
+if TYPE_CHECKING:
+    from outpace.simulation.faults.run import FailingSimulation
 
 
 class WorkerLosses:
-    """The workers of one attempt of a run.
+    """The workers of one attempt of a run."""
 
-    hearers: names of those that hear the workers; None: servers, and the scheduler if there is one.
-    """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        kernel: Kernel,
-        cluster: Cluster,
-        hearers: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, experiment: Experiment, run: FailingSimulation) -> None:
         assert experiment.faults is not None
-        self._kernel, self._cluster = kernel, cluster
+        self._kernel, self._run = run.kernel, run
         self._restart = nanoseconds(experiment.faults.recovery.worker_s)
         # A process is ready when the configuration says so, however late that is.
         rules = Rules(experiment.on_worker_loss, start_s=2e9)
-        schedulers: Sequence[str] = []
-        servers = hearers
-        if servers is None:
-            servers = [server_name(server) for server in range(experiment.servers)]
-            schedulers = [SCHEDULER] if has_scheduler(experiment) else []
+        servers = [server_name(server) for server in range(experiment.servers)]
+        schedulers = [SCHEDULER] if has_scheduler(experiment) else []
         self._members = Membership(experiment.workers, servers, rules, schedulers)
         self._over = False
         self._alarm: Alarm | None = None  # for the next deadline
@@ -97,12 +66,12 @@ class WorkerLosses:
                 case Replace():
                     self._replace(order)
                 case Start():
-                    self._cluster.replaced(order)
+                    self._run.replaced(order)
                     ready = self._kernel.now + self._restart
-                    ready = max(ready, self._cluster.can_start(order.worker))
+                    ready = max(ready, self._run.can_start(order.worker))
                     self._kernel.call_at(ready, self._begin, order)
                 case Removed():
-                    self._cluster.removed(order)
+                    self._run.removed(order)
                 case EndRun(reason):
                     raise RunError(reason)
                 case Kill():
@@ -121,12 +90,12 @@ class WorkerLosses:
 
     def _replace(self, order: Replace) -> None:
         lost = Lost(order.worker, order.stays)
-        self._cluster.order(order.server, lost, partial(self._confirmed, order))
+        self._run.order(order.server, lost, partial(self._confirmed, order))
 
     def _confirmed(self, order: Replace) -> None:
         if self._over:
             return
-        watermark, clock = self._cluster.reached(order.server, order.worker)
+        watermark, clock = self._run.reached(order.server, order.worker)
         self._do(
             self._members.confirmed(
                 order.server, order.worker, order.generation, watermark, clock, self._kernel.now
@@ -137,4 +106,4 @@ class WorkerLosses:
         if not self._over:
             self._members.began(start.worker)
             self._set_alarm()
-            self._cluster.begin(start)
+            self._run.begin(start)

@@ -238,8 +238,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         peer.keep_buffers = self._keep_buffers
         return peer
 
-    def _leave(self, worker: int) -> None:
-        super()._leave(worker)
+    def _leave(self, worker: int, after: int | None) -> None:
+        super()._leave(worker, after)
         self.left(worker)
 
     def parameters(self) -> list[Block]:
