@@ -72,7 +72,7 @@ def test_a_request_that_is_taken_and_not_done_in_time_is_done_later_and_leaves_n
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("outpace.experiment.scaling.holder", answer)
-        with pytest.raises(RunError, match=r"not done within 0\.05 s. The run goes on with it"):
+        with pytest.raises(RunError, match=r"not done within 0\.05 s. The run still does it"):
             scaled(tmp_path, servers=2, limit_s=0.05)
     ((name, request),) = taken
     assert request == ScaleRequest(servers=2)

@@ -23,11 +23,11 @@ def scale(
         float, typer.Option("--wait", help="Seconds to wait until it is done.", min=0.0)
     ] = 600.0,
 ) -> None:
-    """Go on with another number of workers or servers in a run on real processes.
+    """Change the number of workers or servers of a run on real processes.
 
     The run takes a checkpoint, ends its processes, and begins again from the checkpoint with the
     new numbers, as with --resume. So it needs `checkpoint`. The command waits until it trains.
-    After --wait it ends with exit code 1, and the run goes on with the change.
+    After --wait it ends with exit code 1, and the run still makes the change.
     """
     from outpace.experiment.scaling import scaled
 

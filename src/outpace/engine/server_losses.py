@@ -48,7 +48,7 @@ class ServerLosses:
         if self._is_elsewhere:
             raise RunError(
                 f"{loss}; its workers were started elsewhere, so start them again with outpace "
-                f"serve --resume: the run goes on from checkpoint {last}"
+                f"serve --resume: it continues from checkpoint {last}"
             )
         if not self._restarts:
             raise loss

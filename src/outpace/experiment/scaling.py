@@ -52,7 +52,7 @@ def _not_yet(run: Path, limit_s: float, *, is_taken: bool) -> str:
             f"the request is withdrawn; outpace status {run} says whether the run goes on"
         )
     return (
-        f"{run}: it was not done within {limit_s:g} s. The run goes on with it: it takes a "
+        f"{run}: it was not done within {limit_s:g} s. The run still does it: it takes a "
         "checkpoint, and all processes begin again from it. "
         f"outpace status {run} shows the processes, and log.jsonl says when it is done, or why not"
     )

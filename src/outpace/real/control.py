@@ -72,7 +72,7 @@ class RealControl(Control):
             ConfigError: if that cannot be, or no number is given.
         """
         if self._is_repeated:
-            return "the run was asked for these numbers before it went on from a checkpoint"
+            return "the run was asked for these numbers before it began again from a checkpoint"
         return self._coordinator.scale(servers, workers)
 
     def _now(self) -> Time:

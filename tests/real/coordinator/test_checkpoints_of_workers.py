@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 import torch
@@ -223,13 +225,19 @@ def test_models_that_differ_are_saved_between_averages_and_then_their_mean(tmp_p
     assert read_parameters(newest.path, common).tolist() == [1.5] * 3
 
 
-@pytest.mark.parametrize("how", ["the run ends", "a file cannot be read"])
-def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
+def run_whose_mean_is_made(tmp_path: Path) -> Run:
+    """Return a run in whose checkpoint all have saved, and of which the mean is being made."""
     run = Run(tmp_path, "psgd", {"every_s": 1000})
     run.checkpoints.save_now()
     run.beside_jobs = []
     for worker in range(3):
         run.save(worker, 2, 6, 0, updates=6)
+    return run
+
+
+@pytest.mark.parametrize("how", ["the run ends", "a file cannot be read"])
+def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
+    run = run_whose_mean_is_made(tmp_path)
     ((job, done),) = run.beside_jobs
     if how == "the run ends":
         run.checkpoints.end()
@@ -242,11 +250,7 @@ def test_without_the_mean_there_is_no_checkpoint(how, tmp_path):
 
 
 def test_a_worker_that_leaves_while_the_mean_is_made_does_not_matter(tmp_path):
-    run = Run(tmp_path, "psgd", {"every_s": 1000})
-    run.checkpoints.save_now()
-    run.beside_jobs = []
-    for worker in range(3):
-        run.save(worker, 2, 6, 0, updates=6)
+    run = run_whose_mean_is_made(tmp_path)
     ((job, done),) = run.beside_jobs
     run.checkpoints.leave("worker-0", lost=True)
     done(job())

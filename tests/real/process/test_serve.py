@@ -17,6 +17,7 @@ from tests.support.command import refused
 from tests.support.paths import SCRIPTS
 from tests.support.served import Served
 from tests.support.shared_out import require_shared_out
+from tests.support.warm import Process
 
 import outpace
 from outpace import script
@@ -41,6 +42,17 @@ def _await_checkpoint(served: Served, number: int) -> None:
         assert served.process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def _two_that_train(served: Served) -> tuple[Path, Process, Process]:
+    """Return a file that workers write while they train without an end, and the two workers."""
+    started, deadline = served.folder / "started", time.monotonic() + 60
+    first, second = (served.start(rank, endless=started) for rank in range(2))
+    while not started.exists():
+        assert first.poll() is second.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return started, first, second
 
 
 @pytest.fixture
@@ -247,12 +259,7 @@ def test_without_servers_the_loss_of_a_worker_started_elsewhere_ends_the_run_at_
 
 @pytest.mark.slow
 def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
-    started = served.folder / "started"
-    first, second = (served.start(rank, endless=started) for rank in range(2))
-    while not started.exists():
-        assert first.poll() is None
-        assert second.poll() is None
-        time.sleep(0.02)
+    started, first, second = _two_that_train(served)
     second.kill()
     for line in served.process.stderr:
         if line.startswith("worker-1"):
@@ -272,12 +279,7 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(served):
 @pytest.mark.slow
 def test_without_servers_the_death_of_a_worker_started_elsewhere_ends_the_run(serve):
     served = serve("sync.kind=ssgd")
-    started = served.folder / "started"
-    first, second = (served.start(rank, endless=started) for rank in range(2))
-    while not started.exists():
-        assert first.poll() is None
-        assert second.poll() is None
-        time.sleep(0.02)
+    _, first, second = _two_that_train(served)
     second.kill()
     code, text, summary = served.end()
     assert code == 1

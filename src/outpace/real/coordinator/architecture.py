@@ -39,7 +39,7 @@ def new_architecture(
         store: endpoint of the store, if the run has one.
 
     Raises:
-        ConfigError: the run cannot go on from its checkpoint.
+        ConfigError: the run cannot be continued from its checkpoint.
     """
     experiment, evaluate, resume = setting.experiment, setting.evaluate, setting.resume
     if experiment.peers is not None:

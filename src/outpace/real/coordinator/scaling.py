@@ -1,8 +1,8 @@
-"""Another number of workers, of servers, or of both, for a run that goes on.
+"""Another number of workers, of servers, or of both, for a running run.
 
 1. On a cluster, places are reserved for the new processes. If there is no room for them in time,
    the run stays as it is.
-2. The coordinator takes a checkpoint. The training goes on meanwhile.
+2. The coordinator takes a checkpoint. The training continues meanwhile.
 3. When it is complete, all processes end, and as many as are wanted begin again from it, as after a
    loss or with `--resume`: in the same run and folder.
 

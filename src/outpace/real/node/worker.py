@@ -80,17 +80,17 @@ class ServedWorker(WorkerProcess):
         self._times = RequestTimes(self.timing, worker)
         self._probe = ProbeOfServers(self.kernel, worker, self._times)
         self._inbox = Inbox(self.kernel, self.name)
-        self._present_servers = Connections(
+        self._to_servers = Connections(
             self.name,
             self.transport,
             is_narrow=is_narrow(experiment),
             on_message=self._take,
             is_done=lambda: self._is_done,
         )
-        self._connections = self._present_servers.by_name
+        self._connections = self._to_servers.by_name
         self._requests = Requests(self.kernel, self._connections)
         self._sending = Sending(
-            self.coordinator, self._present_servers, self.recorder, self._times, self.is_recorded
+            self.coordinator, self._to_servers, self.recorder, self._times, self.is_recorded
         )
 
     # -- course of the run ------------------------------------------------------------
@@ -108,7 +108,7 @@ class ServedWorker(WorkerProcess):
         self._servers = [server_name(server) for server in range(len(blocks))]
         heads = [head_of(block) for block in blocks]
         lengths = list(map(trainer.lengths, range(len(blocks))))
-        self._present_servers.connect(plan, heads, lengths)
+        self._to_servers.connect(plan, heads, lengths)
         self._times.connected(len(heads))
         if self.worker == 0 and not plan.late:
             for server, block in enumerate(blocks):

@@ -6,14 +6,14 @@ have arrived there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from outpace.config.experiment import Experiment
 from outpace.engine.servers import has_scheduler
 from outpace.errors import RunError
-from outpace.kernel import Alarm
+from outpace.kernel import Alarm, Kernel
 from outpace.support.units import nanoseconds
 from outpace.sync.membership import (
     EndRun,
@@ -27,14 +27,36 @@ from outpace.sync.membership import (
 )
 from outpace.sync.messages import SCHEDULER, Lost, server_name
 
-if TYPE_CHECKING:
-    from outpace.simulation.faults.run import FailingSimulation
+
+class Cluster(Protocol):
+    """The actions on the processes of a run."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    def order(self, server: str, lost: Lost, obeyed: Callable[[], None]) -> None:
+        """Tell a server that a worker is lost; `obeyed` is called when it has processed this."""
+
+    def reached(self, server: str, worker: int) -> tuple[int, int]:
+        """Return the last iteration that a server has of a worker, and its clock."""
+
+    def can_start(self, worker: int) -> int:
+        """Return from when on another process of this worker can reach the servers (ns)."""
+
+    def replaced(self, start: Start) -> None:
+        """Note that another process is started for a worker."""
+
+    def begin(self, start: Start) -> None:
+        """Let the other process of a worker begin: it is ready."""
+
+    def removed(self, removed: Removed) -> None:
+        """Continue without a worker."""
 
 
 class WorkerLosses:
     """The workers of one attempt of a run."""
 
-    def __init__(self, experiment: Experiment, run: FailingSimulation) -> None:
+    def __init__(self, experiment: Experiment, run: Cluster) -> None:
         assert experiment.faults is not None
         self._kernel, self._run = run.kernel, run
         self._restart = nanoseconds(experiment.faults.recovery.worker_s)
