@@ -49,4 +49,6 @@ def test_the_readme_has_the_recorded_results():
 def test_an_unknown_part_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         BENCHMARK.main(["nothing"])
-    assert "parts are goodput, goodput-hpsgd, failure-free" in capsys.readouterr().err
+    assert (
+        "parts are goodput, goodput-hpsgd, goodput-virtual, failure-free" in capsys.readouterr().err
+    )

@@ -27,8 +27,10 @@ class TwoMachines:
     def no_room(self, names) -> str:
         return ""
 
+    room_s = 0.0
+
     def reserve(self, names) -> None:
-        raise AssertionError("nothing joins this run")
+        raise AssertionError("this run is not scaled")
 
     def start(self, role) -> None:
         is_server = role.name.startswith("server")
@@ -45,6 +47,9 @@ class TwoMachines:
 
     def release(self, name) -> None:
         raise AssertionError("nothing leaves this run")
+
+    def keep_only(self, names) -> None:
+        raise AssertionError("this run does not begin again")
 
     def kill(self, name) -> None:
         self._servers.kill(name)
