@@ -66,6 +66,13 @@ def test_a_row_says_what_the_worker_reported():
     ]
 
 
+def test_a_worker_of_a_run_that_was_scaled_is_as_far_as_the_others():
+    """It has computed 20 iterations after the first 10, and worker 0 all of 30."""
+    scaled = LATE._replace(not_computed={1: 10})
+    assert [row[:2] for row in rows(experiment(), scaled, EARLY)] == [(30, 0), (30, 0)]
+    assert share_done(experiment(), scaled) == 0.3
+
+
 def test_the_line_above_is_about_all():
     assert overview(experiment(), LATE, EARLY) == (
         "5 s  ·  50 gradients (15.0/s)  ·  mean staleness 1.25  ·  servers send 2.0 MB/s"

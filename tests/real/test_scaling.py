@@ -13,6 +13,8 @@ from pyarrow.parquet import read_table
 
 from outpace import ConfigError, run
 from outpace.blocks.block import parameters_digest
+from outpace.config.reading import experiment_from
+from outpace.engine.resuming import ResumePoint
 from outpace.real.control import RealControl
 from outpace.real.run import RealRun
 from outpace.record.checkpoints import Checkpoints
@@ -85,6 +87,10 @@ def test_bsp_scaled_up_and_down_is_bitwise_a_run_that_was_resumed_with_these_num
     assert 10 < clock < ITERATIONS
     more = run(resume=copied(folder, 1), **up, stop={"iterations": clock}).summary
     assert more["parameters_digest"] == parameters_digest(found.blocks())
+    # Worker 2 was not there in the first iterations, but is as far as the others.
+    first = Checkpoints(copied(folder, 1)).newest()
+    point = ResumePoint.of(first, experiment_from(config(**up), "the test"))
+    assert point.not_computed == {0: 0, 1: 0, 2: first.index.shards[0].clock}
     # And from there on.
     fewer = run(resume=copied(folder, 2), **down).summary
     assert fewer["parameters_digest"] == summary["parameters_digest"]

@@ -94,6 +94,15 @@ class ResumePoint:
         totals.add(self.checkpoint.index.totals)
         return totals
 
+    @property
+    def not_computed(self) -> dict[int, int]:
+        """By worker, the number of iterations before its first one that it has not computed.
+
+        Those that were done before there was such a worker are among them.
+        """
+        done = self.checkpoint.index.totals.iterations
+        return {n: max(0, first - done.get(n, 0)) for n, first in enumerate(self.first)}
+
     def metrics(self) -> pa.Table:
         """Return the metrics until the checkpoint, for `Metrics.take_up`. Raises OSError."""
         return self.checkpoint.metrics()

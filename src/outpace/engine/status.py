@@ -62,7 +62,9 @@ class StatusFile:
     ) -> None:
         """Write the status. time_s, totals: of the run until now."""
         stop = self._experiment.stop
-        iterations = [totals.iterations.get(n, 0) for n in range(self._experiment.workers)]
+        iterations = [each.iteration for each in processes if each.iteration is not None]
+        if not iterations:  # of a simulation
+            iterations = [totals.iterations.get(n, 0) for n in range(self._experiment.workers)]
         status = Status(
             command=self._command,
             process=os.getpid(),

@@ -46,6 +46,7 @@ class Sample(NamedTuple):
     time_s: float
     totals_of: Mapping[str, Totals]
     quality: Mapping[str, float] = {}  # the last train_loss, test_loss and accuracy
+    not_computed: Mapping[int, int] = {}  # iterations that were done before a worker was there
 
 
 def watch(run: RealRun, console: Console | None = None) -> None:
@@ -77,7 +78,8 @@ async def _draw(
             drawn: RenderableType = gathering(names, list(reports.joined))
             if coordinator.started:
                 time_s, totals = seconds(coordinator.clock.now), dict(reports.totals_of)
-                samples.append(Sample(time_s, totals, dict(metrics.last)))
+                before = coordinator.not_computed
+                samples.append(Sample(time_s, totals, dict(metrics.last), before))
                 del samples[: -_WINDOW - 1]
                 named = "  ·  ".join(filter(None, (each.line() for each in slow)))
                 survived = "  ·  ".join(filter(None, (_survived(run, time_s), _waits(run))))
@@ -209,6 +211,7 @@ def rows(experiment: Experiment, now: Sample, before: Sample) -> list[tuple[floa
         rate = sent / 1e6 / span_s if span_s > 0 else 0.0
         shares = (100 * phase / spent for phase in phases)
         done = sum(part.iterations.get(worker, 0) for part in now.totals_of.values())
+        done += now.not_computed.get(worker, 0)
         found.append((done, *shares, rate))
     slowest = min(row[0] for row in found)
     return [(row[0], row[0] - slowest, *row[1:]) for row in found]

@@ -18,7 +18,7 @@ Every phase but the training has a time limit. `losses` says what happens when a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from outpace.errors import ConfigError, RunError
@@ -70,6 +70,11 @@ class Coordinator:
     def begins_anew(self, names: Collection[str]) -> bool:
         """True if all begin again as they began, because these are lost before the training."""
         return all(map(self._parts.survival.begins_anew, names))
+
+    @property
+    def not_computed(self) -> Mapping[int, int]:
+        """See `ResumePoint`; empty if the run begins."""
+        return {} if self._resume is None else self._resume.not_computed
 
     @property
     def absent(self) -> Sequence[str]:

@@ -80,6 +80,7 @@ class StatusOfRun:
         names = [*coordinator.servers, *coordinator.workers]
         nodes = self._nodes()
         numbers = {name: worker for worker, name in enumerate(coordinator.workers)}
+        iterations, before = reports.totals.iterations, coordinator.not_computed
         found = []
         for name in names:
             if name in losses.finished:
@@ -100,7 +101,7 @@ class StatusOfRun:
                     generation=self._generations.get(name, 0),
                     iteration=None
                     if worker is None
-                    else coordinator.reports.totals.iterations.get(worker, 0),
+                    else iterations.get(worker, 0) + before.get(worker, 0),
                     quiet_s=self._quiet_s(name, coordinator, now_s),
                     node=nodes.get(name),
                 )
