@@ -14,8 +14,12 @@ from outpace.report.words import escaped, plural, seconds
 _MOST: Final = 30  # rows of each run
 _LEAD: Final = (
     "A process that was lost is back when its successor begins with its work. Where all processes "
-    "began again, the work since the checkpoint was done again. A server that came back alone "
-    "lacks what was applied since its checkpoint: these updates are lost."
+    "began again, the work since the checkpoint was done again."
+)
+# In folders of earlier versions.
+_ALONE: Final = (
+    " A server that came back alone lacks what was applied since its checkpoint: these updates are "
+    "lost."
 )
 _ANEW: Final = (
     " A script that keeps nothing began anew: its work since the checkpoint is lost, and counts in "
@@ -40,7 +44,9 @@ def interrupted(runs: Sequence[Run]) -> Section | None:
     if more:
         shown.append(f'<p class="legend">{escaped("; ".join(more))}.</p>')
     anew = any(one.anew for _, each in found for one in each)
-    return Section("interrupted", "Interruptions", shown, _LEAD + _ANEW * anew)
+    alone = any(one.is_alone and one.checkpoint is not None for _, each in found for one in each)
+    lead = _LEAD + _ALONE * alone + _ANEW * anew
+    return Section("interrupted", "Interruptions", shown, lead)
 
 
 def _row(run: Run, each: Interruption, *, named: bool) -> list[str]:
