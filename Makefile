@@ -58,7 +58,8 @@ soak: $(READY)
 	$(BIN)/python -m tests.kills --failures 100 --copies 100 --families bsp,ssp,asp,cutoff,ssgd,hpsgd
 
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+		--max-worker-restart 0
 
 # `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)

@@ -30,7 +30,7 @@ def nodes(*names: str, cpus: float) -> Iterator[Any]:
         # A lost node is known after 2 s instead of 30.
         "RAY_health_check_initial_delay_ms": "0",
         "RAY_health_check_period_ms": "500",
-        "RAY_health_check_timeout_ms": "2000",
+        "RAY_health_check_timeout_ms": "15000",
         "RAY_health_check_failure_threshold": "3",
     }
     before = {key: os.environ.get(key) for key in variables}
