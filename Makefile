@@ -42,6 +42,7 @@ FAULTS ?= 5000
 KILLS ?= 2000
 INPUTS ?= 100000
 
+soak: export PYTEST_ADDOPTS = -o faulthandler_timeout=0
 soak: $(READY)
 	$(BIN)/python -m tests.faults.search --seeds $(FAULTS) --first \
 		$$($(PYTHON) -c 'import secrets; print(secrets.randbits(40))')
