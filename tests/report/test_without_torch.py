@@ -56,4 +56,4 @@ def test_a_report_and_an_export_of_a_run_do_not_import_torch(folder):
 
 
 def test_reports_know_the_policies_in_which_workers_begin_together():
-    assert set(LOCKSTEP) == {kind for kind, policy in POLICIES.items() if policy.lockstep}
+    assert set(LOCKSTEP) == {kind for kind, policy in POLICIES.items() if policy.lockstep is True}

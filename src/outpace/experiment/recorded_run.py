@@ -18,7 +18,7 @@ from outpace.blocks.block import parameters_digest
 from outpace.config.experiment import Experiment
 from outpace.config.reading import to_plain
 from outpace.engine.protocol import Engine
-from outpace.engine.servers import scheduler_number
+from outpace.engine.servers import is_exact, scheduler_number
 from outpace.errors import ConfigError, OutpaceError, RunError
 from outpace.experiment.end_warnings import warnings_at_end
 from outpace.experiment.results import Result
@@ -273,6 +273,7 @@ class RecordedRun:
             **(engine.totals.summary_of_peers() if without_servers else {}),
             "servers": [] if without_servers else self._servers(),
             "scheduler_shard": None if without_servers else scheduler_number(self.experiment),
+            "lockstep": None if without_servers else is_exact(self.experiment),
             **engine.recovery().summary(),
             **({} if not (nodes := engine.nodes()) else {"nodes": dict(sorted(nodes.items()))}),
             **engine.metrics.summary(*self.experiment.goal),

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from outpace.config.experiment import Experiment
-from outpace.config.reading import to_plain
+from outpace.engine.servers import is_exact
 from outpace.predict.slow import FAMILY_ERROR, Detector, SlowPeriod
 from outpace.real.coordinator.observers import RunObserver
-from outpace.record.run_times.run_folder import is_lockstep
 from outpace.record.timing import PULL, PUSH, SCHEMA, Timing
 from outpace.record.trace import Table
 from outpace.report.explaining.charging import Floats, shared
@@ -55,7 +54,7 @@ class SlowServers(RunObserver):
         self._workers = experiment.workers
         self._rows = _Rows(servers, self._workers)
         self._timing = Timing(self._rows.take)
-        self._is_lockstep = servers > 0 and is_lockstep(to_plain(experiment))
+        self._is_lockstep = servers > 0 and is_exact(experiment)
         error = FAMILY_ERROR / 3
         self._of_work, self._of_way = (Detector(servers, LEAST_FACTOR, error) for _ in range(2))
         self._whole: deque[tuple[int, Floats]] = deque(maxlen=_KEPT)  # of requests, (M, 1, N)

@@ -7,10 +7,9 @@ from typing import Final
 import numpy as np
 
 from outpace.config.experiment import Experiment
-from outpace.config.reading import to_plain
+from outpace.engine.servers import is_exact
 from outpace.predict.slow import Detector, Rows, SlowPeriod
 from outpace.real.coordinator.observers import RunObserver
-from outpace.record.run_times.run_folder import is_lockstep
 from outpace.record.trace import ITERATION, NONE, SCHEMA, Table
 from outpace.report.explaining.charging import shared
 
@@ -31,7 +30,7 @@ class SlowWorkers(RunObserver):
         workers = experiment.workers
         self._rows, self._detector = Rows(workers), Detector(workers)
         kind = "" if experiment.peers is None else experiment.peers.kind
-        self._is_lockstep = kind == "ssgd" or (not kind and is_lockstep(to_plain(experiment)))
+        self._is_lockstep = kind == "ssgd" or (not kind and is_exact(experiment))
         self._seen = 0  # complete iterations
         self._lost_s = np.zeros(workers)
         self._slow = np.zeros(workers, np.int64)  # iterations that `_lost_s` is about

@@ -37,6 +37,7 @@ class _Summary(msgspec.Struct):
     nodes: dict[str, str] | None = None
     overlap_fraction: _Value | None = None
     scheduler_shard: _Count | None = None
+    lockstep: bool | None = None
 
 
 def problem_in(summary: Mapping[str, Any]) -> str:

@@ -86,6 +86,8 @@ class Conditioned(Policy):
             whenever a worker has pushed or left.
         push: push(view) returns True if the shard may finish iteration V, else False; or a
             float, the patience in seconds (`Policy.patience_s`).
+        declares: True if the conditions are methods of `base`, which says what they do. Of other
+            conditions nothing is known: workers may be left behind, and significance be used.
 
     `may_answer` and `patience_s` raise PolicyError if a condition raises an exception or returns
     something else.
@@ -94,11 +96,16 @@ class Conditioned(Policy):
     base: Policy
     pull: Condition | None = None
     push: Condition | None = None
+    declares: bool = False
 
     @property
     def policy(self) -> Policy:
         """The policy that servers follow: this one, or the base if there are no conditions."""
         return self.base if self.pull is None and self.push is None else self
+
+    @property
+    def _is_declared(self) -> bool:
+        return self.declares or self.policy is self.base
 
     @property
     def kind(self) -> str:
@@ -118,8 +125,16 @@ class Conditioned(Policy):
         return None if buffer is None else Buffer(buffer)
 
     @property
+    def lockstep(self) -> bool:
+        return self._is_declared and self.base.lockstep
+
+    @property
+    def has_stale_gradients(self) -> bool:
+        return not self._is_declared or self.base.has_stale_gradients
+
+    @property
     def uses_significance(self) -> bool:
-        return True  # a condition may call `view.significance`
+        return not self._is_declared or self.base.uses_significance  # a condition may call it
 
     @property
     def cut_off(self) -> CutOffSettings | None:
@@ -131,7 +146,8 @@ class Conditioned(Policy):
 
     @property
     def leaves_behind(self) -> bool:
-        return self.push is not None or self.base.leaves_behind
+        is_unknown = self.push is not None and not self.declares
+        return is_unknown or self.base.leaves_behind
 
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         if self.pull is None:

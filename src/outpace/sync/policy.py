@@ -173,9 +173,6 @@ class Policy(ABC):
     `conditions.push` mean conditions of that kind.
     """
 
-    lockstep: ClassVar[bool] = False
-    """True if every worker waits until an iteration is closed, so all start the next together."""
-
     acknowledges: ClassVar[bool] = False
     """True if servers confirm every push with an `Ack`."""
 
@@ -183,6 +180,14 @@ class Policy(ABC):
     def kind(self) -> str:
         """The name of the policy in configurations."""
         return "python"
+
+    @property
+    def lockstep(self) -> bool:
+        """True if every worker waits until an iteration is closed, so all start the next together.
+
+        Checkpoints of such a run are exact.
+        """
+        return False
 
     @property
     def apply(self) -> Apply:

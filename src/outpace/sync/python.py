@@ -20,7 +20,10 @@ class PythonStrategy:
     The class is called with `arguments`. Like the built-in strategies, it is a frozen dataclass
     that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without servers.
     A policy can also be any class with the methods may_answer(pull, view) and
-    patience_s(view), whose return values may be those of conditions (see `Conditioned`).
+    patience_s(view), whose return values may be those of conditions (see `Conditioned`). What a
+    class that derives from Policy declares (`lockstep`, `leaves_behind`, `uses_significance`) is
+    heeded; of another class the least is assumed: the workers are not in lockstep, may be left
+    behind, and their significance is used.
     """
 
     target: str
@@ -64,7 +67,7 @@ class PythonStrategy:
         apply, scale = _word(made, "apply", Apply.ON_ARRIVAL), _word(made, "scale", Scale.MEAN)
         wire: Any = getattr(made, "wire", "full")
         base = made if isinstance(made, Policy) else Asp(apply=apply, scale=scale, wire=wire)
-        return Conditioned(base, pull, push)
+        return Conditioned(base, pull, push, declares=base is made)
 
     def _method(self, made: object, name: str) -> Condition:
         method = getattr(made, name, None)

@@ -143,7 +143,9 @@ def killed(
         log=said.append,
     )
     expected = library.simulate(SLOW).summary["parameters_digest"]
-    assert result.summary["parameters_digest"] == expected
+    # A worker that is killed between the pushes to the two servers loses an iteration.
+    is_whole = result.summary["updates_lost"] == 0
+    assert (result.summary["parameters_digest"] == expected) == is_whole, said
     assert result.summary["restarts"] >= 1, said
     return result, said
 

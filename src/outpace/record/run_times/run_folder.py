@@ -25,7 +25,7 @@ from outpace.predict.recorded.table import (
     consecutive_nodes,
     require_valid,
 )
-from outpace.record.folder import TRACE, read_config
+from outpace.record.folder import SUMMARY, TRACE, read_config, read_summary
 from outpace.record.reading import Columns, Ints, read_event
 from outpace.record.trace import NONE
 
@@ -54,7 +54,7 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
         ConfigError: if the run times cannot be read.
     """
     config = read_config(folder)
-    lockstep = is_lockstep(config)
+    lockstep = is_lockstep(config, _summary(folder))
     of = of or (Of.SERVER if lockstep else Of.COMPUTE)
     if of is Of.SERVER and not lockstep:
         raise ConfigError(
@@ -80,8 +80,13 @@ def read_run(folder: Path, of: Of | None, workers_per_node: int | None) -> tuple
     return require_valid(RunTimes(seconds, censored, node), folder), of
 
 
-def is_lockstep(config: Mapping[str, Any]) -> bool:
-    """True if every worker waits until an iteration is closed on all servers."""
+def is_lockstep(config: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+    """True if every worker waits until an iteration is closed on all servers.
+
+    The summary says so, also of a user's own policy; that of an older run does not.
+    """
+    if isinstance(said := summary.get("lockstep"), bool):
+        return said
     skip = config.get("skip")
     return (
         set(_kinds(config)) <= set(LOCKSTEP)
@@ -89,6 +94,11 @@ def is_lockstep(config: Mapping[str, Any]) -> bool:
         and not (isinstance(skip, Mapping) and skip.get("pull"))
         and not config.get("conditions")
     )
+
+
+def _summary(folder: Path) -> Mapping[str, Any]:
+    """Return the summary; an empty one of a run that was killed."""
+    return read_summary(folder, lenient=True) if (folder / SUMMARY).is_file() else {}
 
 
 def _kinds(config: Mapping[str, Any]) -> list[str]:

@@ -209,7 +209,7 @@ def _waits(
 ) -> tuple[bool, Ints | None, tuple[str, ...]]:
     """Return whether there are barriers, where workers join them, and notes."""
     if servers:
-        return is_lockstep(config), None, ()
+        return is_lockstep(config, summary), None, ()
     overlap = summary.get("overlap_fraction")
     blocking = _kind(config) == "ssgd"
     blocking |= isinstance(overlap, int | float) and overlap < _BLOCKING

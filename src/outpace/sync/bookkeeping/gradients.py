@@ -27,7 +27,6 @@ class Gradients:
         "_on_arrival",
         "_scale",
         "_updates",
-        "_uses_significance",
         "_view",
         "furthest",
         "is_cut_off",
@@ -43,7 +42,7 @@ class Gradients:
     def _set(self, policy: Policy) -> None:
         self._apply, self._scale = policy.apply, policy.scale
         self._on_arrival = self._apply is Apply.ON_ARRIVAL
-        self._uses_significance = policy.uses_significance
+        self._view.weighs = policy.uses_significance
         self.is_cut_off = policy.cut_off is not None
 
     def follow(self, policy: Policy, now: Time) -> None:
@@ -104,7 +103,7 @@ class Gradients:
         if isinstance(gradient, Deferred):
             gradient = gradient.value()
         gradient = self._updates.block.widened(gradient)
-        if self._uses_significance:
+        if self._view.weighs:
             self._view.weigh(push.worker, self._updates.significance(gradient))
         if on_arrival:
             self._updates.apply(push, gradient, self._scale, self._progress(), now)

@@ -10,6 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from outpace.errors import PolicyError
 from outpace.support.units import Time
 
 
@@ -37,6 +38,7 @@ class View:
         "reached",
         "shard",
         "slowest",
+        "weighs",
         "workers",
     )
 
@@ -52,6 +54,7 @@ class View:
         self._paused: set[int] = set()
         self._left_out: set[int] = set()  # paused workers that have not pushed iteration V
         self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
+        self.weighs = False  # True: gradients are weighed as they arrive
         self._significance: dict[int, float] = {}
         self._spared: dict[int, int] = {}  # worker -> lead
         # Arrays, since a list of times keeps an object for each: they take the cache of others.
@@ -79,6 +82,11 @@ class View:
         return None if closed is None else len(closed - self._gone if self._gone else closed)
 
     def significance(self, worker: int) -> float:
+        if not self.weighs:
+            raise PolicyError(
+                "view.significance is not computed: a policy that calls it declares "
+                "uses_significance = True"
+            )
         return self._significance.get(worker, 0.0)
 
     def spared(self, worker: int) -> int:

@@ -1,0 +1,131 @@
+"""What a user's policy declares is heeded; what nobody declares is assumed at its worst."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import outpace
+from outpace.config.reading import experiment_from
+from outpace.engine.servers import is_exact, leaves_behind
+from outpace.errors import OutpaceError
+from outpace.record import folder as files
+from outpace.record.run_times.run_folder import Of, read_run
+
+POLICIES = """\
+from dataclasses import dataclass
+
+from outpace.sync import Apply, Policy
+from outpace.sync.decision import Decision, Reason
+
+
+class Silent(Policy):
+    apply = Apply.ON_ADVANCE
+
+    def may_answer(self, pull, view):
+        if pull.iteration <= view.clock - 1:
+            return Decision(None, Reason.CONDITION, pull.iteration - view.clock)
+        return Decision(pull.iteration + 1, Reason.CONDITION, pull.iteration - view.clock)
+
+
+class Together(Silent):
+    lockstep = True
+
+
+class Quick(Silent):
+    def patience_s(self, view):
+        return 0.0 if view.reached >= 1 else float("inf")
+
+
+class Weighing(Silent):
+    uses_significance = True
+
+    def may_answer(self, pull, view):
+        view.significance(pull.worker)
+        return super().may_answer(pull, view)
+
+
+class Undeclared(Silent):
+    def may_answer(self, pull, view):
+        view.significance(pull.worker)
+        return super().may_answer(pull, view)
+
+
+class Plain:
+    def may_answer(self, pull, view):
+        return True
+
+    def patience_s(self, view):
+        return False
+
+
+def always(pull, view):
+    return True
+
+
+def never(view):
+    return False
+"""
+CONFIG = {
+    "task": {"kind": "timing", "parameters": 100},
+    "workers": 2,
+    "servers": 2,
+    "compute": {"kind": "constant", "mean_s": 0.1},
+    "stop": {"iterations": 4},
+}
+
+
+@pytest.fixture
+def mine(tmp_path):
+    (tmp_path / "mine.py").write_text(POLICIES)
+    return lambda name, **more: {
+        **CONFIG,
+        "sync": {"kind": "python", "target": f"{tmp_path}/mine.py:{name}"},
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "behind", "weighs"),
+    [
+        ("Silent", False, False, False),
+        ("Together", True, False, False),
+        ("Quick", False, True, False),
+        ("Weighing", False, False, True),
+        ("Plain", False, True, True),
+    ],
+)
+def test_what_a_policy_declares_is_heeded(mine, name, exact, behind, weighs):
+    experiment = experiment_from(mine(name), "test")
+    followed = [each.policy for each in experiment.policies.initial()]
+    assert is_exact(experiment) is exact
+    assert leaves_behind(experiment) is behind
+    assert [policy.uses_significance for policy in followed] == [weighs, weighs]
+
+
+def test_of_a_condition_in_place_of_a_method_nothing_is_known(mine, tmp_path):
+    pull, push = (
+        {which: f"{tmp_path}/mine.py:{name}"}
+        for which, name in (("pull", "always"), ("push", "never"))
+    )
+    for conditions, behind in ((pull, False), (push, True)):
+        experiment = experiment_from(mine("Together", conditions=[conditions]), "test")
+        assert not is_exact(experiment)
+        assert leaves_behind(experiment) is behind
+        assert experiment.policies.initial()[0].policy.uses_significance
+
+
+def test_a_significance_that_is_not_computed_is_refused(mine):
+    outpace.simulate(mine("Weighing"))
+    with pytest.raises(OutpaceError, match="a policy that calls it declares uses_significance = T"):
+        outpace.simulate(mine("Undeclared"))
+
+
+def test_the_summary_says_whether_workers_start_together(mine, tmp_path):
+    for name, expected in (("Together", True), ("Silent", False)):
+        folder = tmp_path / name
+        outpace.simulate(mine(name), folder)
+        assert json.loads((folder / files.SUMMARY).read_text())["lockstep"] is expected
+        _, of = read_run(folder, None, None)
+        assert of is (Of.SERVER if expected else Of.COMPUTE)
