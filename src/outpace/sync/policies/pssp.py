@@ -112,7 +112,8 @@ class DynamicPssp(WirePolicy):
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
         lead = pull.iteration - view.clock
         if lead >= self.staleness:
-            probability = self.probability(lead, view.significance(pull.worker))
+            weight = view.significance(pull.worker) if self.uses_significance else 0.0
+            probability = self.probability(lead, weight)
             if self.coin.of(pull, view.shard) >= probability:
                 return Decision(None, Reason.SPARED, lead, self.staleness)
         return bounded(pull, view, self.staleness, self.buffer, hard=False)
