@@ -41,9 +41,7 @@ class Server:
         block = parameter_block(torch.zeros(3), Sgd(lr=1.0, momentum=0.5))
         self.shard = Shard(0, block, 1, Bsp(), Account())
         self.clock, self.told, self.totals = RealClock(), [], Totals(applied=0)
-        self.writer = CheckpointWriter(
-            self.clock, lambda: self.shard, lambda: self.totals, self.told.append
-        )
+        self.writer = CheckpointWriter(self.clock, self, self, self.told.append)
 
     def push(self) -> None:
         """Take the push of the worker, as the program of the server does."""

@@ -30,14 +30,15 @@ from outpace.real.net.checkpoint_messages import (
 from outpace.real.net.clock import RealClock
 from outpace.real.node.saving.files import NOT_SAVED, HeldFiles, PartFiles
 from outpace.real.node.saving.thread import WritingThread
+from outpace.real.node.serving.part import ServerPart
 from outpace.record.checkpoints import Checkpoint, Part, ShardRecord, write_shard
 from outpace.record.checkpoints.committed import Damaged
+from outpace.record.recorder import Recorder
 from outpace.record.totals import Totals
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import Cuts
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import WireMessage, server_name
-from outpace.sync.shard import Shard
 
 # A message, and the contents of the files that it announces.
 _Answer: TypeAlias = tuple[CheckpointPart | CheckpointFailed, Sequence[torch.Tensor]]
@@ -54,20 +55,20 @@ class CheckpointWriter:
     """The requests of the coordinator to save one shard.
 
     Args:
-        shard: returns the shard.
-        totals: returns the sums of the server so far.
+        part: has the shard, once there is one.
+        recorder: has the sums of the server so far.
         send: sends a message to the coordinator, and a block with it.
     """
 
     def __init__(
         self,
         clock: RealClock,
-        shard: Callable[[], Shard],
-        totals: Callable[[], Totals],
+        part: ServerPart,
+        recorder: Recorder,
         send: Callable[..., None],
     ) -> None:
-        self.cuts = Cuts(shard, self._saved, self._missed)
-        self._clock, self._shard, self._totals, self._send = clock, shard, totals, send
+        self.cuts = Cuts(lambda: part.shard, self._saved, self._missed)
+        self._clock, self._part, self._recorder, self._send = clock, part, recorder, send
         # Number of a checkpoint -> where it is written; empty: it is fetched.
         self._folders: dict[int, str] = {}
         self._tell_at: int | None = None  # the version that the coordinator waits for
@@ -87,7 +88,7 @@ class CheckpointWriter:
             self._held.take(message)
         elif isinstance(message, TellVersion):
             self._tell_at = message.version
-            self.updated(self._shard().version)
+            self.updated(self._part.shard.version)
         else:
             return False
         return True
@@ -96,7 +97,7 @@ class CheckpointWriter:
         """The shard has this version; tell the coordinator if it waits for it."""
         if self._tell_at is not None and version >= self._tell_at:
             self._tell_at = None
-            self._send(VersionReached(version, self._shard().clock))
+            self._send(VersionReached(version, self._part.shard.clock))
 
     def _missed(self, number: int, clock: int) -> None:
         del self._folders[number]
@@ -104,7 +105,7 @@ class CheckpointWriter:
 
     def _saved(self, number: int, state: ShardState) -> None:
         totals = Totals()
-        totals.add(self._totals())
+        totals.add(self._recorder.totals)
         folder = self._folders.pop(number)
         write = partial(_written, number, folder, state, self._clock.now, totals)
         self._thread.do(write, self._answer)

@@ -3,54 +3,50 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic_ns
 from typing import Any, Final
 
-from outpace.blocks.block import Block, whole
-from outpace.blocks.sums import all_finite
+from outpace.blocks.block import Block
+from outpace.blocks.sums import Gradient, all_finite
 from outpace.config.experiment import Experiment
 from outpace.engine.narrowing import is_narrow
-from outpace.engine.servers import most_unanswered, pushes_in_a_row, server_program
-from outpace.kernel import Future
+from outpace.engine.servers import server_program
+from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import on_the_wire, value_bytes
-from outpace.real.net.inbox import Inbox, Turns
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
+    OptimizerState,
     Plan,
     Ready,
     TakeSnapshot,
     WirePush,
 )
-from outpace.real.net.probe_messages import Probe
+from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.probes import MOST_PROBES, SIZES
+from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard
 from outpace.real.net.transport import Handlers
 from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.serving.checks import Checks
 from outpace.real.node.serving.context import ServedContext
-from outpace.real.node.serving.optimizer import ServerOptimizer
 from outpace.real.node.serving.part import ServerPart
-from outpace.real.node.serving.policy import FollowedPolicy
-from outpace.real.node.serving.probes import ProbeAnswers
 from outpace.real.node.serving.requests import Request, Requests
-from outpace.real.node.serving.snapshots import Snapshots
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
-from outpace.real.node.serving.workers import HeardWorkers
+from outpace.support.units import nanoseconds
 from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
-from outpace.sync.messages import (
-    Close,
-    Pull,
-    Push,
-    WireMessage,
-    worker_name,
-)
-from outpace.sync.parameter_block import NewMemory, no_memory
+from outpace.sync.messages import Close, Pull, Push, WireMessage, worker_name
+from outpace.sync.parameter_block import no_memory
 
 _ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
+_LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
+_LOOK_S: Final = 0.001
 
 
 class Server(Member):
@@ -76,64 +72,35 @@ class Server(Member):
         super().__init__(link)
         self.index, self._experiment = index, experiment
         self._resume, self._copies = resume, copies
+        self._names = [worker_name(worker) for worker in range(experiment.workers)]
+        self._is_narrow = is_narrow(experiment)
+        self._log = SparseLog(self.notice)
+        self._probed: Counter[str] = Counter()  # probes that were answered
         self._times = ServiceTimes(self.timing, index)
-        self._policy = FollowedPolicy(experiment, index)
-        self._optimizer = ServerOptimizer(self.kernel, experiment.optimizer)
-        self._initialized = Future[tuple[Initialize, Block]](self.kernel, "worker-0's parameters")
-        memory: NewMemory = lambda *size: self.listener.memory(*size)  # noqa: E731
         self._part = ServerPart(
-            self.clock,
-            index,
-            experiment,
-            self._policy,
-            self._optimizer,
-            self.recorder,
-            self._times,
-            no_memory if is_narrow(experiment) else memory,  # else others are sent
+            self.clock, self.kernel, index, experiment, self.recorder, self._times
         )
-        names = [worker_name(worker) for worker in range(experiment.workers)]
-        self._probes = ProbeAnswers(
-            index,
-            names,
-            self._times,
-            lambda: experiment.probe and self._part.has_begun and not self.has_started,
-            lambda *answer: self.listener.send(*answer),
-        )
-        checks = Checks(self.name, experiment, self._part, self._probes, self.notice)
-        self._require_finite = checks.require_finite
         self.listener = self.transport.listen(
             address,
-            {name: keys.get(name, "") for name in names},
+            {name: keys.get(name, "") for name in self._names},
             # Losses are the coordinator's concern: it knows whether the worker was done.
-            Handlers(checks.expected, self._take, lambda _: None, all_finite),
+            Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
         )
-        turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
-        self._inbox = Inbox(self.kernel, self.listener, self.name, turns)
+        self._requests = Requests(
+            self._part, self.listener, self.coordinator, self.recorder, self.clock
+        )
         self._context = ServedContext(
-            self.clock,
-            self._part,
-            self._inbox,
-            turns,
+            self.kernel,
+            self.name,
+            experiment,
             self.listener,
+            self._part,
+            self._requests,
             self._times,
             self.recorder.totals,
-            lambda: self._requests.look(),
         )
-        self._requests = Requests(index, self._part, self._optimizer, self.listener, self.clock)
-        self._snapshots = Snapshots(self._part, self.recorder, self.coordinator)
         self._checkpoints = CheckpointWriter(
-            self.clock,
-            lambda: self._part.shard,
-            lambda: self.recorder.totals,
-            self.coordinator.send,
-        )
-        self._workers = HeardWorkers(
-            self.kernel,
-            self._part,
-            self.listener,
-            self._inbox,
-            self.coordinator,
-            self._requests.forget,
+            self.clock, self._part, self.recorder, self.coordinator.send
         )
 
     @property
@@ -151,25 +118,22 @@ class Server(Member):
         self._share_memory()
         await self._begin()
         while True:
-            self._snapshots.take(await self.order(TakeSnapshot))
+            self._requests.take_snapshot(await self.order(TakeSnapshot))
 
     def _share_memory(self) -> None:
         """Send parameters to processes of this machine in shared memory."""
         block = self._part.block
         if block is not None:
             self.coordinator.share_memory(value_bytes(block))
-            sent = on_the_wire(block) if is_narrow(self._experiment) else block
+            sent = on_the_wire(block) if self._is_narrow else block
             self.listener.share_memory(value_bytes(sent))
 
     async def _begin(self) -> None:
         """Begin with the parameters of worker 0, or with those of a checkpoint."""
         saved = None if self._resume is None else await self._saved_state(self._resume)
         self.coordinator.send(Ready())
-        initialize, parameters = await self._initialized
-        block = self._part.first_block(parameters, initialize)
-        if initialize.has_state:
-            await self._optimizer.load_initial_state()
-        self._part.begin(block)
+        # Blocks that are narrowed are sent from other memory.
+        await self._part.begin(no_memory if self._is_narrow else self.listener.memory)
         self._requests.has_begun()
         await self.start_run()
         if saved is not None:
@@ -189,7 +153,7 @@ class Server(Member):
             return saved_state(Path(copied), self.index, self._experiment)
 
     def _set_policy(self, policy: Policy) -> None:
-        self._inbox.put(self._policy.replace(policy))
+        self._context.put(self._part.follow(policy))
 
     def finish(self) -> None:
         ended = self._requests.all_left_at
@@ -201,11 +165,29 @@ class Server(Member):
 
     # -- what arrives, on its way to the shard -------------------------------------------
 
+    def _expected_of_worker(self, peer: str, message: WireMessage) -> tuple[str, int] | None:
+        """Return which block may come with a message of a worker; see `Handlers`."""
+        part = self._part
+        if isinstance(message, WirePush):
+            return on_the_wire(part.block) if part.block and self._is_narrow else part.block
+        if isinstance(message, OptimizerState):
+            size = part.state_due(message.entries) if peer == worker_name(0) else None
+            return None if size is None else ("uint8", size)
+        if isinstance(message, Probe):
+            return self._probe_due(peer, message)
+        return part.block if isinstance(message, Initialize) else None
+
+    def _probe_due(self, peer: str, probe: Probe) -> tuple[str, int] | None:
+        """Return which block may come with a probe of this worker; None: it must not come."""
+        size, is_time = probe.block.elements, self._part.has_begun and not self.has_started
+        may = self._experiment.probe and is_time and self._probed[peer] < MOST_PROBES
+        return ("uint8", size) if may and size in SIZES else None
+
     def _take(self, peer: str, received: WireMessage, block: Block | None) -> None:
         """Put a message of a worker into the inbox of the shard's program, or refuse the worker.
 
-        The transport calls it with the block that `Checks` expected. A message that is not for the
-        shard is followed here.
+        The transport calls it with the block that is expected. A message that is not for the shard
+        is followed here.
         """
         if messages := for_shard(received, block):
             if isinstance(received, WirePush):
@@ -214,12 +196,31 @@ class Server(Member):
             elif isinstance(received, Pull):
                 self._times.received(peer, received, block)
             for message in messages:
-                if self._inbox.take(peer, message) and isinstance(message, Push):
+                if self._context.take(peer, message) and isinstance(message, Push):
                     self._require_finite(message)
         elif not self._is_taken(peer, received, block):
             self.listener.refuse(
                 peer, f"{type(received).__name__} is not accepted from this worker now"
             )
+
+    def _require_finite(self, push: Push) -> None:
+        """Drop a gradient that is not finite, or end the run; the worker should have refused it.
+
+        Raises:
+            DivergenceError: such a gradient ends the run (`non_finite: stop`).
+        """
+        gradient = push.gradient
+        if not isinstance(gradient, Gradient) or all_finite(gradient):
+            return
+        if self._experiment.non_finite == "stop":
+            raise DivergenceError(
+                f"worker {push.worker}'s gradient of iteration {push.iteration} is not finite; "
+                "try a smaller learning rate"
+            )
+        self._log.note(
+            f"a gradient of worker {push.worker} is not finite: {self.name} does not apply it"
+        )
+        push.gradient = push.settings = None
 
     def _is_taken(self, peer: str, received: WireMessage, block: Block | None) -> bool:
         """Follow a message that is not for the shard; False if it must not be sent now."""
@@ -228,37 +229,52 @@ class Server(Member):
         if block is None:
             return False
         if isinstance(received, Initialize):
-            return self._is_initialized(peer, received, block)
+            return peer == worker_name(0) and self._part.initialize(received, block)
         if isinstance(received, Probe):
-            self._probes.answer(peer, received, block)
-        else:
-            return False
-        return True
+            self._answer_probe(peer, received, block)
+        return isinstance(received, Probe)
 
-    def _is_initialized(self, peer: str, initialize: Initialize, block: Block) -> bool:
-        """Take the parameters that worker 0 sends, once; False if they must not be sent now."""
-        if peer != worker_name(0) or self._initialized.done:
-            return False
-        self._optimizer.set_groups(initialize.groups)
-        self._initialized.set((initialize, whole(block)))
-        return True
+    def _answer_probe(self, peer: str, probe: Probe, block: Block) -> None:
+        """Answer a probe that has just been read, whose block was expected."""
+        number = self._probed[peer]
+        self._probed[peer] += 1
+        began = monotonic_ns()
+        self.listener.send(peer, ProbeAnswer(self.index, number, probe.block), block)
+        self._times.probed(self._names.index(peer), number, block.nbytes, began)
 
     def _updated(self, shard: int, version: int) -> None:
-        if version in self._snapshots.due:
-            self._snapshots.reached(version)
+        self._requests.updated(version)
         self._checkpoints.updated(version)
 
     # -- orders of the coordinator -------------------------------------------------------
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if self._checkpoints.take(message) or self._workers.order(message):
+        if self._checkpoints.take(message):
             pass
+        elif isinstance(message, ReplaceWorker):
+            self.kernel.spawn(self._replace(message), "a replacement", daemon=True)
         elif isinstance(message, ChangePolicy):  # after the messages that have already arrived
-            self._inbox.put(self._policy.change(message))
+            self._context.put(self._part.change_policy(message))
         elif isinstance(message, Close):
-            self._inbox.put(message)
+            self._context.put(message)
         else:
             super()._order(peer, message, block)
+
+    async def _replace(self, order: ReplaceWorker) -> None:
+        """Hear only a new process of a worker, and tell how far the old one has come."""
+        name, kernel = worker_name(order.worker), self.kernel
+        limit = kernel.now + nanoseconds(_LAST_MESSAGES_S)
+        await kernel.sleep(_LOOK_S)
+        while self.listener.unread and kernel.now < limit:  # perhaps of the old process
+            await kernel.sleep(_LOOK_S)
+        self.listener.replace(name, order.generation, returns=order.stays)
+        self._requests.forget(name)
+        await self._context.settled()
+        progress = self._part.progress(order.worker)
+        await self._context.replace(order.worker, stays=order.stays)
+        if order.stays:  # when a worker leaves, iterations may finish for which it was waited for
+            progress = self._part.progress(order.worker)
+        self.coordinator.send(WorkerReplaced(order.worker, order.generation, *progress))
 
 
 def serve(*arguments: Any) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic_ns
 from typing import Final
 
-from outpace.real.net.clock import RealClock
+from outpace.config.experiment import Experiment
+from outpace.engine.servers import most_unanswered, pushes_in_a_row
+from outpace.kernel import Kernel
 from outpace.real.net.inbox import Inbox, Turns
 from outpace.real.net.translation import wire_reply
 from outpace.real.net.transport import Listener
 from outpace.real.node.serving.part import ServerPart
+from outpace.real.node.serving.requests import Requests
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.totals import Totals
 from outpace.support.units import Time
@@ -19,34 +21,35 @@ from outpace.sync.messages import Ack, Message, Pull, Push, Reply
 _OF_SHARD: Final = Push | Pull  # most messages: nothing follows from them but answers
 
 
-class ServedContext:
-    """A `ServerContext`: gives the program what is in the inbox, and sends its answers.
+class ServedContext(Inbox):
+    """A `ServerContext`: gives the program what has arrived, and sends its answers.
 
     Args:
+        name: of the server.
+        requests: those that wait until all workers have left.
         totals: counts what is sent.
-        processed: called before the program waits, unless it has processed a push or a pull.
     """
 
     def __init__(
         self,
-        clock: RealClock,
-        part: ServerPart,
-        inbox: Inbox,
-        turns: Turns,
+        kernel: Kernel,
+        name: str,
+        experiment: Experiment,
         listener: Listener,
+        part: ServerPart,
+        requests: Requests,
         times: ServiceTimes,
         totals: Totals,
-        processed: Callable[[], None],
     ) -> None:
-        self.refuse = inbox.refuse
-        self._clock, self._part, self._inbox, self._turns = clock, part, inbox, turns
-        self._listener, self._times, self._totals = listener, times, totals
-        self._processed = processed
+        turns = Turns(most_unanswered(experiment), pushes_in_a_row(experiment))
+        super().__init__(kernel, listener, name, turns)
+        self._owed = turns
+        self._part, self._requests, self._times, self._totals = part, requests, times, totals
         self._last: Message | None = None  # that the program has received
 
     @property
     def now(self) -> Time:
-        return self._clock.now
+        return monotonic_ns() - self._times.clock.origin  # as the clock has it, without a call
 
     @property
     def shard(self) -> TimedShard:
@@ -54,14 +57,14 @@ class ServedContext:
 
     async def recv(self) -> Message:
         if not isinstance(self._last, _OF_SHARD):
-            self._processed()
-        self._last = message = await self._inbox.recv()
+            self._requests.look()
+        self._last = message = await super().recv()
         return message
 
     async def recv_within(self, timeout_s: float) -> Message | None:
         if not isinstance(self._last, _OF_SHARD):
-            self._processed()
-        self._last = message = await self._inbox.recv_within(timeout_s)
+            self._requests.look()
+        self._last = message = await super().recv_within(timeout_s)
         return message
 
     def send(self, to: str, *messages: Message) -> None:
@@ -74,7 +77,7 @@ class ServedContext:
             assert isinstance(message, Reply)
             assert message.parameters is not None
             block = message.parameters
-            self._turns.answered(message.worker, message.iteration)
+            self._owed.answered(message.worker, message.iteration)
             totals.bytes_sent += block.nbytes
             began = monotonic_ns() if times.count else 0
             self._listener.send(to, wire_reply(message, block), block)

@@ -1,26 +1,44 @@
-"""A server's part of the parameters, and its shard."""
+"""A server's part of the parameters: their optimizer, the policy, and the shard."""
 
 from __future__ import annotations
 
-from outpace.blocks.block import Block
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from outpace.blocks.block import Block, Value, whole
 from outpace.blocks.slicing import layers_within
 from outpace.config.experiment import Experiment
+from outpace.engine.scripts.optimizer_state import lengths_of
+from outpace.kernel import Future, Kernel
+from outpace.optim import Optimizer
+from outpace.optim.python import PythonOptimizer
+from outpace.optim.torch_optimizers import State, TorchOptimizer, TorchSteps
+from outpace.real.control import changed
 from outpace.real.net.block_frames import block_elements, head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Initialize, OptimizerState, Plan, Snapshot
-from outpace.real.node.serving.optimizer import ServerOptimizer
-from outpace.real.node.serving.policy import FollowedPolicy
+from outpace.real.net.messages import (
+    ChangePolicy,
+    Initialize,
+    OptimizerState,
+    Plan,
+    Snapshot,
+    StateEntry,
+)
+from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.record.recorder import Recorder
 from outpace.support.units import Time
-from outpace.sync.parameter_block import NewMemory, ParameterBlock, parameter_block
+from outpace.sync import Policy
+from outpace.sync.messages import SetPolicy
+from outpace.sync.parameter_block import NewMemory, TensorBlock, parameter_block
 
 
 class ServerPart:
     """The parameters that a server holds, and their shard.
 
-    Args:
-        new_memory: for the copies of the parameters that are sent.
+    Only the state of an optimizer of torch travels; the state of others is empty.
 
     Attributes:
         shard: not set before `has_begun`.
@@ -33,51 +51,125 @@ class ServerPart:
     def __init__(
         self,
         clock: RealClock,
+        kernel: Kernel,
         index: int,
         experiment: Experiment,
-        policy: FollowedPolicy,
-        optimizer: ServerOptimizer,
         recorder: Recorder,
         times: ServiceTimes,
-        new_memory: NewMemory,
     ) -> None:
         self.has_begun = False
         self.block: tuple[str, int] | None = None
         self._clock, self._index, self._experiment = clock, index, experiment
-        self._policy, self._optimizer, self._new_memory = policy, optimizer, new_memory
         self._recorder, self._times = recorder, times
+        self._followed = experiment.policies.initial()[index]
         self._plan: Plan
+        self._initialized = Future[tuple[Initialize, Value]](kernel, "worker-0's parameters")
+        self._steps: TorchSteps | None = None  # of the block; None: there is no state that travels
+        self._lengths: dict[int, int] = {}  # elements of each tensor of the model in the part
+        self._initial_state = Future[dict[int, State]](kernel, "the optimizer's state")
+
+    # -- before the run begins -----------------------------------------------------------
 
     def planned(self, plan: Plan) -> None:
         """Take the plan of the run."""
         self._plan = plan
         self.block = plan.dtype, block_elements(plan.dtype, plan.slices[self._index])
 
-    def first_block(self, parameters: Block, initialize: Initialize) -> ParameterBlock:
-        """Return the block, with what worker 0 says about the optimizer of a script."""
-        plan = self._plan
+    def initialize(self, initialize: Initialize, parameters: Block) -> bool:
+        """Take what worker 0 begins with; False if it has come before."""
+        if self._initialized.done:
+            return False
+        self._lengths = lengths_of(initialize.groups)
+        self._initialized.set((initialize, whole(parameters)))
+        return True
+
+    async def begin(self, new_memory: NewMemory) -> None:
+        """Wait for what worker 0 begins with, and begin: there is a shard from now on.
+
+        new_memory: for the copies of the parameters that are sent.
+        """
+        initialize, parameters = await self._initialized
+        plan, experiment = self._plan, self._experiment
         block = parameter_block(
             parameters,
-            self._optimizer.settings(initialize),
-            deterministic=self._experiment.deterministic,
+            self._optimizer(initialize),
+            deterministic=experiment.deterministic,
             layers=layers_within(plan.slices[self._index], plan.layers),
-            new_memory=self._new_memory,
+            new_memory=new_memory,
         )
-        self._optimizer.steps_on(block)
-        return block
-
-    def begin(self, block: ParameterBlock) -> None:
-        """Begin with this block: there is a shard from now on."""
-        workers, policy = self._experiment.workers, self._policy.present
+        if isinstance(block, TensorBlock) and isinstance(block.take_step, TorchSteps):
+            self._steps = block.take_step
+            if initialize.has_state:
+                self._steps.load(await self._initial_state)
+        workers, policy = experiment.workers, self._followed.policy
         self.shard = TimedShard(self._index, block, workers, policy, self._recorder)
         self.shard.times = self._times
         self.has_begun = True
+
+    def _optimizer(self, attached: Initialize) -> Optimizer:
+        """Return the optimizer for the block: the configuration's, or what a script attached."""
+        configured = self._experiment.optimizer
+        if not attached.optimizer:
+            return configured
+        if isinstance(configured, PythonOptimizer):  # code named by the configuration
+            return configured.of_groups(attached.groups, attached.settings)
+        return TorchOptimizer(attached.optimizer, attached.groups, attached.settings)
+
+    # -- the policy ------------------------------------------------------------------------
+
+    def follow(self, policy: Policy) -> SetPolicy:
+        """Return the message for the shard to follow a policy, under the same conditions."""
+        self._followed = replace(self._followed, base=policy)
+        return SetPolicy(self._followed.policy)
+
+    def change_policy(self, order: ChangePolicy) -> SetPolicy:
+        """Return the message for the shard to follow an order of the coordinator.
+
+        Raises:
+            ConfigError: the server's configuration does not name the policy or condition.
+        """
+        self._followed = changed(self._followed, self._experiment, order)
+        return SetPolicy(self._followed.policy)
+
+    # -- the state of the optimizer ----------------------------------------------------------
+
+    def state_due(self, entries: Sequence[StateEntry]) -> int | None:
+        """Return the bytes of an optimizer's state for this part; None if it does not fit."""
+        return bytes_due(entries, self._lengths)
+
+    def load_state(self, entries: Sequence[StateEntry], data: Block) -> bool:
+        """Replace the optimizer's state, or keep it to begin with; False if it must not come now.
+
+        data: the bytes of its tensors.
+        """
+        may_load = self._steps is not None if self.has_begun else not self._initial_state.done
+        if may_load:
+            tensors = whole(data)
+            assert isinstance(tensors, torch.Tensor)
+            state = state_from(entries, tensors)
+            if self.has_begun:
+                assert self._steps is not None
+                self._steps.load(state)
+            else:
+                self._initial_state.set(state)
+        return may_load
+
+    def optimizer_state(self) -> tuple[OptimizerState, torch.Tensor]:
+        """Return the optimizer's state as it is sent."""
+        entries, data = entries_of({} if self._steps is None else self._steps.state())
+        return OptimizerState(self._index, entries, head_of(data)), data
+
+    # -- the shard ---------------------------------------------------------------------------
 
     def snapshot(self, request: int = 0, applied: int = 0) -> tuple[Snapshot, Block]:
         """Return the parameters as they are sent. For the arguments see `Snapshot`."""
         shard = self.shard
         block, now = shard.read(), self._clock.now
         return Snapshot(self._index, shard.version, request, now, applied, head_of(block)), block
+
+    def progress(self, worker: int) -> tuple[int, int]:
+        """Return the last iteration of a worker, and how many iterations are finished."""
+        return self.shard.watermark(worker), self.shard.clock
 
     def close(self, now: Time) -> None:
         """End the run of the shard, if there is one."""
@@ -88,7 +180,3 @@ class ServerPart:
     def all_left(self) -> bool:
         """True if all workers have left."""
         return self.has_begun and self.shard.live == 0
-
-    def state_due(self, state: OptimizerState) -> int | None:
-        """Return the bytes of an optimizer's state for this part; None if it does not fit."""
-        return self._optimizer.bytes_due(state.entries)

@@ -29,7 +29,7 @@ class ServiceTimes:
     """The times of requests to a server, in the server's clock."""
 
     def __init__(self, rows: TimingRows, server: int) -> None:
-        self._rows, self._clock, self._server = rows, rows.clock, server
+        self._rows, self.clock, self._server = rows, rows.clock, server
         # Rows that begin, by worker and iteration: of requests with a pull, and of pushes without.
         self._open: dict[int, dict[int, list[int]]] = {}
         self._pushes: dict[tuple[int, int], list[int]] = {}
@@ -56,7 +56,7 @@ class ServiceTimes:
         self, what: int, worker: int, iteration: int, sent_bytes: int, *, pulls: bool
     ) -> None:
         """Begin the row of a request. pulls: an answer is due."""
-        clock = self._clock
+        clock = self.clock
         self.count += 1
         self._last[worker] = iteration
         head = what, worker, self._server, NONE, iteration, sent_bytes, NONE if pulls else 0
@@ -93,7 +93,7 @@ class ServiceTimes:
 
     def probed(self, worker: int, number: int, size: int, began: int) -> None:
         """Add a probe that has just been answered; `began`: the answer began to be sent."""
-        clock = self._clock
+        clock = self.clock
         read, ended = clock.read_ns, monotonic_ns()
         head = PROBE, worker, self._server, NONE, number, size, size, *_UNSENT
         service = (read,) * 4  # there is nothing to do
