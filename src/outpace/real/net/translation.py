@@ -22,6 +22,22 @@ from outpace.sync.messages import (
 _ALONE: Final = Pull | Leave | Pause | Resume | Rejoin
 
 
+def wire_push(push: Push, pull: Pull | None, settings: StepSettings | None) -> WirePush:
+    """Return the wire message that announces the gradient of a push.
+
+    Args:
+        pull: the pull that comes right after it, if one does.
+        settings: of the optimizer, if they may change.
+    """
+    gradient = push.gradient
+    head = None if gradient is None else head_of(gradient)
+    coin = None if pull is None else pull.coin
+    wire = WirePush(push.worker, push.iteration, push.version, head, coin, skipped=push.skipped)
+    if settings is not None:
+        wire.settings, wire.unused = settings.groups, settings.unused
+    return wire
+
+
 def for_shard(
     received: WireMessage, block: Block | None
 ) -> Sequence[Push | Pull | Leave | Pause | Resume | Rejoin]:
@@ -36,21 +52,13 @@ def for_shard(
     return (received,) if isinstance(received, _ALONE) else ()
 
 
+def wire_reply(reply: Reply, block: Block) -> WireReply:
+    """Return the wire message that announces the block of a reply."""
+    shard, worker, iteration, head = reply.shard, reply.worker, reply.iteration, head_of(block)
+    return WireReply(shard, worker, iteration, reply.version, reply.clock, reply.held, head)
+
+
 def reply_of(wire: WireReply, block: Block | None) -> Reply:
     """Return the reply to a worker's program."""
     shard, worker, iteration = wire.shard, wire.worker, wire.iteration
     return Reply(shard, worker, iteration, wire.version, wire.clock, wire.held, block)
-
-
-def wire_reply(reply: Reply, block: Block) -> WireReply:
-    """Return the wire message that announces the block of a reply."""
-    shard, worker, iteration = reply.shard, reply.worker, reply.iteration
-    return WireReply(
-        shard,
-        worker,
-        iteration,
-        reply.version,
-        reply.clock,
-        reply.held,
-        head_of(block),
-    )

@@ -90,7 +90,8 @@ class Member:
         self.timing = TimingRows(self.clock)
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
         self.closed = self.has_started = False
-        self._is_done = self._has_all_arrived = False
+        self._has_all_arrived = False
+        self.is_done = False  # it has sent everything, and its connections may end
         self._reported = b""
         self._linger_s = 1.0
         self.coordinator = self.transport.call(
@@ -198,7 +199,7 @@ class Member:
         A TCP connection that is closed while something unread has arrived, such as a heartbeat, is
         reset, and the other side loses what it has not read yet.
         """
-        self._is_done = True
+        self.is_done = True
         deadline = self.clock.now + nanoseconds(_LAST_MESSAGES_S)
         while not self._has_all_arrived and self.coordinator.up and self.clock.now < deadline:
             self.clock(deadline)
@@ -240,7 +241,7 @@ class Member:
             )
 
     def _coordinator_lost(self, _: str) -> None:
-        if self._is_done:
+        if self.is_done:
             return
         raise RunError(
             f"{self.name} lost the coordinator: it has ended, or this process was silent for "

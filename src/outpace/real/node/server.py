@@ -34,9 +34,9 @@ from outpace.real.net.translation import for_shard
 from outpace.real.net.transport import Handlers
 from outpace.real.node.checkpoint_writer import CheckpointWriter, saved_state
 from outpace.real.node.member import CoordinatorLink, Member
-from outpace.real.node.serving.context import ServedContext
 from outpace.real.node.serving.part import ServerPart
 from outpace.real.node.serving.requests import Request, Requests
+from outpace.real.node.serving.server_context import ServedContext
 from outpace.real.node.serving.times import ServiceTimes, TimedShard
 from outpace.support.units import nanoseconds
 from outpace.sync import Policy

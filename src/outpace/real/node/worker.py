@@ -1,65 +1,48 @@
-"""The process of a worker in a run with servers.
+"""The process of a worker in a run with servers: it joins the run, and runs the program.
 
-It joins the run, connects to the servers, and runs the program with a trainer. Its parts are in
-`served_worker/`: `Connections` has those to the servers, `Inbox` the messages for the
-program, `Sending` sends its messages, and `ProcessContext` offers all of that to it.
+`ServerConnections` has its connections to the servers, and the messages of the program. The process
+is the context of the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from outpace.blocks.block import Block, parameters_digest, whole
+from outpace.blocks.readiness import shares_until_ready
 from outpace.config.experiment import Experiment
-from outpace.engine.narrowing import is_narrow
 from outpace.engine.scripts.redividing import Redivided
-from outpace.engine.servers import (
-    has_scheduler,
-    tells_pauses,
-    worker_program,
-)
-from outpace.errors import RunError
+from outpace.engine.servers import has_scheduler, tells_pauses, worker_program
 from outpace.kernel import Mailbox
-from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.checkpoint_messages import ScriptState
-from outpace.real.net.membership_messages import Fenced
-from outpace.real.net.messages import (
-    PHANTOM,
-    OptimizerState,
-    Plan,
-    Refused,
-    Snapshot,
-    WireReply,
-)
-from outpace.real.net.probe_messages import ProbeAnswer
+from outpace.real.net.messages import PHANTOM, Plan, WireReply
 from outpace.real.net.translation import reply_of
 from outpace.real.node.member import CoordinatorLink
-from outpace.real.node.probing import ProbeOfServers
-from outpace.real.node.served_worker.connections import Connections
-from outpace.real.node.served_worker.context import ProcessContext
-from outpace.real.node.served_worker.inbox import Inbox
-from outpace.real.node.served_worker.requests import Requests
-from outpace.real.node.served_worker.sending import Sending
-from outpace.real.node.timing import RequestTimes
+from outpace.real.node.server_connections import ServerConnections
 from outpace.real.node.worker_process import Trainer, WorkerProcess, others_of
-from outpace.support.units import Time
+from outpace.record.timing import STOPPED
+from outpace.support.randomness import RandomStream
+from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import (
     SCHEDULER,
     Abort,
-    Ack,
     Leave,
+    Message,
     Pause,
     Resume,
     WireMessage,
-    server_name,
 )
+from outpace.sync.programs.context import SendPart, Stopped
 
 
 class ServedWorker(WorkerProcess):
-    """The process of a worker with servers."""
+    """The process of a worker with servers. Implements `AbortableContext`.
+
+    Methods of other objects are bound once, because the program calls them for each message.
+    """
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
@@ -71,27 +54,19 @@ class ServedWorker(WorkerProcess):
         self.take_checkpoint: Callable[[WireMessage], bool] = lambda message: False
         self._experiment = experiment
         self.tells_pauses = tells_pauses(experiment)
-        self._has_scheduler = has_scheduler(experiment)
-        self._servers: list[str] = []  # names of those with which the run begins
         self._kept_bytes = 0  # that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[tuple[torch.Tensor, ScriptState]](self.kernel, name)
-        self._has_left = False  # its script has left, and has the final parameters if it wants them
-        self._times = RequestTimes(self.timing, worker)
-        self._probe = ProbeOfServers(self.kernel, worker, self._times)
-        self._inbox = Inbox(self.kernel, self.name)
-        self._to_servers = Connections(
-            self.name,
-            self.transport,
-            is_narrow=is_narrow(experiment),
-            on_message=self._take,
-            is_done=lambda: self._is_done,
+        self._coins = RandomStream(
+            experiment.seed, "coin", worker, lambda source, n: source.random(n)
         )
-        self._connections = self._to_servers.by_name
-        self._requests = Requests(self.kernel, self._connections)
-        self._sending = Sending(
-            self.coordinator, self._to_servers, self.recorder, self._times, self.is_recorded
-        )
+        self._blocks: Sequence[Block] = []  # with which the program begins
+        self._slices: Sequence[slice] = []  # of the flat parameters, for each of these blocks
+        to_servers = self._to_servers = ServerConnections(self, experiment)
+        self.servers, self._mailbox = to_servers.names, to_servers.mailbox
+        self.send, self.recv = to_servers.send, self._mailbox.get
+        self.optimizer_state = to_servers.optimizer_state
+        self.replace_optimizer_state = to_servers.replace_optimizer_state
 
     # -- course of the run ------------------------------------------------------------
 
@@ -100,24 +75,14 @@ class ServedWorker(WorkerProcess):
         self.trainer = trainer
         (parameters,) = trainer.cut([slice(0, sum(trainer.layers))])
         digest = parameters_digest([parameters])
-        plan = await self.join_run(
-            digest=digest,
-            dtype=head_of(parameters).dtype,
-        )
-        blocks = trainer.cut(plan.slices)
-        self._servers = [server_name(server) for server in range(len(blocks))]
-        heads = [head_of(block) for block in blocks]
-        lengths = list(map(trainer.lengths, range(len(blocks))))
-        self._to_servers.connect(plan, heads, lengths)
-        self._times.connected(len(heads))
+        plan = await self.join_run(digest=digest, dtype=head_of(parameters).dtype)
+        self._slices = plan.slices
+        self._blocks = trainer.cut(plan.slices)
+        self._to_servers.connect(plan, self._blocks)
         if self.worker == 0 and not plan.late:
-            for server, block in enumerate(blocks):
-                message = trainer.initialize(server, block)
-                self._connections[server_name(server)].caller.send(message, block)
-            if initial_state := trainer.initial_state():
-                self.replace_optimizer_state(initial_state)
+            self._to_servers.initialize(self._blocks)
         elif plan.late or digest != plan.digest:
-            blocks = await self._requests.parameters(final=False)
+            self._blocks = await self._to_servers.parameters(final=False)
         if not plan.late:
             await self.agree_on_buffers()
         if plan.first:
@@ -126,35 +91,22 @@ class ServedWorker(WorkerProcess):
         self.redivided = others_of(plan)
         if self._kept_bytes:
             self.kept = await self._kept_states.get()
-        self._sending.begin(trainer.settings, self.first_iteration or 0)
-        context = ProcessContext(
-            self,
-            self._inbox,
-            self._sending,
-            self._experiment,
-            servers=self._servers,
-            first_iteration=self.first_iteration,
-            blocks=blocks,
-            slices=plan.slices,
-        )
+        self._to_servers.begin(self.first_iteration or 0)
         await self.start_run()
-        await worker_program(self._experiment)(context)
-
-    def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
-        name = self._servers[block] if block < len(self._servers) else ""
-        connection = self._connections.get(name)
-        return None if connection is None else connection.caller.memory(elements, dtype)
+        await worker_program(self._experiment)(self)
 
     async def probe(self, budget: Time) -> None:
-        callers = [connection.caller for connection in self._connections.values()]
-        await self._probe.run(budget, callers)
+        await self._to_servers.probe(budget)
+
+    def gradient_memory(self, block: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        return self._to_servers.memory(block, elements, dtype)
 
     @property
     def pushed(self) -> int:
-        return 1 + self._sending.last_pushed
+        return 1 + self._to_servers.last_pushed
 
     def _end_times(self) -> None:
-        self._times.close()
+        self._to_servers.close()
 
     # -- what a script asks for -------------------------------------------------------------
 
@@ -163,8 +115,8 @@ class ServedWorker(WorkerProcess):
         self._tell_all(Leave(self.worker))
         parameters: list[Block] = []
         if fetch:
-            parameters = await self._requests.parameters(final=True)
-        self._has_left = True
+            parameters = await self._to_servers.parameters(final=True)
+        self._to_servers.has_left = True
         return parameters
 
     def pause(self) -> None:
@@ -177,20 +129,109 @@ class ServedWorker(WorkerProcess):
 
     def _tell_all(self, message: Leave | Pause | Resume) -> None:
         """Tell the servers, and the scheduler if there is one."""
-        for name in self._servers + [SCHEDULER] * self._has_scheduler:
-            self._sending.send(name, message)
+        for name in self.servers + [SCHEDULER] * has_scheduler(self._experiment):
+            self.send(name, message)
 
-    async def optimizer_state(self) -> list[dict[int, State]]:
-        """Return the state of the servers' optimizers."""
-        self.kernel.catch_up()
-        return await self._requests.optimizer_state()
+    # -- the context of the program: messages ----------------------------------------------
 
-    def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
-        """Replace the state of the servers' optimizers, before the next push arrives there.
+    async def recv_several(self, count: int) -> Sequence[Message]:
+        return [await self.recv()]  # each is processed while others arrive
 
-        states: one for each server.
+    def recv_nowait(self) -> Message | None:
+        if not len(self._mailbox):
+            self.kernel.catch_up()  # handles messages that arrived during the computation
+        return self._mailbox.get_nowait()
+
+    async def recv_within(self, timeout_s: float) -> Message | None:
+        self.kernel.catch_up()  # the timeout starts now
+        return await self._mailbox.get_within(timeout_s)
+
+    # -- the context of the program: gradients ---------------------------------------------
+
+    def initial_parameters(self) -> list[Block]:
+        return list(self._blocks)
+
+    def coin(self, iteration: int) -> float:
+        return self._coins[iteration]
+
+    def prepare(self, iteration: int) -> None:
+        if not self.must_stop(iteration):
+            self.trainer.prepare(iteration)
+
+    async def execute_until(
+        self, parameters: Sequence[Block], iteration: int, ends_it: Callable[[Message], bool]
+    ) -> Sequence[Block | None] | Stopped:
+        """See `AbortableContext`.
+
+        If the configuration has a law of run times, the computation takes the drawn time.
         """
-        self._requests.replace_optimizer_state(states)
+        started = self.now
+        duration_s = self.draw_s(iteration, started)
+
+        def is_over() -> bool:
+            while message := self._mailbox.get_nowait():
+                if ends_it(message):
+                    return True
+            return False
+
+        gradient = await self.trainer.gradient(parameters, iteration, self.rate_limited(is_over))
+        if not isinstance(gradient, Stopped):
+            rest_s = duration_s and max(0.0, duration_s - self.worked_s(started))
+            if not duration_s or not await self._is_ended_within(rest_s, ends_it):
+                self.computed(iteration, started)
+                return gradient
+        if self.is_recorded(iteration):
+            self.note_computation(STOPPED, iteration, started)
+        if not duration_s:
+            assert isinstance(gradient, Stopped)
+            return gradient
+        return Stopped(min(duration_s, self.worked_s(started)) / duration_s)
+
+    async def _is_ended_within(self, rest_s: float, ends_it: Callable[[Message], bool]) -> bool:
+        """Let the rest of a drawn time pass; True if a message ends it before."""
+        self.kernel.catch_up()
+        if not self.trainer.stops:  # so neither would a computation of this duration
+            await self.kernel.sleep(rest_s)
+            return False
+        end = self.now + nanoseconds(rest_s)
+        while message := await self.recv_within(seconds(max(0, end - self.now))):
+            if ends_it(message):
+                return True
+        return False
+
+    async def execute_in_parts(
+        self, parameters: Sequence[Block], iteration: int, send: SendPart
+    ) -> None:
+        """See `AbortableContext`.
+
+        If the configuration has a law of run times, the parts leave when they are complete in
+        virtual time, but not before the whole gradient is there.
+        """
+        started, servers = self.now, range(len(self._slices))
+        duration_s = self.draw_s(iteration, started)
+        sent: set[int] = set()
+        gradient: Sequence[Block | None] | Stopped
+
+        def send_now(server: int, part: Block | None) -> None:
+            sent.add(server)
+            send(server, part)
+
+        if duration_s:
+            gradient = await self.trainer.gradient(parameters, iteration)
+            assert not isinstance(gradient, Stopped), "nothing ends this computation"
+            shares = shares_until_ready(self._slices, self._experiment.forward_share)
+            for share, server in sorted(zip(shares, servers, strict=True)):
+                self.kernel.catch_up()
+                rest_s = share * duration_s - self.worked_s(started)
+                if rest_s > 0:
+                    await self.kernel.sleep(rest_s)
+                send_now(server, gradient[server])
+        else:
+            gradient = await self.trainer.gradient_in_parts(parameters, iteration, send_now)
+        self.computed(iteration, started)
+        for server in servers:
+            if server not in sent:
+                send(server, gradient[server])
 
     # -- messages of the coordinator -----------------------------------------------------
 
@@ -205,33 +246,12 @@ class ServedWorker(WorkerProcess):
         if isinstance(message, Plan) and message.kept:
             self._kept_bytes = message.kept[self.worker]
         if isinstance(message, Abort):
-            self._inbox.mailbox.put(message)
+            self._mailbox.put(message)
         elif isinstance(message, WireReply):
-            self._inbox.mailbox.put(reply_of(message, block))
+            self._mailbox.put(reply_of(message, block))
         elif isinstance(message, ScriptState):
             data = whole(block) if block is not None else None
             assert isinstance(data, torch.Tensor)
             self._kept_states.put((data, message))
         elif not self.take_checkpoint(message):
             super()._order(peer, message, block)
-
-    # -- messages of the servers -----------------------------------------------------------
-
-    def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
-        if isinstance(message, WireReply):
-            if self._times.count:
-                self._times.arrived(message.shard, message.iteration, message.block.nbytes)
-            self._inbox.mailbox.put(reply_of(message, block))
-        elif isinstance(message, ProbeAnswer) and self._probe.take(message):
-            pass
-        elif isinstance(message, Ack):
-            self._inbox.mailbox.put(message)
-        elif isinstance(message, Snapshot | OptimizerState):
-            self._requests.take(message, block)
-        elif isinstance(message, Fenced):
-            if not (self._is_done or self._has_left):
-                raise self.was_replaced()
-        elif isinstance(message, Refused):
-            raise RunError(f"{peer} refused {self.name}: {message.reason}")
-        else:
-            raise RunError(f"{peer} sent {self.name} a {type(message).__name__}")

@@ -1,0 +1,283 @@
+"""A worker's connections to the servers: its program's messages, requests, and the first probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
+from typing import Final, TypeAlias, TypeVar
+
+import torch
+
+from outpace.blocks.block import Block, whole
+from outpace.config.experiment import Experiment
+from outpace.engine.narrowing import is_narrow
+from outpace.errors import RunError
+from outpace.kernel import Mailbox
+from outpace.optim.torch_optimizers import State
+from outpace.real.net.block_frames import head_of, on_the_wire, value_bytes
+from outpace.real.net.membership_messages import Fenced
+from outpace.real.net.messages import (
+    BlockHead,
+    Fetch,
+    FetchState,
+    OptimizerState,
+    Plan,
+    Refused,
+    Snapshot,
+    WireReply,
+)
+from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.probes import SIZES, ProbeTurn
+from outpace.real.net.translation import reply_of, wire_push
+from outpace.real.net.transport import Caller, Handlers
+from outpace.real.node.member import Lost
+from outpace.real.node.optimizer_state import bytes_due, entries_of, state_from
+from outpace.real.node.timing import RequestTimes
+from outpace.real.node.worker_process import WorkerProcess
+from outpace.record.timing import PROBE, PULL, PUSH
+from outpace.support.units import Time
+from outpace.sync.messages import (
+    Ack,
+    Done,
+    Leave,
+    Message,
+    Pause,
+    Pull,
+    Push,
+    Rejoin,
+    Resume,
+    WireMessage,
+    server_name,
+    size_bytes,
+)
+
+_T = TypeVar("_T")
+_Expect: TypeAlias = Callable[[str, WireMessage], tuple[str, int] | None]  # see `Handlers`
+
+_FREE: Final = Leave | Rejoin  # do not count as messages
+_ALONE: Final = Pull | Leave | Pause | Resume | Rejoin | Done
+_NONE_DUE: Final = -1, -1, -1
+
+
+class ServerConnections:
+    """The connections of a worker to the servers. The coordinator's leads to the scheduler.
+
+    Attributes:
+        names: of the servers with which the run begins.
+        mailbox: messages that the worker's program has not read.
+        last_pushed: the last iteration that was pushed to any server; -1: none.
+        has_left: the worker has left the run, and has the final parameters if it wants them.
+    """
+
+    def __init__(self, process: WorkerProcess, experiment: Experiment) -> None:
+        kernel = process.kernel
+        self.names: list[str] = []
+        self.mailbox = Mailbox[Message](kernel, f"the mailbox of {process.name}")
+        self.last_pushed, self.has_left = -1, False
+        self._process, self._totals = process, process.recorder.totals
+        self._is_narrow = is_narrow(experiment)  # answers to pulls carry bfloat16
+        self._times = RequestTimes(process.timing, process.worker)
+        self._timed_from = 0  # times of earlier iterations are of the process that computed them
+        self._callers: list[Caller] = []
+        self._numbers: dict[str, int] = {}  # of the servers, by name
+        # What servers answer, with their numbers.
+        self._states = Mailbox[tuple[int, dict[int, State]]](kernel, "the optimizer's state")
+        self._snapshots = Mailbox[tuple[int, Block]](kernel, "the servers' parameters")
+        self._probed = Mailbox[ProbeAnswer](kernel, "the answer to a probe")
+        self._due = _NONE_DUE  # server, number and bytes of the probe's answer that is due
+
+    def connect(self, plan: Plan, blocks: Sequence[Block]) -> None:
+        """Connect to the servers, which have these blocks."""
+        process, keys = self._process, plan.keys or [""] * len(blocks)
+        self._times.connected(len(blocks))
+        for server, (endpoint, key) in enumerate(zip(plan.endpoints, keys, strict=True)):
+            name, head = server_name(server), head_of(blocks[server])
+            block = head.dtype, head.elements
+            expect = self._expected_of(server, head, process.trainer.lengths(server))
+            handlers = Handlers(expect, self._take, self._lost)
+            caller = process.transport.call(name, endpoint, key, handlers)
+            caller.share_memory(value_bytes(on_the_wire(block) if self._is_narrow else block))
+            self._callers.append(caller)
+            self._numbers[name] = server
+            self.names.append(name)
+
+    def memory(self, server: int, elements: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return memory in which a block for a server is best made; None: any other is as good."""
+        if server >= len(self._callers):
+            return None
+        return self._callers[server].memory(elements, dtype)
+
+    def close(self) -> None:
+        """Note the requests that were not answered."""
+        self._times.close()
+
+    # -- messages of the program -------------------------------------------------------------
+
+    def begin(self, first_iteration: int) -> None:
+        """Prepare for the first message of the program."""
+        self._timed_from = first_iteration
+
+    def send(self, to: str, *messages: Message) -> None:
+        """See `Context.send`.
+
+        Raises:
+            WireError: if the receiver refused the connection.
+        """
+        server = self._numbers.get(to)  # None: it is the scheduler
+        caller = self._process.coordinator if server is None else self._callers[server]
+        first = messages[0]
+        if isinstance(first, Push):
+            self.last_pushed = first.iteration
+        self._totals.messages += 0 if isinstance(first, _FREE) else len(messages)
+        match messages:
+            case (Push() as push, Pull() as pull) if push.iteration == pull.iteration:
+                self._send_push(server, caller, push, pull)
+            case _:
+                for message in messages:
+                    if isinstance(message, Push):
+                        self._send_push(server, caller, message, None)
+                        continue
+                    assert isinstance(message, _ALONE)
+                    began = monotonic_ns()
+                    caller.send(message)
+                    if isinstance(message, Pull) and self._is_timed(server, message.iteration):
+                        assert server is not None
+                        self._times.sent(PULL, server, message.iteration, 0, began, pulls=True)
+
+    def _is_timed(self, server: int | None, iteration: int) -> bool:
+        is_due = server is not None and iteration >= self._timed_from
+        return is_due and self._process.is_recorded(iteration)
+
+    def _send_push(self, server: int | None, caller: Caller, push: Push, pull: Pull | None) -> None:
+        """Send a push, and the pull that comes right after it, if one does."""
+        size, gradient = size_bytes(push), push.gradient
+        self._totals.bytes_sent += size
+        settings = None if gradient is None else self._process.trainer.settings()
+        message = wire_push(push, pull, settings)
+        if server is None or not self._process.is_recorded(push.iteration):
+            caller.send(message, gradient)
+            return
+        message.timed = True
+        began, pulls = monotonic_ns(), pull is not None
+        caller.send(message, gradient)
+        self._times.sent(PUSH, server, push.iteration, size, began, pulls=pulls)
+
+    # -- requests ------------------------------------------------------------------------
+
+    def initialize(self, blocks: Sequence[Block]) -> None:
+        """Send what the servers begin with: worker 0's parameters, and its optimizer's state."""
+        trainer = self._process.trainer
+        for server, (caller, block) in enumerate(zip(self._callers, blocks, strict=True)):
+            caller.send(trainer.initialize(server, block), block)
+        if initial_state := trainer.initial_state():
+            self.replace_optimizer_state(initial_state)
+
+    async def parameters(self, *, final: bool) -> list[Block]:
+        """Return the servers' parameters, in ascending order.
+
+        final: those at the end of the training, for which the servers wait.
+        """
+        return await self._all_of(Fetch(final), self._snapshots)
+
+    async def optimizer_state(self) -> list[dict[int, State]]:
+        """Return the state of the servers' optimizers, in ascending order."""
+        self._process.kernel.catch_up()
+        return await self._all_of(FetchState(), self._states)
+
+    def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
+        """Replace the state of the servers' optimizers, before the next push arrives there.
+
+        states: one for each server, in ascending order.
+        """
+        for server, (caller, state) in enumerate(zip(self._callers, states, strict=True)):
+            entries, data = entries_of(state)
+            caller.send(OptimizerState(server, entries, head_of(data)), data)
+
+    async def _all_of(
+        self, request: Fetch | FetchState, answers: Mailbox[tuple[int, _T]]
+    ) -> list[_T]:
+        """Return the answers of all servers to a request."""
+        for caller in self._callers:
+            caller.send(request)
+        found: dict[int, _T] = {}
+        while len(found) < len(self._callers):
+            server, answer = await answers.get()
+            found[server] = answer
+        return [found[server] for server in sorted(found)]
+
+    async def probe(self, budget: Time) -> None:
+        """Exchange messages with the servers for at most `budget` ns; see `real.net.probes`."""
+        zeros = torch.zeros(max(SIZES), dtype=torch.uint8, device="cpu")
+        turn = ProbeTurn(self._process.worker, len(self._callers), budget)
+        numbers = [0] * len(self._callers)
+        for server, size in turn.exchanges():
+            number, block = numbers[server], zeros[:size]
+            numbers[server] += 1
+            self._due = server, number, size
+            began = monotonic_ns()
+            self._callers[server].send(Probe(number, head_of(block)), block)
+            self._times.sent(PROBE, server, number, size, began, pulls=True)
+            await self._probed.get()
+            turn.took(monotonic_ns() - began)
+
+    # -- what arrives ----------------------------------------------------------------------
+
+    def _expected_of(self, server: int, head: BlockHead, lengths: Mapping[int, int]) -> _Expect:
+        """Return a check that accepts only blocks of this server.
+
+        Args:
+            head: of the server's block.
+            lengths: how many elements of each tensor of a script the server has.
+        """
+        due = head.dtype, head.elements
+        due_reply = on_the_wire(due) if self._is_narrow else due
+
+        def expected(_: str, message: WireMessage) -> tuple[str, int] | None:
+            if isinstance(message, WireReply):
+                return due_reply if message.shard == server else None
+            if isinstance(message, Snapshot):
+                return due if message.shard == server else None
+            if isinstance(message, OptimizerState) and message.shard == server:
+                size = bytes_due(message.entries, lengths)
+                return None if size is None else ("uint8", size)
+            if isinstance(message, ProbeAnswer) and message.shard == server:
+                size = message.block.elements
+                return ("uint8", size) if size in SIZES else None
+            return None
+
+        return expected
+
+    def _take(self, peer: str, message: WireMessage, block: Block | None) -> None:
+        if isinstance(message, WireReply):
+            if self._times.count:
+                self._times.arrived(message.shard, message.iteration, message.block.nbytes)
+            self.mailbox.put(reply_of(message, block))
+        elif isinstance(message, Ack):
+            self.mailbox.put(message)
+        elif isinstance(message, Snapshot):
+            assert block is not None
+            self._snapshots.put((message.shard, whole(block)))
+        elif isinstance(message, OptimizerState):
+            data = None if block is None else whole(block)
+            assert isinstance(data, torch.Tensor)
+            self._states.put((message.shard, state_from(message.entries, data)))
+        elif isinstance(message, ProbeAnswer) and self._due == _place_of(message):
+            self._due = _NONE_DUE
+            self._times.arrived(*_place_of(message))
+            self._probed.put(message)
+        elif isinstance(message, Fenced):
+            if not (self._process.is_done or self.has_left):
+                raise self._process.was_replaced()
+        elif isinstance(message, Refused):
+            raise RunError(f"{peer} refused {self._process.name}: {message.reason}")
+        else:
+            raise RunError(f"{peer} sent {self._process.name} a {type(message).__name__}")
+
+    def _lost(self, server: str) -> None:
+        """The connection to a server has ended. Raises Lost unless the worker's end came."""
+        if not self._process.is_done:
+            raise Lost(self._process.name, server)
+
+
+def _place_of(answer: ProbeAnswer) -> tuple[int, int, int]:
+    return answer.shard, answer.number, answer.block.nbytes
