@@ -20,7 +20,6 @@ from outpace.errors import ConfigError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.memory import slots
 from outpace.real.net.messages import BlockHead, Fetch, Ready, Refused, WirePush
 from outpace.real.net.report_messages import Notice
@@ -284,7 +283,7 @@ def test_a_replaced_peer_is_told_and_only_the_new_process_is_heard(cluster):
     old, old_caller = cluster.connected("worker-0")
     _, other = cluster.connected("worker-1")
     cluster.listener.replace("worker-0", 1)
-    cluster.until(lambda: old.messages == [Fenced(1)])
+    cluster.until(lambda: old.messages == [Refused.replaced(1)])
     old_caller.send(Notice("of the old process"))
     new = cluster.process("worker-0", generation=1)
     cluster.call(new).send(Notice("of the new process"))
@@ -296,7 +295,7 @@ def test_a_replaced_peer_is_told_and_only_the_new_process_is_heard(cluster):
     }
     cluster.listener.send("worker-0", Notice("welcome"))
     cluster.until(lambda: new.messages == [Notice("welcome")])
-    assert old.messages == [Fenced(1)]
+    assert old.messages == [Refused.replaced(1)]
     assert cluster.server.lost == []
     assert sorted(cluster.listener.peers) == ["worker-0", "worker-1"]
 
@@ -311,7 +310,7 @@ def test_an_old_process_that_connects_again_is_told_that_it_was_replaced(cluster
     before = list(cluster.server.got)
     old = cluster.process("worker-0", generation=1)
     cluster.call(old).send(Notice("I was away"))
-    cluster.until(lambda: old.messages == [Fenced(2)])
+    cluster.until(lambda: old.messages == [Refused.replaced(2)])
     assert cluster.server.got == before
 
 
@@ -333,7 +332,7 @@ def test_a_process_without_the_key_of_the_run_is_not_let_in(transport):
         stranger = cluster.call(cluster.process("worker-0"))
 
         def refused() -> bool:
-            stranger.send(Fetch())
+            stranger.send(Fetch("initial"))
             return False
 
         with pytest.raises(WireError):

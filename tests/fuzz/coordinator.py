@@ -56,13 +56,12 @@ from outpace.real.net.messages import (
 from outpace.real.net.peer_messages import (
     AskStore,
     AverageEnded,
-    AverageFailed,
     ComeToMeeting,
     EnterAllReduce,
     GroupBroken,
     SeekPartner,
 )
-from outpace.real.net.report_messages import ProcessFailed, ScriptLog, TimingReport, TraceReport
+from outpace.real.net.report_messages import ProcessFailed, RowsReport, ScriptLog
 from outpace.real.net.transport import FIRST, Handlers, Session
 from outpace.real.node.checkpoint_writer import SavedShard
 from outpace.real.node.saving.of_worker import SavedWorker
@@ -99,7 +98,7 @@ SYNCS: Final[dict[str, dict[str, Any]]] = {
     "models": {"sync": {"kind": "psgd"}, "task": {"kind": "script", "path": "-"}, "servers": 1},
 }
 HANDLED: Final = (
-    *(JoinRun, Ready, TraceReport, TimingReport, ProcessDone, ProcessFailed, FirstDigest),
+    *(JoinRun, Ready, RowsReport, RowsReport, ProcessDone, ProcessFailed, FirstDigest),
     *(ScriptLog, Snapshot, Fetch, TrainingDone, WorkerReplaced, WorkerReplaced),
     *(CheckpointPart, CheckpointPart, CheckpointMissed, CheckpointFailed, VersionReached),
     *(CheckpointArrived, FilePiece, SendPiece),
@@ -111,7 +110,6 @@ HANDLED: Final = (
         ComeToMeeting,
         SeekPartner,
         AverageEnded,
-        AverageFailed,
     ),
     AskStore,
 )

@@ -14,9 +14,8 @@ from outpace.real.collective.group import GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
     AverageEnded,
-    AverageFailed,
     CancelAverage,
-    NoPartnerLeft,
+    GroupBroken,
     SeekPartner,
     StartAverage,
 )
@@ -133,7 +132,7 @@ def test_with_who_is_gone_nothing_comes_about_and_who_wanted_it_asks_again(three
 
 def test_nobody_left_is_over_at_once(three):
     pair = three[0].exchanges.begin(0)
-    three[0].exchanges.take(NoPartnerLeft())
+    three[0].exchanges.take(CancelAverage(None))
     assert pair.arrived.done
     assert pair.began == pair.ended
     assert three[0].ended == []
@@ -145,7 +144,7 @@ def test_a_partner_that_cannot_be_reached_is_told_of_by_name(three):
     one.exchanges.begin(0)
     one.exchanges.take(StartAverage(4, 0, 1, 0))
     one.until(lambda: len(one.said) > 1)
-    assert isinstance(one.said[1], AverageFailed)
-    assert one.said[1].number == 4
+    assert isinstance(one.said[1], GroupBroken)
+    assert one.said[1].average == 4
     assert one.said[1].reason.startswith("worker-1: ")
     assert one.parameters.tolist() == [0] * 5

@@ -18,9 +18,8 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.pairs import Pairs
 from outpace.real.net.peer_messages import (
     AverageEnded,
-    AverageFailed,
     CancelAverage,
-    NoPartnerLeft,
+    GroupBroken,
     SeekPartner,
     StartAverage,
 )
@@ -89,7 +88,7 @@ class Gossip(RuleBasedStateMachine):
             self.sent[message.number][worker.number] = worker.model
             assert worker.number in self.members[message.number]
             assert message.seeker != message.partner
-        elif isinstance(message, NoPartnerLeft):
+        elif message.number is None:
             assert worker.seeks is not None
             assert not any(other.here for other in self.workers if other is not worker)
             worker.seeks = None
@@ -248,7 +247,7 @@ def test_who_is_lost_is_given_no_partner_whatever_it_said():
 def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
     told = Told(2)
     told.pairs.take("worker-0", SeekPartner(0))
-    told.pairs.take("worker-0", AverageFailed(0, "worker-1: no route"))
+    told.pairs.take("worker-0", GroupBroken(0, "worker-1: no route", average=0))
     with pytest.raises(RunError, match="worker-0 cannot reach worker-1: no route"):
         told.wait()
 
@@ -256,7 +255,7 @@ def test_who_cannot_reach_a_partner_that_is_still_there_ends_the_run():
 def test_who_cannot_reach_one_that_is_lost_asks_again():
     told = Told(3)
     told.pairs.take("worker-0", SeekPartner(beside(0, 1, 3)))
-    told.pairs.take("worker-0", AverageFailed(0, "worker-1: it is silent"))
+    told.pairs.take("worker-0", GroupBroken(0, "worker-1: it is silent", average=0))
     told.said.clear()
     told.pairs.lose("worker-1")
     assert told.said == [CancelAverage(0)]

@@ -26,7 +26,7 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
-from outpace.real.net.membership_messages import Fenced, ReplaceWorker, WorkerReplaced
+from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
@@ -709,7 +709,7 @@ def test_a_server_refuses_a_worker_and_goes_on_with_the_others(stranger, bad, wh
             cluster.key,
             RUN,
         )
-        who.send(Fetch())
+        who.send(Fetch("initial"))
         cluster.post.until(lambda: isinstance(who.heard(), Snapshot))
         before = cluster.state
         who.send(*bad)
@@ -729,7 +729,7 @@ def test_a_server_hears_only_the_process_that_has_taken_the_place_of_a_worker(st
         post, old = cluster.post, cluster.honest[1]
         post.listener.send("server-0", ReplaceWorker(1, 1, stays=True))
         post.until(lambda: ("server-0", WorkerReplaced(1, 1, watermark=0, clock=0)) in post.got)
-        post.until(lambda: old.got[-1] == Fenced(1))
+        post.until(lambda: old.got[-1] == Refused.replaced(1))
         before = cluster.state
         old.send(pushed(1, 1, 0), START)
         new = stranger(

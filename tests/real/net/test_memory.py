@@ -29,9 +29,9 @@ from outpace.real.net.memory import mapping, slots
 from outpace.real.net.memory.lane import Lane
 from outpace.real.net.memory.mapping import mapped, new_file, opened
 from outpace.real.net.memory.slots import Later, OwnSlots, new_slots
-from outpace.real.net.memory_messages import FreeSlot, HasMemory, LacksMemory, OfferMemory
+from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
 from outpace.real.net.messages import WirePush
-from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.probe_messages import Probe
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -115,10 +115,10 @@ def test_small_and_larger_blocks_and_those_of_probes_go_over_the_network(cluster
         assert not is_mapped(cluster.server.got.pop()[2])
     zeros = torch.zeros(SIZE, dtype=torch.uint8)
     head = head_of(zeros)
-    send(Probe(0, head), zeros)
+    send(Probe(0, 0, head), zeros)
     cluster.until(lambda: cluster.server.got)
     assert not is_mapped(cluster.server.got.pop()[2])
-    reply(ProbeAnswer(0, 0, head), zeros)
+    reply(Probe(0, 0, head), zeros)
     cluster.until(lambda: worker.got)
     assert not is_mapped(worker.got.pop()[2])
 
@@ -303,17 +303,17 @@ def test_messages_that_must_not_come_change_nothing():
     end, offer = offered()
     with pytest.raises(ProtocolError, match="frees slot 0"):
         end.lane.take(FreeSlot(0))
-    end.lane.take(HasMemory())
-    for answer in (HasMemory(), LacksMemory("")):
+    end.lane.take(MemoryAnswer(has=True))
+    for answer in (MemoryAnswer(has=True), MemoryAnswer(has=False)):
         with pytest.raises(ProtocolError, match="again"):
             end.lane.take(answer)
     assert end.lane.is_ready
     other = End()
-    for answer in (HasMemory(), FreeSlot(0)):
+    for answer in (MemoryAnswer(has=True), FreeSlot(0)):
         with pytest.raises(ProtocolError, match="that was not made"):
             other.lane.take(answer)
     other.lane.take(offer)
-    assert other.sent == [HasMemory()]
+    assert other.sent == [MemoryAnswer(has=True)]
     with pytest.raises(ProtocolError, match="offers memory again"):
         other.lane.take(offer)
 
@@ -333,7 +333,7 @@ def test_memory_that_is_not_what_was_offered_is_not_used(change, reason):
     before = open_files()
     other = End()
     other.lane.take(msgspec.structs.replace(offer, **change))
-    assert other.sent == [LacksMemory(reason)]
+    assert other.sent == [MemoryAnswer(has=False, reason=reason)]
     assert open_files() == before
     end.lane.take(other.sent[0])
     assert end.lane.place(*push(1.0)) is None
@@ -367,7 +367,7 @@ def test_an_offer_of_anything_else_than_memory_opens_nothing(tmp_path):
     other = End()
     _, offer = offered()
     other.lane.take(msgspec.structs.replace(offer, descriptor=descriptor))
-    assert other.sent == [LacksMemory("another container or process namespace")]
+    assert other.sent == [MemoryAnswer(has=False, reason="another container or process namespace")]
     os.close(descriptor)
 
 
@@ -376,7 +376,7 @@ def test_where_memory_or_descriptors_are_short_blocks_go_over_the_network(monkey
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     end, _ = offered()
-    end.lane.take(HasMemory())
+    end.lane.take(MemoryAnswer(has=True))
     with monkeypatch.context() as short:
         short.setattr(slots, "free_bytes", lambda: 3 * SIZE)
         assert end.lane.place(*push(1.0)) is None

@@ -11,7 +11,7 @@ from tests.real.net.test_hostile import Post
 from outpace.config.reading import experiment_from
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Go, Initialize, JoinRun, Plan, Ready, Refused
-from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.probe_messages import Probe
 from outpace.real.net.probes import ROUNDS, SIZES, ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.server import Server
@@ -95,14 +95,14 @@ class Probed:
 
     def probe(self, worker: int, number: int, size: int) -> None:
         block = torch.zeros(size, dtype=torch.uint8)
-        self.workers[worker].send(Probe(number, head_of(block)), block)
+        self.workers[worker].send(Probe(0, number, head_of(block)), block)
 
     def require_answers(self, worker: int, size: int) -> None:
         got = self.workers[worker].got
         before = len(got)
         self.probe(worker, 0, size)
         self.post.until(lambda: len(got) > before)
-        assert isinstance(got[-1], ProbeAnswer)
+        assert isinstance(got[-1], Probe)
         assert got[-1].block.nbytes == size
 
     def require_refused(self, worker: int) -> None:

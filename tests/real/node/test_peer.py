@@ -13,7 +13,7 @@ from outpace.engine.scripts.buffers import AveragedBuffers
 from outpace.engine.scripts.model import ScriptModel
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import AllArrived, JoinRun, ProcessDone, StopRun
+from outpace.real.net.messages import JoinRun, ProcessDone, StopRun
 from outpace.real.net.report_messages import ProcessFailed
 from outpace.real.net.transport import Handlers, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport
@@ -52,7 +52,7 @@ def test_a_worker_that_is_stopped_before_the_run_begins_ends_without_an_error():
         clock(clock.now + 10_000_000)
     worker.join(0.05)
     assert worker.is_alive()  # what it sent may not have arrived: only the coordinator knows
-    listener.send("worker-0", AllArrived())
+    listener.send("worker-0", ProcessDone())
     while worker.is_alive():
         clock(clock.now + 10_000_000)
     listener.close()

@@ -24,17 +24,15 @@ from outpace.real.collective.group import Group, GroupSettings
 from outpace.real.net.clock import RealClock
 from outpace.real.net.peer_messages import (
     AverageEnded,
-    AverageFailed,
     CancelAverage,
     GroupBroken,
-    NoPartnerLeft,
     SeekPartner,
     StartAverage,
 )
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
 
-OfPairs: TypeAlias = StartAverage | CancelAverage | NoPartnerLeft
+OfPairs: TypeAlias = StartAverage | CancelAverage
 
 _LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
 _VALUES: Final = 0  # tag
@@ -93,7 +91,7 @@ class PairwiseExchanges:
         """Handle a message from the coordinator."""
         if isinstance(message, StartAverage):
             self._begin(message)
-        elif isinstance(message, NoPartnerLeft):
+        elif message.number is None:
             now = self._clock.now
             self._end(now, now)
         elif self._under_way is not None and self._under_way.number == message.number:
@@ -168,11 +166,8 @@ class PairwiseExchanges:
 
     def _broken(self, other: int, reason: str) -> None:
         text = f"{worker_name(other)}: {reason[:1000]}"
-        meet = self._under_way
-        if meet is None:  # the workers are not connected yet
-            self._tell(GroupBroken(0, text))
-        else:
-            self._tell(AverageFailed(meet.number, text))
+        meet = self._under_way  # None: the workers are not connected yet
+        self._tell(GroupBroken(0, text, None if meet is None else meet.number))
 
 
 def _tell_that(met: Future[None], _: Group) -> Done:

@@ -9,7 +9,8 @@ from outpace.errors import RunError
 from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net import probes
 from outpace.real.net.clock import RealClock
-from outpace.real.net.probe_messages import ProbeDone, StartProbe
+from outpace.real.net.messages import Ready
+from outpace.real.net.probe_messages import StartProbe
 from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds
 
@@ -26,6 +27,8 @@ async def probe(
 ) -> None:
     """Have each worker in turn measure the way to the servers, or all together all-reduces.
 
+    Each of them has said once that it is ready.
+
     Raises:
         RunError: a worker has not done so within `limit_s`, or within 60 s where it measures the
             way to the servers: it may not reach them.
@@ -34,7 +37,7 @@ async def probe(
         if not strategy.exchanges:
             for name in workers:
                 listener.send(name, StartProbe(nanoseconds(probes.PROBE_S)))
-            await announced.all(workers, ProbeDone, "probe", limit_s)
+            await announced.all(workers, Ready, "probe", limit_s, times=2)
         return
     until = clock.now + nanoseconds(probes.PROBE_S)
     for n, name in enumerate(workers):
@@ -43,7 +46,8 @@ async def probe(
             break
         listener.send(name, StartProbe(budget))
         try:
-            await announced.all([name], ProbeDone, "probe the servers", min(limit_s, _LIMIT_S))
+            limit = min(limit_s, _LIMIT_S)
+            await announced.all([name], Ready, "probe the servers", limit, times=2)
         except RunError as error:
             host = listener.endpoint.removeprefix("tcp://").rpartition(":")[0]
             raise RunError(

@@ -24,8 +24,6 @@ from outpace.real.coordinator.without_servers import WithoutServers
 from outpace.real.net.block_frames import block_elements
 from outpace.real.net.checkpoint_messages import MOST_KEPT
 from outpace.real.net.messages import (
-    AllArrived,
-    BatchSize,
     BlockHead,
     DifferingSettings,
     Fetch,
@@ -40,12 +38,10 @@ from outpace.real.net.messages import (
 from outpace.real.net.report_messages import (
     MOST_ROWS,
     MOST_TIMES,
-    FilesWritten,
     Notice,
     ProcessFailed,
+    RowsReport,
     ScriptLog,
-    TimingReport,
-    TraceReport,
 )
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
@@ -57,12 +53,10 @@ from outpace.sync.messages import WireMessage, server_name, worker_name
 
 _FIRST = worker_name(0)
 _OF_WORKERS = (
-    BatchSize,
     DifferingSettings,
     FirstDigest,
     Fetch,
     ModelBuffers,
-    FilesWritten,
     ScriptLog,
     TrainingDone,
 )
@@ -122,12 +116,10 @@ class Reports:
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
         """Return which block this process may send with this message."""
         head: BlockHead | None = getattr(message, "block", None)
-        if isinstance(message, TraceReport) and head is not None:
-            fits = head.elements <= MOST_ROWS * len(SCHEMA)
-            return ("int64", head.elements) if fits else None
-        if isinstance(message, TimingReport):
-            fits = message.block.elements <= MOST_TIMES * WIDTH
-            return ("int64", message.block.elements) if fits else None
+        if isinstance(message, RowsReport) and head is not None:
+            is_trace = message.table == "trace"
+            most = MOST_ROWS * len(SCHEMA) if is_trace else MOST_TIMES * WIDTH
+            return ("int64", head.elements) if head.elements <= most else None
         if isinstance(message, ModelBuffers) and name == _FIRST and name in self.joined:
             size = message.block.elements  # buffers may grow until the end
             return ("uint8", size) if size <= MOST_KEPT else None
@@ -183,10 +175,8 @@ class Reports:
         block = None if block is None else whole(block)
         if isinstance(message, _OF_WORKERS) and name not in self._numbers:
             self._listener.refuse(name, f"only workers send {type(message).__name__}")
-        elif isinstance(message, TraceReport):
+        elif isinstance(message, RowsReport):
             self._add_rows(name, message, block)
-        elif isinstance(message, TimingReport):
-            self._add_times(name, block)
         elif isinstance(message, Notice) and message.warns:
             if message.text not in self._warned:
                 self._warned.add(message.text)
@@ -198,13 +188,11 @@ class Reports:
             self._losses.process_failed(name, message)
         elif isinstance(message, FirstDigest):
             self._first_gradients.add(name, message.iteration, message.digest)
-        elif isinstance(message, FilesWritten):
-            self.files_written[self._numbers[name]] = message.paths
         elif isinstance(message, DifferingSettings):
             self._take_settings(name, message)
-        elif isinstance(message, BatchSize):
-            self.batch_size = message.size if name == _FIRST else self.batch_size
         elif isinstance(message, ScriptLog):
+            if message.files:
+                self.files_written[self._numbers[name]] = message.files
             self._observer.logged(self._numbers[name], message)
         elif self._checkpoints is not None and self._checkpoints.take(name, message, block):
             pass
@@ -231,13 +219,15 @@ class Reports:
             self._take_join(name, message)
         elif isinstance(message, TrainingDone):
             self.left.add(name)
+            if name == _FIRST:
+                self.batch_size = message.batch_size or None
             if self._checkpoints is not None:
                 self._checkpoints.left(name, ended=message.ended, pushed=message.pushed)
             self._first_gradients.has_left(name)
         elif isinstance(message, ProcessDone):
             self._observer.told(name, message)
             self._losses.process_finished(name)
-            self._listener.send(name, AllArrived())
+            self._listener.send(name, message)
         elif isinstance(message, Snapshot):
             assert block is not None
             self._architecture.snapshots.add(message, block)
@@ -273,24 +263,22 @@ class Reports:
             unreported = completed - self.totals.iterations.get(worker, 0)
             totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
 
-    def _add_rows(self, name: str, message: TraceReport, block: Block | None) -> None:
+    def _add_rows(self, name: str, message: RowsReport, block: Block | None) -> None:
+        is_trace = message.table == "trace"
         try:
             if block is not None:
                 assert isinstance(block, torch.Tensor)
-                table: np.ndarray[Any, Any] = block.numpy().reshape(-1, len(SCHEMA))
-                self._trace.add(table)
-                self._observer.traced(table)
+                width = len(SCHEMA) if is_trace else WIDTH
+                table: np.ndarray[Any, Any] = block.numpy().reshape(-1, width)
+                if is_trace:
+                    self._trace.add(table)
+                    self._observer.traced(table)
+                else:
+                    require_own(table, name)
+                    self._timing.add(table)
+                    self._observer.timed(table)
         except ValueError as error:
-            self._listener.refuse(name, f"its trace cannot be read: {error}")
+            what = "trace" if is_trace else "times"
+            self._listener.refuse(name, f"its {what} cannot be read: {error}")
             return
         self.totals_of[name] = message.totals
-
-    def _add_times(self, name: str, block: Block | None) -> None:
-        try:
-            assert isinstance(block, torch.Tensor)
-            table: np.ndarray[Any, Any] = block.numpy().reshape(-1, WIDTH)
-            require_own(table, name)
-            self._timing.add(table)
-            self._observer.timed(table)
-        except ValueError as error:
-            self._listener.refuse(name, f"its times cannot be read: {error}")

@@ -11,15 +11,6 @@ from outpace.sync.messages import Count, Index, WireMessage
 Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 
 
-class Fenced(WireMessage, tag="fenced"):
-    """Tells a process that another one has taken its place, and that it is not heard any more.
-
-    generation: of the other one.
-    """
-
-    generation: Count
-
-
 class ReplaceWorker(WireMessage, tag="replace"):
     """The coordinator to a server: hear only the process of this generation as `worker`.
 

@@ -29,17 +29,15 @@ class OfferMemory(WireMessage, tag="offer memory"):
     is_read: bool
 
 
-class HasMemory(WireMessage, tag="has memory"):
-    """The answer to OfferMemory: blocks may come in this memory."""
+class MemoryAnswer(WireMessage, tag="memory"):
+    """The answer to OfferMemory.
 
-
-class LacksMemory(WireMessage, tag="lacks memory"):
-    """The answer to OfferMemory if the memory cannot be had.
-
-    reason: empty if that was to be expected.
+    has: blocks may come in this memory. reason: why the memory cannot be had; empty if that was to
+    be expected.
     """
 
-    reason: Annotated[str, msgspec.Meta(max_length=400)]
+    has: bool
+    reason: Annotated[str, msgspec.Meta(max_length=400)] = ""
 
 
 class FreeSlot(WireMessage, tag="free slot"):

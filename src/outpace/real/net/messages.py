@@ -12,7 +12,7 @@ separate frames (see `wire`).
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -99,9 +99,12 @@ class Initialize(WireMessage, tag="initialize"):
 
 
 class Fetch(WireMessage, tag="fetch"):
-    """A worker to a server: send a Snapshot. final: only after all workers have left."""
+    """A worker to a server: send a Snapshot, or the OptimizerState.
 
-    final: bool = False
+    what: `initial` parameters, the `final` ones once all workers have left, or the `state`.
+    """
+
+    what: Literal["initial", "final", "state"]
 
 
 class StateEntry(WirePart):
@@ -117,14 +120,10 @@ class StateEntry(WirePart):
     value: bool | int | float | Name | None = None
 
 
-class FetchState(WireMessage, tag="fetch-state"):
-    """A worker to a server: send the OptimizerState."""
-
-
 class OptimizerState(WireMessage, tag="state"):
     """The state of a script's optimizer for one shard; the tensors follow as bytes.
 
-    A server answers FetchState with it. Worker 0 sends it to replace the state.
+    A server answers Fetch with it. Worker 0 sends it to replace the state.
     """
 
     shard: Index
@@ -209,12 +208,6 @@ class ModelBuffers(WireMessage, tag="extras"):
     block: BlockHead
 
 
-class BatchSize(WireMessage, tag="batch"):
-    """Worker 0 at the end of its script's training: the batch size of its DataLoader."""
-
-    size: Count
-
-
 class Ready(WireMessage, tag="ready"):
     """A process has done what comes before the first iteration."""
 
@@ -276,18 +269,19 @@ class TrainingDone(WireMessage, tag="left"):
     pushed: iterations up to the last one that a script has pushed to any server.
     ended: True if the script has come to its end; False if the run stopped it, such as at
         stop.iterations.
+    batch_size: of the DataLoader of a script; 0: it is not known.
     """
 
     pushed: Count = 0
     ended: bool = False
+    batch_size: Count = 0
 
 
 class ProcessDone(WireMessage, tag="finished"):
-    """A process has sent everything it had to send, and ends."""
+    """A process has sent everything it had to send, and ends when the coordinator has it.
 
-
-class AllArrived(WireMessage, tag="arrived"):
-    """The answer to ProcessDone: everything that the process sent has arrived, so it can end."""
+    The coordinator answers with the same message: everything has arrived.
+    """
 
 
 class StopRun(WireMessage, tag="stop"):
@@ -298,6 +292,15 @@ class StopRun(WireMessage, tag="stop"):
 
 
 class Refused(WireMessage, tag="refused"):
-    """The receiver's last message was refused; no later message will be accepted."""
+    """The receiver's last message was refused; no later message will be accepted.
+
+    replaced_by: generation of the process that has taken the receiver's place; 0: none has.
+    """
 
     reason: Text
+    replaced_by: Count = 0
+
+    @classmethod
+    def replaced(cls, generation: int) -> Refused:
+        """Return the message for a process whose place one of this generation has taken."""
+        return cls("another process has its place", generation)

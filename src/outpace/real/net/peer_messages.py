@@ -27,10 +27,14 @@ class EnterAllReduce(WireMessage, tag="joins"):
 
 
 class GroupBroken(WireMessage, tag="broken"):
-    """A worker cannot continue in the group of this generation."""
+    """A worker cannot continue in the group of this generation.
+
+    average: of two workers, in which the group was used; None: it was used in none.
+    """
 
     generation: Count
     reason: Text
+    average: Count | None = None
 
 
 class Regroup(WireMessage, tag="regroup"):
@@ -98,18 +102,10 @@ class AverageEnded(WireMessage, tag="met"):
     number: Count
 
 
-class AverageFailed(WireMessage, tag="missed"):
-    """A worker cannot reach its partner in this average."""
-
-    number: Count
-    reason: Text
-
-
 class CancelAverage(WireMessage, tag="parted"):
-    """The coordinator to a worker: the partner is gone; give this average up unless it ended."""
+    """The coordinator to a worker: the partner is gone; give this average up unless it ended.
 
-    number: Count
+    number: of the average; None: it has not begun, and no other worker is left.
+    """
 
-
-class NoPartnerLeft(WireMessage, tag="alone"):
-    """The coordinator to a worker that asked for a partner: no other worker is left."""
+    number: Count | None

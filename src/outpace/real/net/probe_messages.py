@@ -7,7 +7,7 @@ from outpace.sync.messages import Count, Index, WireMessage
 
 
 class StartProbe(WireMessage, tag="start probe"):
-    """The coordinator to a worker, before the run begins: measure the network.
+    """The coordinator to a worker that is Ready: measure the network, and say Ready again.
 
     budget: ns that this may take.
     """
@@ -16,22 +16,11 @@ class StartProbe(WireMessage, tag="start probe"):
 
 
 class Probe(WireMessage, tag="probe"):
-    """A worker to a server, before the run begins: answer with a block of the same size.
+    """A worker to a server, before the run begins, and the server's answer: the same message.
 
     number: counts this worker's probes of this server from 0.
     """
 
-    number: Count
-    block: BlockHead
-
-
-class ProbeAnswer(WireMessage, tag="probe answer"):
-    """A server's answer to a Probe."""
-
     shard: Index
     number: Count
     block: BlockHead
-
-
-class ProbeDone(WireMessage, tag="probed"):
-    """A worker has done what StartProbe asked for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -21,11 +21,15 @@ ScalarsByName: TypeAlias = Annotated[
 MOST_TIMES: Final = 1 << 13  # rows of `record.timing`, in one message
 
 
-class TraceReport(WireMessage, tag="rows"):
-    """Rows of the trace, as integers, and the sums over all rows of this process so far."""
+class RowsReport(WireMessage, tag="rows"):
+    """Rows, as integers, and the sums over all rows of the trace of this process so far.
+
+    table: to which they belong, the trace or `record.timing`.
+    """
 
     totals: Totals
     block: BlockHead | None = None
+    table: Literal["trace", "timing"] = "trace"
 
 
 class LoggedPoint(WirePart):
@@ -37,21 +41,15 @@ class LoggedPoint(WirePart):
 
 
 class ScriptLog(WireMessage, tag="log"):
-    """A worker to the coordinator: what its script has logged since the last ScriptLog."""
+    """A worker to the coordinator: what its script has logged since the last ScriptLog.
+
+    files: at the end of the script, those that it has written.
+    """
 
     points: Annotated[list[LoggedPoint], msgspec.Meta(max_length=MOST_POINTS)]
-
-
-class FilesWritten(WireMessage, tag="files"):
-    """A worker to the coordinator, at the end of its script: the files that it has written."""
-
-    paths: Annotated[list[Text], msgspec.Meta(max_length=MOST_FILES)]
-
-
-class TimingReport(WireMessage, tag="times"):
-    """Rows of `record.timing`, as integers."""
-
-    block: BlockHead
+    files: Annotated[list[Text], msgspec.Meta(max_length=MOST_FILES)] = msgspec.field(
+        default_factory=list
+    )
 
 
 class ProcessFailed(WireMessage, tag="failed"):

@@ -118,8 +118,8 @@ class Listener(Protocol):
     def replace(self, name: str, generation: int, *, returns: bool = True) -> None:
         """Give the name of a peer to a new process, and hear only that one from now on.
 
-        The process that has it is told (`Fenced`), and so is every other one of an old generation
-        that connects. `on_lost` is not called.
+        The process that has it is told (`Refused.replaced`), and so is every other one of an old
+        generation that connects. `on_lost` is not called.
 
         Args:
             returns: False if no new process will come.

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import torch
@@ -16,9 +16,7 @@ from outpace.blocks.block import Block
 from outpace.errors import RunError
 from outpace.kernel import Kernel, Mailbox, WalkerError
 from outpace.real.net.clock import RealClock
-from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
-    AllArrived,
     BlockHead,
     Go,
     JoinRun,
@@ -32,8 +30,7 @@ from outpace.real.net.report_messages import (
     MOST_TIMES,
     Notice,
     ProcessFailed,
-    TimingReport,
-    TraceReport,
+    RowsReport,
 )
 from outpace.real.net.transport import Handlers, Session, Transport
 from outpace.real.net.wire import WireError
@@ -141,11 +138,11 @@ class Member:
         """Send the new rows of trace and times, and the totals if they have changed."""
         self._rows.flush()
         if self.has_started:  # else the time of the run is not known
-            self._send_times()
+            self._send_rows(self.timing.take(), "timing")
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
             self._reported = totals
-            self.coordinator.send(TraceReport(self.recorder.totals))
+            self.coordinator.send(RowsReport(self.recorder.totals))
 
     def notice(self, text: str) -> None:
         """Have the coordinator print a line for the user; the run continues."""
@@ -216,13 +213,13 @@ class Member:
 
     def _order(self, _: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, Refused):
+            if message.replaced_by:
+                raise self.was_replaced()
             raise RunError(f"the coordinator refused {self.name}: {message.reason}")
-        if isinstance(message, Fenced):
-            raise self.was_replaced()
         if isinstance(message, StopRun):
             self.stopped = message
             self.kernel.stop()
-        elif isinstance(message, AllArrived):
+        elif isinstance(message, ProcessDone):
             self._has_all_arrived = True
         elif not self.fetched.take(message, block):
             self.orders.put(message)
@@ -259,18 +256,13 @@ class Member:
     def _end_times(self) -> None:
         """Add the rows of requests that will not be answered."""
 
-    def _send_times(self) -> None:
-        table = self.timing.take()
-        for first in range(0, len(table), MOST_TIMES):
-            rows = torch.from_numpy(table[first : first + MOST_TIMES].reshape(-1))
-            self.coordinator.send(TimingReport(BlockHead("int64", rows.numel())), rows)
-
-    def _send_rows(self, table: Table) -> None:
-        totals = self.recorder.totals
-        for first in range(0, len(table), MOST_ROWS):
-            rows = torch.from_numpy(table[first : first + MOST_ROWS].reshape(-1))
-            self.coordinator.send(TraceReport(totals, BlockHead("int64", rows.numel())), rows)
-        self._reported = msgspec.msgpack.encode(totals)
+    def _send_rows(self, rows: Table, table: Literal["trace", "timing"] = "trace") -> None:
+        totals, most = self.recorder.totals, MOST_ROWS if table == "trace" else MOST_TIMES
+        for first in range(0, len(rows), most):
+            block = torch.from_numpy(rows[first : first + most].reshape(-1))
+            head = BlockHead("int64", block.numel())
+            self.coordinator.send(RowsReport(totals, head, table), block)
+            self._reported = msgspec.msgpack.encode(totals)
 
 
 class Lost(RunError):

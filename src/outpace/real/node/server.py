@@ -27,7 +27,7 @@ from outpace.real.net.messages import (
     TakeSnapshot,
     WirePush,
 )
-from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.probe_messages import Probe
 from outpace.real.net.probes import MOST_PROBES, SIZES
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard
@@ -239,7 +239,7 @@ class Server(Member):
         number = self._probed[peer]
         self._probed[peer] += 1
         began = monotonic_ns()
-        self.listener.send(peer, ProbeAnswer(self.index, number, probe.block), block)
+        self.listener.send(peer, probe, block)
         self._times.probed(self._names.index(peer), number, block.nbytes, began)
 
     def _updated(self, shard: int, version: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic_ns
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import torch
 
@@ -15,18 +15,16 @@ from outpace.errors import RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of, on_the_wire, value_bytes
-from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
-    FetchState,
     OptimizerState,
     Plan,
     Refused,
     Snapshot,
     WireReply,
 )
-from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.probe_messages import Probe
 from outpace.real.net.probes import SIZES, ProbeTurn
 from outpace.real.net.translation import reply_of, wire_push
 from outpace.real.net.transport import Caller, Handlers
@@ -83,7 +81,7 @@ class ServerConnections:
         # What servers answer, with their numbers.
         self._states = Mailbox[tuple[int, dict[int, State]]](kernel, "the optimizer's state")
         self._snapshots = Mailbox[tuple[int, Block]](kernel, "the servers' parameters")
-        self._probed = Mailbox[ProbeAnswer](kernel, "the answer to a probe")
+        self._probed = Mailbox[Probe](kernel, "the answer to a probe")
         self._due = _NONE_DUE  # server, number and bytes of the probe's answer that is due
 
     def connect(self, plan: Plan, blocks: Sequence[Block]) -> None:
@@ -177,12 +175,12 @@ class ServerConnections:
 
         final: those at the end of the training, for which the servers wait.
         """
-        return await self._all_of(Fetch(final), self._snapshots)
+        return await self._all_of("final" if final else "initial", self._snapshots)
 
     async def optimizer_state(self) -> list[dict[int, State]]:
         """Return the state of the servers' optimizers, in ascending order."""
         self._process.kernel.catch_up()
-        return await self._all_of(FetchState(), self._states)
+        return await self._all_of("state", self._states)
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
         """Replace the state of the servers' optimizers, before the next push arrives there.
@@ -194,11 +192,11 @@ class ServerConnections:
             caller.send(OptimizerState(server, entries, head_of(data)), data)
 
     async def _all_of(
-        self, request: Fetch | FetchState, answers: Mailbox[tuple[int, _T]]
+        self, what: Literal["initial", "final", "state"], answers: Mailbox[tuple[int, _T]]
     ) -> list[_T]:
-        """Return the answers of all servers to a request."""
+        """Return the answers of all servers to a Fetch."""
         for caller in self._callers:
-            caller.send(request)
+            caller.send(Fetch(what))
         found: dict[int, _T] = {}
         while len(found) < len(self._callers):
             server, answer = await answers.get()
@@ -215,7 +213,7 @@ class ServerConnections:
             numbers[server] += 1
             self._due = server, number, size
             began = monotonic_ns()
-            self._callers[server].send(Probe(number, head_of(block)), block)
+            self._callers[server].send(Probe(server, number, head_of(block)), block)
             self._times.sent(PROBE, server, number, size, began, pulls=True)
             await self._probed.get()
             turn.took(monotonic_ns() - began)
@@ -240,7 +238,7 @@ class ServerConnections:
             if isinstance(message, OptimizerState) and message.shard == server:
                 size = bytes_due(message.entries, lengths)
                 return None if size is None else ("uint8", size)
-            if isinstance(message, ProbeAnswer) and message.shard == server:
+            if isinstance(message, Probe) and message.shard == server:
                 size = message.block.elements
                 return ("uint8", size) if size in SIZES else None
             return None
@@ -261,11 +259,11 @@ class ServerConnections:
             data = None if block is None else whole(block)
             assert isinstance(data, torch.Tensor)
             self._states.put((message.shard, state_from(message.entries, data)))
-        elif isinstance(message, ProbeAnswer) and self._due == _place_of(message):
+        elif isinstance(message, Probe) and self._due == _place_of(message):
             self._due = _NONE_DUE
             self._times.arrived(*_place_of(message))
             self._probed.put(message)
-        elif isinstance(message, Fenced):
+        elif isinstance(message, Refused) and message.replaced_by:
             if not (self._process.is_done or self.has_left):
                 raise self._process.was_replaced()
         elif isinstance(message, Refused):
@@ -279,5 +277,5 @@ class ServerConnections:
             raise Lost(self._process.name, server)
 
 
-def _place_of(answer: ProbeAnswer) -> tuple[int, int, int]:
+def _place_of(answer: Probe) -> tuple[int, int, int]:
     return answer.shard, answer.number, answer.block.nbytes

@@ -24,8 +24,8 @@ from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan
-from outpace.real.net.probe_messages import ProbeDone, StartProbe
+from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready
+from outpace.real.net.probe_messages import StartProbe
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
@@ -162,7 +162,7 @@ class WorkerProcess(Member, ABC):
     async def _until_go(self) -> Go:
         while isinstance(message := await self.orders.get(), StartProbe):
             await self.probe(message.budget)
-            self.coordinator.send(ProbeDone())
+            self.coordinator.send(Ready())
         if not isinstance(message, Go):
             raise RunError(f"{self.name} expected a Go and got {message}")
         return message

@@ -19,10 +19,8 @@ from outpace.kernel import Kernel
 from outpace.real.coordinator.averaging.membership import Roster, Tell, end_if_still
 from outpace.real.net.peer_messages import (
     AverageEnded,
-    AverageFailed,
     CancelAverage,
     GroupBroken,
-    NoPartnerLeft,
     SeekPartner,
     StartAverage,
 )
@@ -71,12 +69,12 @@ class Pairs:
             if self._busy.get(name) == message.number:
                 del self._busy[name]
                 self._start()
-        elif isinstance(message, AverageFailed):
-            why = f"{name} cannot reach {message.reason}"
-            end_if_still(self._kernel, lambda: self._busy.get(name) == message.number, why)
-        elif isinstance(message, GroupBroken):  # while it connects to the others
+        elif isinstance(message, GroupBroken):
             changes, why = self._roster.changes, f"{name} cannot reach {message.reason}"
-            end_if_still(self._kernel, lambda: self._roster.changes == changes, why)
+            if message.average is not None:
+                end_if_still(self._kernel, lambda: self._busy.get(name) == message.average, why)
+            else:  # while it connects to the others
+                end_if_still(self._kernel, lambda: self._roster.changes == changes, why)
         elif isinstance(message, Leave):
             self.lose(name)
         else:
@@ -105,7 +103,7 @@ class Pairs:
             self._waiting[seeker] = iteration, self._names[partner]
         else:
             self._waiting.pop(seeker, None)
-            self._tell(seeker, NoPartnerLeft())
+            self._tell(seeker, CancelAverage(None))
 
     def _start(self) -> None:
         """Start the averages whose two workers are free."""

@@ -6,7 +6,7 @@ and their serial numbers are checked as always. What the messages about memory m
 1. Each process knows from the plan of the run how large its blocks are. It makes slots of this size
    and offers them (`OfferMemory`). Those of the process that calls are for this connection alone;
    those of the process that listens are for all its connections.
-2. The other process opens them and says so (`HasMemory`), or why it cannot (`LacksMemory`).
+2. The other process opens them and says so or why it cannot (`MemoryAnswer`).
 3. From then on a block is copied into a free slot, and the header of its message names the slot.
 4. The receiver says when it needs the block no more (`FreeSlot`).
 
@@ -27,12 +27,12 @@ from outpace.errors import ProtocolError
 from outpace.real.net.block_frames import PIECE_BYTES, IsFinite
 from outpace.real.net.memory.mapping import is_available
 from outpace.real.net.memory.slots import Later, OwnSlots, PeerSlots
-from outpace.real.net.memory_messages import FreeSlot, HasMemory, LacksMemory, OfferMemory
-from outpace.real.net.probe_messages import Probe, ProbeAnswer
+from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
+from outpace.real.net.probe_messages import Probe
 from outpace.support.machine import boot_id
 from outpace.sync.messages import WireMessage
 
-MemoryMessage: TypeAlias = OfferMemory | HasMemory | LacksMemory | FreeSlot
+MemoryMessage: TypeAlias = OfferMemory | MemoryAnswer | FreeSlot
 _REASON: Final = 300
 
 
@@ -68,7 +68,7 @@ class Lane:
         """Return the slot in which a message's block lies when it is sent; None: in none."""
         if not isinstance(block, torch.Tensor | Pieces) or not self.is_ready:
             return None
-        if isinstance(message, Probe | ProbeAnswer):
+        if isinstance(message, Probe):
             return None
         assert self._own is not None
         return self._own.place(block, self)
@@ -93,8 +93,8 @@ class Lane:
         elif self._is_answered:
             raise ProtocolError("it answers an offer of memory again")
         else:
-            self._is_answered, self._has = True, isinstance(message, HasMemory)
-            if isinstance(message, LacksMemory) and message.reason:
+            self._is_answered, self._has = True, message.has
+            if message.reason and not message.has:
                 self._note(
                     "blocks for processes that cannot get memory of this one go over the network "
                     f"({message.reason})"
@@ -104,14 +104,15 @@ class Lane:
         if self._theirs is not None or not offer.nbytes or not offer.slots:
             raise ProtocolError("it offers memory again, or none")
         if not is_available() or offer.boot != boot_id():  # another machine is no news
-            self._send(LacksMemory(""))
+            self._send(MemoryAnswer(has=False))
             return
         try:
             self._theirs = PeerSlots(offer)
         except OSError as error:
-            self._send(LacksMemory(str(error.strerror or error)[:_REASON]))
+            reason = str(error.strerror or error)[:_REASON]
+            self._send(MemoryAnswer(has=False, reason=reason))
         else:
-            self._send(HasMemory())
+            self._send(MemoryAnswer(has=True))
 
     def block(
         self, slot: int, elements: int, dtype: torch.dtype, is_finite: IsFinite | None

@@ -23,7 +23,6 @@ import zmq
 from outpace.blocks.block import Block
 from outpace.errors import ConfigError, ProtocolError
 from outpace.real.net.clock import RealClock
-from outpace.real.net.membership_messages import Fenced
 from outpace.real.net.memory.lane import Lane, MemoryMessage
 from outpace.real.net.memory.slots import new_slots
 from outpace.real.net.messages import Refused
@@ -153,7 +152,7 @@ class ZeroMQListener(MonitoredSocket):
         peer = self._named.pop(name, None)
         if peer is not None:
             if not peer.refused and peer.connection != _CLOSED:
-                self._tell(peer.outgoing, peer.identity, Fenced(generation))
+                self._tell(peer.outgoing, peer.identity, Refused.replaced(generation))
             peer.refused = True
             peer.lane.close()
             self._drop_if_over(peer)
@@ -190,7 +189,7 @@ class ZeroMQListener(MonitoredSocket):
         except WireError as error:
             if isinstance(error, OldGeneration) and peer is None:
                 self._log.note(f"told an earlier process of {name!r} that another has its place")
-                self._tell(self._outgoing(), identity, Fenced(self._generations[name]))
+                self._tell(self._outgoing(), identity, Refused.replaced(self._generations[name]))
             elif peer is None:
                 self._log.note(f"refused a message of {name[:64]!r}: {error}")
                 if isinstance(error, _NameTaken):

@@ -175,7 +175,7 @@ class PeerWorker(WorkerProcess):
         if fetch:
             self.flush()
             self.coordinator.send(TrainingDone())  # the coordinator waits for all workers to say so
-            self.coordinator.send(Fetch(final=True))
+            self.coordinator.send(Fetch("final"))
             return [await self._final.get()]
         return [self.models.now_trained()] if self.strategy.has_common else []
 

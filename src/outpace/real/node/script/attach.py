@@ -27,8 +27,8 @@ from outpace.engine.scripts.misuse import require_log, require_step
 from outpace.engine.scripts.running import EndedEarly, RunOver, own_handler
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.kernel import WalkerError
-from outpace.real.net.messages import BatchSize, TrainingDone
-from outpace.real.net.report_messages import MOST_FILES, FilesWritten
+from outpace.real.net.messages import TrainingDone
+from outpace.real.net.report_messages import MOST_FILES, ScriptLog
 from outpace.real.node.script.keeping import Keeping
 from outpace.real.node.script.overlapped import OverlappedGradient
 from outpace.real.node.script.peer_models import ScriptModels
@@ -331,11 +331,9 @@ class Attached:
         self._trainer.script.tell_own_buffers()
         if process.worker == 0:
             process.send_buffers()
-            if (size := HERE.batch_size) is not None:
-                process.coordinator.send(BatchSize(size))
         process.send_result()
         process.flush()
-        process.coordinator.send(TrainingDone(process.pushed, ended))
+        process.coordinator.send(TrainingDone(process.pushed, ended, HERE.batch_size or 0))
 
     def end(self, error: Exception | None) -> None:
         """Leave the run at the end of the script, or report its error; later calls do nothing."""
@@ -345,7 +343,7 @@ class Attached:
         try:
             if error is None:
                 if self.written is not None and (paths := sorted(self.written.overwritten)):
-                    process.coordinator.send(FilesWritten(paths[:MOST_FILES]))
+                    process.coordinator.send(ScriptLog([], paths[:MOST_FILES]))
                 self.leave()
                 process.finish()  # not before: the launcher ends a process that has finished
             else:

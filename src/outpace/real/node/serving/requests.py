@@ -6,13 +6,13 @@ from typing import TypeAlias
 
 from outpace.blocks.block import Block
 from outpace.real.net.clock import RealClock
-from outpace.real.net.messages import Fetch, FetchState, OptimizerState, TakeSnapshot
+from outpace.real.net.messages import Fetch, OptimizerState, TakeSnapshot
 from outpace.real.net.transport import Caller, Listener
 from outpace.real.node.serving.part import ServerPart
 from outpace.record.recorder import Recorder
 from outpace.support.units import Time
 
-Request: TypeAlias = Fetch | FetchState | OptimizerState
+Request: TypeAlias = Fetch | OptimizerState
 
 
 class Requests:
@@ -45,11 +45,11 @@ class Requests:
         if isinstance(request, OptimizerState):
             assert block is not None
             return part.load_state(request.entries, block)
-        if isinstance(request, FetchState):
+        if request.what == "state":
             if not part.has_begun:
                 return False
             self._listener.send(peer, *part.optimizer_state())
-        elif request.final and not part.all_left:
+        elif request.what == "final" and not part.all_left:
             self._want_final.add(peer)
         elif part.has_begun:
             self._listener.send(peer, *part.snapshot())
