@@ -41,7 +41,6 @@ from outpace.real.net.checkpoint_messages import (
     SentFile,
     VersionReached,
 )
-from outpace.real.net.membership_messages import WorkerReplaced
 from outpace.real.net.messages import (
     PHANTOM,
     BlockHead,
@@ -52,6 +51,7 @@ from outpace.real.net.messages import (
     Ready,
     Snapshot,
     TrainingDone,
+    WorkerReplaced,
 )
 from outpace.real.net.peer_messages import (
     AskStore,

@@ -15,7 +15,7 @@ from tests.fuzz.messages import damaged, decoded, random_message
 from outpace.errors import ProtocolError
 from outpace.optim import Sgd
 from outpace.real.net.checkpoint_messages import CheckpointMissed, VersionReached
-from outpace.real.net.membership_messages import WorkerReplaced
+from outpace.real.net.messages import WorkerReplaced
 from outpace.real.net.translation import for_shard
 from outpace.real.net.wire import Incoming
 from outpace.sync import Asp, Bsp, CutOff, Dsps, Ssp

@@ -12,8 +12,7 @@ from msgspec import inspect
 
 from outpace.real.net.checkpoint_messages import CheckpointMissed, VersionReached
 from outpace.real.net.envelope import ANY_MESSAGE
-from outpace.real.net.membership_messages import WorkerReplaced
-from outpace.real.net.messages import WirePush
+from outpace.real.net.messages import WirePush, WorkerReplaced
 from outpace.sync.messages import Close, Leave, Pause, Pull, Rejoin, Resume, WireMessage
 
 KINDS: Final = tuple(WireMessage.__subclasses__())

@@ -47,7 +47,7 @@ class Coordinator(threading.Thread):
 
     def connect(self, name: str, key: str = "") -> StoreConnection:
         endpoint, public = self._listener.endpoint, key or self.keys["coordinator"].public
-        return StoreConnection(name, self._session(name), endpoint, public)
+        return StoreConnection(name, self._session(name), public).at(endpoint)
 
     def run(self) -> None:
         while not self._over:
@@ -238,3 +238,13 @@ def test_other_messages_are_not_for_the_store():
     asked = Asked()
     asked.values.take("worker-0", Ready(), None)
     assert asked.refused == [("worker-0", "Ready is not for the store")]
+
+
+def test_a_store_that_cannot_be_called_says_so_and_leaves_nothing_open():
+    session = Session(1, 0, 5.0, None)
+    connection = StoreConnection("worker-0", session, "").at("nowhere")
+    store = GroupStore(connection, 5.0)
+    with pytest.raises(RuntimeError, match="cannot connect to the store of the groups at"):
+        store.get("key")
+    connection.close()
+    assert not any(thread.name == "store" for thread in threading.enumerate())

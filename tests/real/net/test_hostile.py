@@ -26,7 +26,6 @@ from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
-from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
@@ -37,9 +36,11 @@ from outpace.real.net.messages import (
     Plan,
     Ready,
     Refused,
+    ReplaceWorker,
     Snapshot,
     WirePush,
     WireReply,
+    WorkerReplaced,
 )
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import SparseLog

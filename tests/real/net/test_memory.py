@@ -31,7 +31,7 @@ from outpace.real.net.memory.mapping import mapped, new_file, opened
 from outpace.real.net.memory.slots import Later, OwnSlots, new_slots
 from outpace.real.net.memory_messages import FreeSlot, MemoryAnswer, OfferMemory
 from outpace.real.net.messages import WirePush
-from outpace.real.net.probe_messages import Probe
+from outpace.real.net.probes import Probe
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Caller, Session
 from outpace.real.net.zeromq.transport import ZeroMQTransport

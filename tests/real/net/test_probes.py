@@ -11,8 +11,7 @@ from tests.real.net.test_hostile import Post
 from outpace.config.reading import experiment_from
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Go, Initialize, JoinRun, Plan, Ready, Refused
-from outpace.real.net.probe_messages import Probe
-from outpace.real.net.probes import ROUNDS, SIZES, ProbeTurn
+from outpace.real.net.probes import ROUNDS, SIZES, Probe, ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.server import Server
 from outpace.sync.messages import Pull

@@ -12,12 +12,13 @@ from outpace.support.units import Time
 
 
 def timed_all_reduces(
-    group: Group, budget: Time, device: torch.device, now: Callable[[], Time]
+    group: Group, budget: Time, device: torch.device | None, now: Callable[[], Time]
 ) -> Iterator[tuple[int, Time, Time]]:
     """All-reduce zeros of several sizes, all workers of `group` together (`real.net.probes`).
 
     Args:
         budget: ns. The first two are made even if it takes longer.
+        device: of the values; None: the CPU.
         now: returns the time, in ns.
 
     Yields:
@@ -27,7 +28,7 @@ def timed_all_reduces(
         RuntimeError: if a worker cannot be reached.
     """
     turn = ProbeTurn(0, 1, budget)
-    workers = torch.ones(1, dtype=torch.float64, device="cpu")
+    workers = torch.ones(1, dtype=torch.float64, device=device)
     group.all_reduce([workers])
     for _, size in turn.exchanges():
         zeros = torch.zeros(size // torch.float32.itemsize, device=device)
@@ -36,6 +37,6 @@ def timed_all_reduces(
         arrived = now()
         yield size, joined, arrived
         # All workers must do the same, so they go by the same time: the mean.
-        total = torch.tensor([arrived - joined], dtype=torch.float64, device="cpu")
+        total = torch.tensor([arrived - joined], dtype=torch.float64, device=device)
         group.all_reduce([total])
         turn.took(int(total / workers))

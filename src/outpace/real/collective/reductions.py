@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 
@@ -34,7 +34,8 @@ from outpace.support.units import Time
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import Reduced
 
-_PROBED: Final = torch.float32
+_T = TypeVar("_T")
+
 NOT_COMPARED: Final = Digests()
 
 
@@ -110,42 +111,24 @@ class Reductions:
 
     def share(self, values: torch.Tensor) -> Future[None]:
         """Replace `values` by those of worker 0; the future is set when they arrive."""
-        shared = Future[None](self._kernel, "the initial parameters")
 
-        def take(group: Group) -> Done:
+        def take(group: Group) -> None:
             buffer = self._new(len(values), values.dtype)
             buffer.copy_(values)
             group.broadcast(buffer, 0)
             values.copy_(buffer)
-            return partial(shared.set, None)
 
-        self._connected.do(take)
-        return shared
+        return self.do(take, "the initial parameters")
 
-    def probe(self, nbytes: int) -> Future[tuple[Time, Time]]:
-        """Add up zeros of this size; the future is set to when it began and ended."""
-        timed = Future[tuple[Time, Time]](self._kernel, "an all-reduce of the probe")
+    def do(self, job: Callable[[Group], _T], what: str) -> Future[_T]:
+        """Run a job in the communication thread, all workers the same one.
 
-        def take(group: Group) -> Done:
-            zeros = self._new(nbytes // _PROBED.itemsize, _PROBED).zero_()
-            begun = self._clock.now
-            group.all_reduce([zeros])
-            return partial(timed.set, (begun, self._clock.now))
-
-        self._connected.do(take)
-        return timed
-
-    def agree(self, number: int) -> Future[int]:
-        """Return the mean of the numbers that the workers give, below 2^40 and rounded down."""
-        agreed = Future[int](self._kernel, "the mean of a number of each worker")
-
-        def take(group: Group) -> Done:
-            total = self._new(1, torch.float64).fill_(number)  # exact: sums are below 2^53
-            group.all_reduce([total])
-            return partial(agreed.set, int(total) // self._workers)
-
-        self._connected.do(take)
-        return agreed
+        Returns:
+            A future that is set to what the job returns.
+        """
+        found = Future[_T](self._kernel, what)
+        self._connected.do(lambda group: partial(found.set, job(group)))
+        return found
 
     @property
     def done(self) -> int:

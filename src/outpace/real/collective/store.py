@@ -33,25 +33,36 @@ _Answer: TypeAlias = "Future[StoreAnswer]"
 
 
 class StoreConnection:
-    """A worker's connection to the store of its run. Any thread may use it.
+    """A worker's connection to the store of its run, made when it is first needed.
+
+    Any thread may use it.
 
     Args:
         name: of the worker.
-        endpoint: of the store. key: its public key; empty in an insecure run.
+        key: public key of the store; empty in an insecure run.
     """
 
-    def __init__(self, name: str, session: Session, endpoint: str, key: str) -> None:
-        self._name, self._session, self._endpoint, self._key = name, session, endpoint, key
-        self._clock = RealClock()
-        self._waker = Waker(self._clock)
+    def __init__(self, name: str, session: Session, key: str) -> None:
+        self._name, self._session, self._key = name, session, key
+        self._clock: RealClock
+        self._waker: Waker
         self._numbers = itertools.count()
         self._answers: dict[int, _Answer] = {}
-        self._caller: Caller
+        self._caller: Caller | None = None
         self._lock = threading.Lock()  # of `_over`, and of calls to the waker before it is set
         self._over = ""  # why no more requests are answered
         self._closing = False
-        self._thread = threading.Thread(target=self._serve, name="store", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # None: there is no connection
+
+    def at(self, endpoint: str) -> StoreConnection:
+        """Return this, connected. endpoint: of the store, the same in each call."""
+        if self._thread is None:
+            self._clock = RealClock()
+            self._waker = Waker(self._clock)
+            serve = partial(self._serve, endpoint)
+            self._thread = threading.Thread(target=serve, name="store", daemon=True)
+            self._thread.start()
+        return self
 
     def ask(self, timeout_s: float, make: Callable[[int], AskStore]) -> StoreAnswer:
         """Return the answer to a request. make: returns the request with this number.
@@ -75,7 +86,9 @@ class StoreConnection:
             ) from None
 
     def close(self) -> None:
-        """End the connection; requests that wait raise RuntimeError."""
+        """End the connection, if there is one; requests that wait raise RuntimeError."""
+        if self._thread is None:
+            return
         with self._lock:
             if not self._over:
                 self._waker.call(self._close)
@@ -89,12 +102,12 @@ class StoreConnection:
 
     # -- in the thread of the connection ------------------------------------------------
 
-    def _serve(self) -> None:
+    def _serve(self, endpoint: str) -> None:
         over = "the connection to the store is closed"
         transport = ZeroMQTransport(self._name, self._session, self._clock, lambda _: None)
         handlers = Handlers(lambda *_: None, self._take, self._lost)
         try:
-            self._caller = transport.call(_NAME, self._endpoint, self._key, handlers)
+            self._caller = transport.call(_NAME, endpoint, self._key, handlers)
             while not self._closing:
                 self._clock(None)
         except Exception as error:  # reported by each request
@@ -109,15 +122,17 @@ class StoreConnection:
         for answer in self._answers.values():
             answer.set_exception(RuntimeError(over))
         self._waker.close()
-        self._caller.close(linger_s=0)
+        if self._caller is not None:
+            self._caller.close(linger_s=0)
         transport.close()
 
     def _send(self, request: AskStore, answer: _Answer) -> None:
+        assert self._caller is not None
         self._answers[request.number] = answer
         self._caller.send(request)
 
     def _forget(self, number: int) -> None:
-        if self._answers.pop(number, None) is not None:
+        if self._answers.pop(number, None) is not None and self._caller is not None:
             self._caller.send(AskStore(number, "forget"))
 
     def _close(self) -> None:
@@ -133,25 +148,6 @@ class StoreConnection:
 
     def _lost(self, _: str) -> None:
         raise RuntimeError(f"{self._name} lost the store of the groups")
-
-
-class SharedStore:
-    """A worker's connection to the store of its run, made when it is first needed."""
-
-    def __init__(self, name: str, session: Session, key: str) -> None:
-        self._name, self._session, self._key = name, session, key
-        self._connection: StoreConnection | None = None
-
-    def at(self, endpoint: str) -> StoreConnection:
-        """Return the connection. endpoint: of the store, the same in each call."""
-        if self._connection is None:
-            self._connection = StoreConnection(self._name, self._session, endpoint, self._key)
-        return self._connection
-
-    def close(self) -> None:
-        """End the connection, if there is one."""
-        if self._connection is not None:
-            self._connection.close()
 
 
 class GroupStore(Store):

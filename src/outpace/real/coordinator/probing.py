@@ -10,7 +10,7 @@ from outpace.real.coordinator.waiting import Announcements
 from outpace.real.net import probes
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Ready
-from outpace.real.net.probe_messages import StartProbe
+from outpace.real.net.probes import StartProbe
 from outpace.real.net.transport import Listener
 from outpace.support.units import nanoseconds
 

@@ -10,10 +10,9 @@ import msgspec
 
 from outpace.real.net import (
     checkpoint_messages,
-    membership_messages,
     memory_messages,
     peer_messages,
-    probe_messages,
+    probes,
     report_messages,
 )
 from outpace.real.net.messages import WirePart
@@ -21,10 +20,9 @@ from outpace.sync.messages import Count, Index, WireMessage
 
 # Imported so that their messages are among the subclasses.
 assert checkpoint_messages
-assert membership_messages
 assert memory_messages
 assert peer_messages
-assert probe_messages
+assert probes
 assert report_messages
 
 # Decodes as one of them.

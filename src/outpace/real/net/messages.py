@@ -2,8 +2,8 @@
 
 Messages of programs without blocks are sent as they are (`sync.messages`). Those for what workers
 do together are in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the
-first measurement in `probe_messages`, those of generations in `membership_messages`, what
-processes report in `report_messages`, the others here. `envelope` has what is around a message.
+first measurement in `probes`, what processes report in `report_messages`, the others here.
+`envelope` has what is around a message.
 Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
 message carries no tensors: it announces the block that comes with it, whose bytes follow as
 separate frames (see `wire`).
@@ -22,6 +22,8 @@ from outpace.sync.messages import Count, Index, Probability, WireMessage
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=100_000)]
 Layout: TypeAlias = Annotated[str, msgspec.Meta(max_length=2_000_000)]
+
+Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 
 PHANTOM: Final = "phantom"  # dtype of a block whose values are never used, only its size
 
@@ -261,6 +263,30 @@ class ChangePolicy(WireMessage, tag="change"):
 
     what: Name
     text: Text
+
+
+class ReplaceWorker(WireMessage, tag="replace"):
+    """The coordinator to a server: hear only the process of this generation as `worker`.
+
+    stays: False if there will be none, because the worker has left the run.
+    """
+
+    worker: Index
+    generation: Count
+    stays: bool
+
+
+class WorkerReplaced(WireMessage, tag="replaced"):
+    """The answer of a server to ReplaceWorker, once nothing of the old process is to be processed.
+
+    watermark: highest iteration that the worker has pushed to this shard; -1: none. clock: V, the
+    iterations that the shard has finished. Of a worker that leaves, what they were before it left.
+    """
+
+    worker: Index
+    generation: Count
+    watermark: Watermark
+    clock: Count
 
 
 class TrainingDone(WireMessage, tag="left"):

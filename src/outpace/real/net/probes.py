@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from outpace.real.net.messages import BlockHead
+from outpace.sync.messages import Count, Index, WireMessage
+
 PROBE_S: Final = 0.5  # all workers together
 SIZES: Final = (1 << 10, 1 << 15, 1 << 18, 1 << 21)  # bytes
 # How often each size is sent to a server, if there is time. Short messages find the offset between
@@ -20,6 +23,26 @@ MOST_PROBES: Final = sum(ROUNDS)  # of a worker, to a server
 # By how much a size is expected to take longer than the next smaller one. From 32 KiB on this is
 # the ratio of the sizes, an upper bound; before, latency counts more.
 _GROWTH: Final = (1, 4, 8, 8)
+
+
+class StartProbe(WireMessage, tag="start probe"):
+    """The coordinator to a worker that is Ready: measure the network, and say Ready again.
+
+    budget: ns that this may take.
+    """
+
+    budget: Count
+
+
+class Probe(WireMessage, tag="probe"):
+    """A worker to a server, before the run begins, and the server's answer: the same message.
+
+    number: counts this worker's probes of this server from 0.
+    """
+
+    shard: Index
+    number: Count
+    block: BlockHead
 
 
 class ProbeTurn:

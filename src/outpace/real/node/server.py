@@ -17,18 +17,18 @@ from outpace.engine.servers import server_program
 from outpace.errors import DivergenceError
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import on_the_wire, value_bytes
-from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
 from outpace.real.net.messages import (
     ChangePolicy,
     Initialize,
     OptimizerState,
     Plan,
     Ready,
+    ReplaceWorker,
     TakeSnapshot,
     WirePush,
+    WorkerReplaced,
 )
-from outpace.real.net.probe_messages import Probe
-from outpace.real.net.probes import MOST_PROBES, SIZES
+from outpace.real.net.probes import MOST_PROBES, SIZES, Probe
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.translation import for_shard
 from outpace.real.net.transport import Handlers

@@ -24,8 +24,7 @@ from outpace.real.net.messages import (
     Snapshot,
     WireReply,
 )
-from outpace.real.net.probe_messages import Probe
-from outpace.real.net.probes import SIZES, ProbeTurn
+from outpace.real.net.probes import SIZES, Probe, ProbeTurn
 from outpace.real.net.translation import reply_of, wire_push
 from outpace.real.net.transport import Caller, Handlers
 from outpace.real.node.member import Lost

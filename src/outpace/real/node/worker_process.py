@@ -25,7 +25,7 @@ from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready
-from outpace.real.net.probe_messages import StartProbe
+from outpace.real.net.probes import StartProbe
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member

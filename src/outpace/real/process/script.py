@@ -13,7 +13,7 @@ from outpace.engine.scripts.running import run_as_main
 from outpace.engine.servers import tells_pauses
 from outpace.real.collective.group import own_address
 from outpace.real.collective.script_collectives import BackendCollectives
-from outpace.real.collective.store import SharedStore
+from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink, report_failure
 from outpace.real.node.script.attach import Attached
 from outpace.real.node.script.follow import Followed, followed
@@ -83,7 +83,7 @@ class _Place:
 
     def __init__(self, link: CoordinatorLink, number: int, experiment: Experiment) -> None:
         self._link, self._number, self._experiment = link, number, experiment
-        self._store = SharedStore(link.name, link.session, link.key)
+        self._store = StoreConnection(link.name, link.session, link.key)
         self._made: list[BackendCollectives] = []  # by `init_process_group`
 
     def make_collectives(self, timeout_s: float, backend: str | None) -> BackendCollectives:

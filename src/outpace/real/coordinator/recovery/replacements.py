@@ -20,8 +20,16 @@ from outpace.real.coordinator.recovery.losses import Losses
 from outpace.real.coordinator.recovery.processes import Processes, with_room
 from outpace.real.coordinator.reports import Reports
 from outpace.real.coordinator.saving.kept_scripts import KeptScripts
-from outpace.real.net.membership_messages import ReplaceWorker, WorkerReplaced
-from outpace.real.net.messages import Go, JoinRun, Plan, ProcessDone, Ready, StopRun
+from outpace.real.net.messages import (
+    Go,
+    JoinRun,
+    Plan,
+    ProcessDone,
+    Ready,
+    ReplaceWorker,
+    StopRun,
+    WorkerReplaced,
+)
 from outpace.real.net.sparse_log import Log
 from outpace.real.net.transport import Listener
 from outpace.support.units import Time

@@ -57,13 +57,21 @@ class ZeroMQCaller(MonitoredSocket):
         self._first_ns = 0  # when the first piece of a message in several pieces was read
         # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
         self._socket.routing_id = f"{name}{NAME_END}{secrets.token_hex(8)}".encode()
-        if session.keys is None:
+        try:
+            self._connect(name, endpoint, key)
+        except zmq.ZMQError as error:
+            self.close(linger_s=0)  # else the context could not end
+            raise WireError(f"cannot connect to {peer} at {endpoint!r}: {error}") from None
+
+    def _connect(self, name: str, endpoint: str, key: str) -> None:
+        keys = self._session.keys
+        if keys is None:
             self._socket.plain_username = name.encode()
-            self._socket.plain_password = password_of(session)
+            self._socket.plain_password = password_of(self._session)
         else:
             self._socket.curve_serverkey = key.encode()
-            self._socket.curve_publickey = session.keys.public.encode()
-            self._socket.curve_secretkey = session.keys.secret.encode()
+            self._socket.curve_publickey = keys.public.encode()
+            self._socket.curve_secretkey = keys.secret.encode()
         self._socket.connect(endpoint)
 
     @property

@@ -14,7 +14,7 @@ from outpace.real.collective.exchanges import OfPairs, PendingExchange
 from outpace.real.collective.group import Backend, gpu_of
 from outpace.real.collective.meetings import OwnMeetings, PendingMeeting
 from outpace.real.collective.reductions import PendingReduction
-from outpace.real.collective.store import SharedStore
+from outpace.real.collective.store import StoreConnection
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.messages import (
     Fetch,
@@ -54,7 +54,7 @@ class PeerWorker(WorkerProcess):
         link: CoordinatorLink,
         worker: int,
         experiment: Experiment,
-        store: SharedStore | None = None,
+        store: StoreConnection | None = None,
     ) -> None:
         super().__init__(link, worker, experiment)
         assert experiment.peers is not None

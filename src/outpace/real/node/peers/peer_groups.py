@@ -14,14 +14,14 @@ from outpace.config.experiment import Experiment
 from outpace.kernel import Kernel
 from outpace.real.collective.buffers import AccumulatedInBuffer
 from outpace.real.collective.exchanges import OfPairs, PairwiseExchanges, PendingExchange
-from outpace.real.collective.group import Backend, GroupSettings, own_address
+from outpace.real.collective.group import Backend, Group, GroupSettings, own_address
+from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.collective.reductions import PendingReduction, Reductions
-from outpace.real.collective.store import GroupStore, SharedStore
+from outpace.real.collective.store import GroupStore, StoreConnection
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
 from outpace.real.net.messages import Plan
 from outpace.real.net.peer_messages import Regroup
-from outpace.real.net.probes import ProbeTurn
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer_models import PeerModels
 from outpace.real.node.timing import TimingRows
@@ -52,7 +52,7 @@ class PeerGroups:
         experiment: Experiment,
         kernel: Kernel,
         clock: RealClock,
-        store: SharedStore | None,
+        store: StoreConnection | None,
         tell: Callable[[WireMessage], None],
     ) -> None:
         assert experiment.peers is not None
@@ -63,7 +63,7 @@ class PeerGroups:
         law = experiment.network
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._address = own_address(link.endpoint)
-        self._store = store or SharedStore(link.name, link.session, link.key)
+        self._store = store or StoreConnection(link.name, link.session, link.key)
         self._settings: GroupSettings
         self._reductions: Reductions | None = None
         self._exchanges: PairwiseExchanges | None = None
@@ -185,14 +185,15 @@ class PeerGroups:
 
     async def probe(self, budget: Time, timing: TimingRows) -> None:
         """Time all-reduces of several sizes, all workers together."""
-        turn = ProbeTurn(0, 1, budget)
-        for number, (_, size) in enumerate(turn.exchanges()):
-            joined = self._clock.now
-            span = await self.reductions.probe(size)
-            arrived = self._clock.now
+        device, clock = None if self._like is None else self._like.device, self._clock
+
+        def timed(group: Group) -> list[tuple[int, Time, Time]]:
+            return list(timed_all_reduces(group, budget, device, lambda: clock.now))
+
+        found = await self.reductions.do(timed, "the probe")
+        for number, (size, joined, arrived) in enumerate(found):
+            span = joined, arrived
             timing.span(PROBE, self._worker, number, joined, arrived, span, size)
-            # All workers must do the same, so they go by the same time.
-            turn.took(await self.reductions.agree(arrived - joined))
 
     def take(self, message: Regroup | OfPairs) -> None:
         """Follow an order of the coordinator."""

@@ -13,7 +13,7 @@ from outpace.engine.scripts.takeover import take_over
 from outpace.engine.scripts.watched_parameters import WatchedParameters
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.torch_optimizers import require_known
-from outpace.real.collective.store import SharedStore
+from outpace.real.collective.store import StoreConnection
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.peers.peer import PeerWorker
 from outpace.real.node.script.attach import Attached
@@ -31,7 +31,7 @@ def attached(
     experiment: Experiment,
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    store: SharedStore | None = None,
+    store: StoreConnection | None = None,
 ) -> Attached:
     """Return the worker that `optimizer.step()` drives from now on; call `start` to join the run.
 
