@@ -12,7 +12,7 @@ from outpace.errors import RunError
 from outpace.real.collective.group import Group
 from outpace.real.collective.probe import timed_all_reduces
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Snapshot, TakeSnapshot
+from outpace.real.net.messages import TakeSnapshot
 from outpace.real.node.member import CoordinatorLink
 from outpace.real.node.saving.of_worker import WorkerSaver, WorkerView
 from outpace.real.node.script.trainer import ScriptTrainer
@@ -116,13 +116,8 @@ class FollowingWorker(WorkerProcess):
             self.coordinator.send(Leave(self.worker))
 
     def _send_snapshot(self, request: int) -> None:
-        block = self._script.flat()
         applied = self.recorder.totals.applied
-        now = max(0, self.now)
-        head = head_of(block)
-        self.coordinator.send(
-            Snapshot(self.worker, self.version, request, now, applied, head), block
-        )
+        self.send_snapshot(self._script.flat(), self.version, request, applied)
 
     def _order(self, peer: str, message: WireMessage, block: Block | None) -> None:
         if isinstance(message, TakeSnapshot):

@@ -24,14 +24,13 @@ from outpace.errors import DivergenceError, RunError
 from outpace.kernel import Mailbox
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.block_frames import head_of
-from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready
+from outpace.real.net.messages import Go, Initialize, ModelBuffers, Plan, Ready, Snapshot
 from outpace.real.net.probes import StartProbe
 from outpace.real.net.report_messages import MOST_POINTS, LoggedPoint, ScriptLog
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.node.member import CoordinatorLink, Member
 from outpace.real.node.saving.of_worker import Restored, WorkerSaver
 from outpace.real.node.timing import Recorded
-from outpace.real.node.untimed import UntimedSpans
 from outpace.record.timing import COMPUTE, UNTIMED, Sampling
 from outpace.record.trace import NONE
 from outpace.support.units import Time, seconds
@@ -107,6 +106,27 @@ def others_of(plan: Plan) -> Redivided | None:
 def stopped(computation: Computation) -> Stopped:
     """Return how far a computation had come that was stopped at an abort point."""
     return Stopped(computation.share)
+
+
+class UntimedSpans:
+    """Spans marked with `outpace.untimed`, in order and apart."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[Time, Time]] = []
+
+    def add(self, begun: Time, ended: Time) -> None:
+        self._spans.append((begun, ended))
+
+    def within(self, low: Time, high: Time) -> Time:
+        """Return how much of the time from `low` to `high` is in spans (ns)."""
+        if not self._spans:
+            return 0
+        return sum(max(0, min(end, high) - max(begin, low)) for begin, end in self._spans)
+
+    def forget_before(self, time: Time) -> None:
+        """Forget the spans that ended before this time."""
+        if self._spans and self._spans[0][1] < time:
+            self._spans = [span for span in self._spans if span[1] >= time]
 
 
 class WorkerProcess(Member, ABC):
@@ -339,6 +359,11 @@ class WorkerProcess(Member, ABC):
 
     def send_result(self) -> None:
         """Send this worker's part of the run's result."""
+
+    def send_snapshot(self, block: Block, version: int, request: int, applied: int) -> None:
+        """Send parameters to the coordinator. For the arguments see `Snapshot`."""
+        now, head = max(0, self.now), head_of(block)
+        self.coordinator.send(Snapshot(self.worker, version, request, now, applied, head), block)
 
     # -- incoming messages ---------------------------------------------------------------
 

@@ -272,10 +272,7 @@ class PeerWorker(WorkerProcess):
         block = whole(self.models.now_trained())
         if isinstance(block, torch.Tensor):
             block = block.cpu()
-        message = Snapshot(
-            self.worker, self.version, request, max(0, self.now), self._applied, head_of(block)
-        )
-        self.coordinator.send(message, block)
+        self.send_snapshot(block, self.version, request, self._applied)
 
     # -- incoming messages ---------------------------------------------------------------
 
