@@ -11,8 +11,8 @@ import msgspec
 from msgspec import inspect
 
 from outpace.real.net.checkpoint_messages import CheckpointMissed, VersionReached
-from outpace.real.net.envelope import ANY_MESSAGE
 from outpace.real.net.messages import WirePush, WorkerReplaced
+from outpace.real.net.wire import ANY_MESSAGE
 from outpace.sync.messages import Close, Leave, Pause, Pull, Rejoin, Resume, WireMessage
 
 KINDS: Final = tuple(WireMessage.__subclasses__())

@@ -25,7 +25,6 @@ from outpace.experiment.running import run, simulate
 from outpace.real.net.addresses import LOOPBACK
 from outpace.real.net.block_frames import head_of
 from outpace.real.net.clock import RealClock
-from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.messages import (
     BlockHead,
     Fetch,
@@ -45,7 +44,7 @@ from outpace.real.net.messages import (
 from outpace.real.net.report_messages import Notice
 from outpace.real.net.sparse_log import SparseLog
 from outpace.real.net.transport import FIRST, Handlers, Keys, Session, new_keys
-from outpace.real.net.wire import HEADER_BYTES, Outgoing, WireError
+from outpace.real.net.wire import ANY_MESSAGE, HEADER_BYTES, Envelope, Header, Outgoing, WireError
 from outpace.real.net.zeromq.transport import ZeroMQTransport
 from outpace.real.node.member import COORDINATOR, CoordinatorLink
 from outpace.real.node.server import Server

@@ -22,7 +22,6 @@ from outpace.blocks.block import whole as in_one
 from outpace.blocks.sums import all_finite
 from outpace.real.net import block_frames
 from outpace.real.net.block_frames import PIECE_BYTES, head_of
-from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
 from outpace.real.net.messages import (
     DTYPES,
     PHANTOM,
@@ -32,7 +31,16 @@ from outpace.real.net.messages import (
     StateEntry,
     WirePush,
 )
-from outpace.real.net.wire import HEADER_BYTES, Incoming, Outgoing, Repeated, WireError
+from outpace.real.net.wire import (
+    ANY_MESSAGE,
+    HEADER_BYTES,
+    Envelope,
+    Header,
+    Incoming,
+    Outgoing,
+    Repeated,
+    WireError,
+)
 from outpace.record.totals import Totals
 from outpace.sync.messages import WireMessage
 

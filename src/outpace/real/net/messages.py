@@ -3,7 +3,7 @@
 Messages of programs without blocks are sent as they are (`sync.messages`). Those for what workers
 do together are in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the
 first measurement in `probes`, what processes report in `report_messages`, the others here.
-`envelope` has what is around a message.
+`wire` has what is around a message.
 Every field is typed and bounded, so that decoding refuses values that cannot be right. A wire
 message carries no tensors: it announces the block that comes with it, whose bytes follow as
 separate frames (see `wire`).

@@ -13,6 +13,8 @@ pickle, and nothing is imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -21,11 +23,17 @@ import torch
 from outpace.blocks.block import Block
 from outpace.blocks.packing import DTYPES
 from outpace.errors import ProtocolError
+from outpace.real.net import (
+    checkpoint_messages,
+    memory_messages,
+    peer_messages,
+    probes,
+    report_messages,
+)
 from outpace.real.net.block_frames import Assembly, IsFinite, block_in, only_piece, pieces_of
-from outpace.real.net.envelope import ANY_MESSAGE, Envelope, Header
-from outpace.real.net.messages import PHANTOM, BlockHead, BlockPiece
+from outpace.real.net.messages import PHANTOM, BlockHead, BlockPiece, WirePart
 from outpace.sync.membership import Fence, Verdict
-from outpace.sync.messages import WireMessage
+from outpace.sync.messages import Count, Index, WireMessage
 
 HEADER_BYTES: Final = 1 << 22  # no header is longer
 
@@ -33,6 +41,41 @@ Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protoco
 # Which block may come with a message, as (dtype, elements); None refuses any block.
 Expect: TypeAlias = Callable[[WireMessage], "tuple[str, int] | None"]
 InSlot: TypeAlias = Callable[[int, int, torch.dtype, "IsFinite | None"], Block]
+
+# Imported so that their messages are among the subclasses.
+assert checkpoint_messages
+assert memory_messages
+assert peer_messages
+assert probes
+assert report_messages
+
+# Decodes as one of them.
+ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
+
+
+class Header(WirePart):
+    """The first frame of every message.
+
+    generation: of the process that sends. serial: counts the messages of one connection. slot: the
+    shared memory in which the block lies that comes with the message; None: it comes in frames.
+    """
+
+    run: Count
+    generation: Count
+    serial: Count
+    message: WireMessage
+    slot: Index | None = None
+
+
+class Envelope(WirePart):
+    """A Header whose message is not decoded yet."""
+
+    run: Count
+    generation: Count
+    serial: Count
+    message: msgspec.Raw
+    slot: Index | None = None
+
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(Envelope)
