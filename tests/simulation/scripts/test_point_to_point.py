@@ -7,11 +7,10 @@ import torch
 
 from outpace.errors import RunError
 from outpace.kernel import Kernel
-from outpace.simulation.scripts.collectives.matching import Part
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Joined
-from outpace.simulation.scripts.collectives.point_to_point import PointToPoint, carry_out
+from outpace.simulation.scripts.collectives.matching import Matching, Part
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
+from outpace.simulation.scripts.messages import Joined
+from outpace.simulation.scripts.shared_memory import CallMemory
 
 FLOAT = torch.float32
 
@@ -30,24 +29,23 @@ def part(worker: int, what: Joined, values: float = 0.0) -> Part:
 
 
 def test_messages_are_matched_by_ranks_and_tag_and_keep_their_order():
-    found = PointToPoint()
+    found = Matching(2)
     first, second = (part(0, call("send", 1, number=n), values=n + 1) for n in range(2))
     tagged = part(0, call("send", 1, tag=5, number=2), values=9)
     for sent in (first, second, tagged):
         assert found.join(sent) is None
     by_tag, by_rank, by_any = (part(1, call("recv", *more), 0) for more in ((0, 4, 5), (0,), (-1,)))
-    assert found.join(by_tag) == (tagged, by_tag)
-    assert found.join(by_rank) == (first, by_rank)
-    pair = found.join(by_any)
-    assert pair == (second, by_any)
-    carry_out(*pair)
+    for sent, received in ((tagged, by_tag), (first, by_rank), (second, by_any)):
+        message = found.join(received)
+        assert message.parts == {0: sent, 1: received}
+    message.carry_out()
     assert by_any.memory.view(0, 4, FLOAT).tolist() == [2.0] * 4
     assert by_any.sender == 0
     assert found.waiting() == []
 
 
 def test_messages_that_cannot_arrive_are_told_with_their_lines():
-    found = PointToPoint()
+    found = Matching(2)
     found.join(part(0, call("send", 1, number=3)))
     words = (
         "worker-0 sends 4 elements float32 at a.py:3, but worker-1 receives 3 elements float32 at"
@@ -87,3 +85,17 @@ def test_a_message_begins_when_both_have_called_and_takes_its_time():
         (1, 5, 5, 12),
     ]
     assert received.memory.view(0, 4, FLOAT).tolist() == [3.0] * 4
+
+
+def test_memory_of_a_collective_that_has_ended_is_used_again_while_another_is_under_way():
+    memory = CallMemory()
+    under_way = memory.take(100)
+    places = set()
+    for _ in range(50):
+        place = memory.take(64)
+        places.add(place)
+        memory.give_back(place)
+    assert places == {128}
+    memory.take(64)
+    memory.give_back(under_way)
+    assert memory.take(128) == under_way

@@ -12,8 +12,8 @@ from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.collectives.matching import Part
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.simulation.scripts.messages import Joined
+from outpace.simulation.scripts.shared_memory import CallMemory
 
 
 class Host(Protocol):

@@ -11,24 +11,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import torch
-
-from outpace.blocks.block import Value
+from outpace.blocks.block import Block
 from outpace.cluster.observed import Measured
 from outpace.config.experiment import Experiment
 from outpace.errors import ConfigError
-from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.measured import known_times, remember
-from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Awaits, Joined
-from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import Left, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.workers import ScriptWorkers
@@ -96,73 +87,34 @@ def _seconds(experiment: Experiment, files: Path, samples: int) -> tuple[list[fl
     workers = ScriptWorkers(experiment, files, lambda *_: None, measured=_WARM_UP + _LEAST)
     try:
         (process,) = workers.processes
-        process.host = _NoRun(experiment.workers)
-        flat = workers.attached[0].parameters
-        assert flat is not None
-        values = [flat, workers.attached[0].averaged]
-        workers.begin([slice(0, flat.numel())])
+        first = workers.attached[0]
+        assert first.parameters is not None
+        values: list[Block] = [first.parameters, first.averaged]
+        workers.begin([slice(0, first.parameters.numel())])
         seconds: list[float] = []
-        if workers.attached[0].is_followed:
-            seconds = _seconds_of_steps(process, process.host, _WARM_UP + samples)
-            return seconds, process.written
         while len(seconds) < _WARM_UP + samples:
-            if at_once(process.go(values, len(seconds))) is None:
-                break
-            step = at_once(process.finish_step())
+            found = _next_step(process, values, len(seconds), is_followed=first.is_followed)
+            step = at_once(found)
             if step is None:
                 break
-            seconds.append(step.what.computed_s)
+            seconds.append(step.computed_s)
     finally:
         workers.close(at_once=True)
     return seconds, process.written
 
 
-class _NoRun:
-    """Takes the place of a run while steps are measured. Implements `Host`."""
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._parts: dict[int, Part] = {}  # collectives that are not awaited yet, by number
-
-    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+async def _next_step(
+    process: ScriptProcess, values: Sequence[Block], iteration: int, *, is_followed: bool
+) -> Stepped | None:
+    """Return the next step of a script; None if it leaves. is_followed: see `Attached`."""
+    if not is_followed:
+        if await process.go(values, iteration) is None:
+            return None
+        step = await process.finish_step()
+        return None if step is None else step.what
+    while not isinstance(message := await process.next_of_step(), Stepped | Left):
         pass
-
-    def warned(self, text: str) -> None:
-        pass
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        return [{}]
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        pass
-
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        raise NotImplementedError
-
-    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        pass
-
-    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
-        part = self._parts[call.number] = Part(worker, call, memory)
-        carry_out_alone(part, self._workers)
-
-    async def result(self, worker: int, number: int) -> Part:  # it alone, so it never waits
-        return self._parts.pop(number)
-
-
-def _seconds_of_steps(process: ScriptProcess, host: Host, count: int) -> list[float]:
-    """Return the durations of the first steps of a script that takes them itself."""
-    seconds: list[float] = []
-    while len(seconds) < count and not isinstance(message := process.receive(), Left):
-        if isinstance(message, Joined):
-            host.joined(0, message, process.memory)
-        elif isinstance(message, Awaits):
-            part = at_once(host.result(0, message.number))
-            assert part is not None
-            process.done(part)
-        elif isinstance(message, Stepped):
-            seconds.append(message.computed_s)
-    return seconds
+    return message if isinstance(message, Stepped) else None
 
 
 def at_once(coroutine: Coroutine[Any, Any, T]) -> T:

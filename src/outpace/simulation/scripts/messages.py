@@ -18,13 +18,13 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from outpace.engine.distributed.call import Bucket
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import OutpaceError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part
-from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined, Reaches
 
 # -- from the script's process ---------------------------------------------------------
 
@@ -89,6 +89,51 @@ class Computes:
     evaluated: bool
     saved: Part | str | None = None
     begins_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reaches:
+    """The script computes, and joins no collective before this share of its iteration is done."""
+
+    progress: float
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The script has begun its part in a collective. The other attributes are those of `Call`.
+
+    Attributes:
+        dtype: of all tensors.
+        parts: numbers of elements of the inputs.
+        elements: of all outputs together.
+        tag: of send and recv; their `root` is the other worker.
+        place: where the inputs lie in the memory for collectives, one after the other, and where
+            the outputs are expected; in bytes.
+        progress: share of the computation of the present iteration that is done, in [0, 1].
+    """
+
+    number: int
+    kind: str
+    operation: str
+    root: int
+    where: str
+    dtype: torch.dtype
+    parts: tuple[int, ...]
+    elements: int
+    place: int
+    bucket: Bucket | None
+    progress: float
+    tag: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Awaits:
+    """The script waits for `Done`, the end of a collective."""
+
+    number: int
 
 
 class Gradient(Enum):
@@ -268,6 +313,19 @@ class Outcome:
     """Whether the step was cut off, now that its virtual time has passed."""
 
     stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A collective has ended.
+
+    Attributes:
+        has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
+        sender: of the message that a recv has received.
+    """
+
+    has_outputs: bool
+    sender: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,18 +20,19 @@ from outpace.errors import RunError
 from outpace.simulation.scripts.child.main import run_script
 from outpace.simulation.scripts.child_process import ChildProcess
 from outpace.simulation.scripts.collectives.matching import Part
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
 from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import (
     Attached,
+    Awaits,
     Begin,
     Computes,
+    Done,
     Ended,
     FinalParameters,
     FromScript,
     Go,
     Gradient,
+    Joined,
     Left,
     LoadState,
     Logged,
@@ -46,7 +47,7 @@ from outpace.simulation.scripts.messages import (
     Warns,
     Wrote,
 )
-from outpace.simulation.scripts.slots import Slots, fill
+from outpace.simulation.scripts.shared_memory import CallMemory, Slots, fill
 from outpace.simulation.scripts.step import Step, StepGradient
 from outpace.support.processes import forking
 from outpace.sync.messages import worker_name
@@ -149,7 +150,7 @@ class ScriptProcess:
         averages = self._fill(parameters)
         self._script.send(Go(iteration, discard, self.save, averages))
         self._is_computing = True
-        message = await self._next_of_step()
+        message = await self.next_of_step()
         if isinstance(message, Left):
             self._take_set(message)
             return None
@@ -226,7 +227,7 @@ class ScriptProcess:
     async def _stepped(self, *, cut_off: bool = False) -> Stepped | None:
         """Return the step at its end, whose virtual time has passed. cut_off: it was cut off."""
         self._is_cut_off = cut_off
-        message, self._ahead = self._ahead or await self._next_of_step(), None
+        message, self._ahead = self._ahead or await self.next_of_step(), None
         self._is_computing = False
         assert isinstance(message, Left | Stepped)
         self._take_set(message)
@@ -241,7 +242,7 @@ class ScriptProcess:
             shown = value_of(self._shown[0])
             self.host.parameters_set(self.worker, shown, self._slots.parameters.clone())
 
-    async def _next_of_step(self) -> FromScript:
+    async def next_of_step(self) -> FromScript:
         """Return the next message about a step, after the script's own collectives before it."""
         while True:
             message = self._receive()

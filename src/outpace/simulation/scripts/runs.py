@@ -26,12 +26,11 @@ from outpace.record.trace import NONE
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.scripts.collectives.matching import Part
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Joined
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
-from outpace.simulation.scripts.messages import Gradient, Stepped
+from outpace.simulation.scripts.messages import Gradient, Joined, Stepped
 from outpace.simulation.scripts.nodes import ScriptComputing
 from outpace.simulation.scripts.process import LIMIT_REACHED, ScriptProcess
+from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun

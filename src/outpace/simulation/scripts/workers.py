@@ -67,11 +67,13 @@ class ScriptWorkers:
         try:
             first = self._start(0)
             self.processes.append(first)
-            opening = Opening(experiment.workers, alone=alone)
-            _require_memory(first, opening.follow(first), experiment, workers)
-            for worker in range(1, workers):
-                self.processes.append(self._start(worker))
-            self.attached = opening.attached(self.processes)
+            with contextlib.closing(Opening(experiment.workers, alone=alone)) as opening:
+                _require_memory(first, opening.follow(first), experiment, workers)
+                for worker in range(1, workers):
+                    self.processes.append(self._start(worker))
+                for process in self.processes[1:]:
+                    opening.follow(process)
+                self.attached = opening.attached()
             for worker in range(1, workers):
                 _require_fit(worker, self.attached[worker], self.attached[0], experiment)
         except BaseException:

@@ -64,7 +64,7 @@ from outpace.simulation.scripts.messages import (
     TakeStep,
     WantOutcome,
 )
-from outpace.simulation.scripts.slots import Slots, fill
+from outpace.simulation.scripts.shared_memory import Slots, fill
 from outpace.support.memory import own_bytes
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name

@@ -17,10 +17,9 @@ from outpace.simulation.scripts.child.attached import SimulatedScript
 from outpace.simulation.scripts.child.measured import EndBeforeWrite
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.collectives.followed import FollowedScript
-from outpace.simulation.scripts.collectives.memory import CallMemory
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import Ended, send
-from outpace.simulation.scripts.slots import Slots
+from outpace.simulation.scripts.shared_memory import CallMemory, Slots
 from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script

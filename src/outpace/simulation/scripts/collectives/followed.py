@@ -33,7 +33,6 @@ from outpace.record.checkpoints.trees import Unfit, read_tree, write_tree
 from outpace.simulation.scripts.child.notes import ScriptNotes
 from outpace.simulation.scripts.child.pipe import ScriptPipe
 from outpace.simulation.scripts.child.stopwatch import Stopwatch
-from outpace.simulation.scripts.collectives.messages import Reaches
 from outpace.simulation.scripts.collectives.script import VirtualCollectives
 from outpace.simulation.scripts.messages import (
     Attached,
@@ -43,6 +42,7 @@ from outpace.simulation.scripts.messages import (
     Gradient,
     Left,
     Over,
+    Reaches,
     Stepped,
 )
 from outpace.support.place import HERE

@@ -1,29 +1,34 @@
-"""Finds out which calls of the workers' scripts are the same collective, and computes its result.
+"""Finds out which calls of the workers' scripts belong together, and computes their results.
 
-The n-th calls of all workers are one collective, as in torch.distributed.
+The n-th calls of all workers are one collective, as in torch.distributed. A `send` and a `recv` are
+one message if their ranks and tags fit. It begins when both workers have called, as with Gloo,
+whose send waits for the receiver. Messages with the same sender, receiver and tag keep their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from outpace.engine.distributed.sameness import REMEDY, difference, own_elements, words
 from outpace.errors import RunError
 from outpace.simulation.collective.values import results_of
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Joined
+from outpace.simulation.scripts.messages import Joined
+from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.support.units import Time
 from outpace.sync.messages import worker_name
+
+_MESSAGES: Final = ("send", "recv")
+_MESSAGE_REMEDY: Final = "each send needs one recv, with the other's rank and the same tag"
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One worker's part in a collective.
+    """One worker's part in a collective or message.
 
     Attributes:
-        number: of the collective.
+        number: of the collective; of a message: of the worker's call.
         joined: time when the worker joined.
         all_joined: time when all workers had joined.
         ended: time when the worker had the result.
@@ -40,12 +45,28 @@ class Part:
     has_outputs: bool = False
     sender: int = -1
 
+    def given(self) -> Any:
+        """Return the inputs, one after the other."""
+        return self.memory.view(self.call.place, sum(self.call.parts), self.call.dtype)
+
+    def give(self, result: Any) -> None:
+        """Write the outputs; None: there are none."""
+        if result is not None:
+            self.has_outputs = True
+            self.memory.view(self.call.place, result.numel(), self.call.dtype).copy_(result)
+
 
 @dataclass(slots=True, eq=False)
 class Collective:
-    """A collective. parts: those of the workers that have joined it, by number of the worker."""
+    """A collective.
+
+    Attributes:
+        missing: workers that have not joined it.
+        parts: those of the workers that have joined it, by number of the worker.
+    """
 
     number: int
+    missing: set[int]
     parts: dict[int, Part] = field(default_factory=dict)
 
     @property
@@ -54,133 +75,228 @@ class Collective:
         return self.parts[min(self.parts)].call
 
     @property
+    def members(self) -> list[int]:
+        """The workers, from the root on."""
+        members, root = sorted(self.parts), max(0, self.first.root)
+        return [*members[root:], *members[:root]]
+
+    @property
     def size_bytes(self) -> int:
         """The bytes that determine its time: see `collective_rounds`."""
         sizes = [_own_elements(part.call) for part in self.parts.values()]
         return max(sizes) * self.first.dtype.itemsize
 
+    @property
+    def is_complete(self) -> bool:
+        """True if all workers have joined."""
+        return not self.missing
+
+    def fits(self, part: Part) -> bool:
+        """True if this part belongs to the collective."""
+        return part.call.kind not in _MESSAGES and part.number == self.number
+
+    def add(self, part: Part) -> None:
+        """Let a worker join. Raises RunError if its call is another collective."""
+        for other in self.parts.values():
+            calls = {each.worker: (_words(each.call), each.call.where) for each in (other, part)}
+            if found := difference(calls):
+                raise RunError(
+                    f"collective {self.number} differs between workers: {found}: {REMEDY}"
+                )
+        self.parts[part.worker] = part
+        self.missing.discard(part.worker)
+
     def carry_out(self) -> None:
         """Write the result into the memory of each worker."""
         parts = [part for _, part in sorted(self.parts.items())]
-        values = [_value(part) for part in parts]
-        first = self.first
+        first, values = self.first, [part.given() for part in parts]
         sizes = [part.call.parts for part in parts]
         results = results_of(first.kind, first.operation, first.root, values, sizes)
         for part, result in zip(parts, results, strict=True):
-            _give(part, result)
+            part.give(result)
+
+    def without(self, left: Sequence[int]) -> str:
+        """Return what is wrong if these missing workers have left the run."""
+        return (
+            f"{_names(left)} left the run before collective {self.number}; {self._said}: {REMEDY}"
+        )
+
+    def __str__(self) -> str:
+        return f"{self._said}; {_names(self.missing)} did not"
+
+    @property
+    def _said(self) -> str:
+        parts = self.parts.values()
+        return ", ".join(f"{worker_name(part.worker)} called {part.call}" for part in parts)
+
+
+class Message:
+    """A message between two workers; it has what a `Collective` has.
+
+    Attributes:
+        missing: the worker that the first call waits for; empty for a recv from any sender.
+        parts: those of the workers that have called, by number of the worker.
+    """
+
+    def __init__(self) -> None:
+        self.missing: set[int] = set()
+        self.parts: dict[int, Part] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        """True if both workers have called."""
+        return len(self.parts) == 2
+
+    @property
+    def members(self) -> list[int]:
+        """Sender and receiver."""
+        return [part.worker for part in self._ends]
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the message."""
+        sent = self._ends[0].call
+        return sum(sent.parts) * sent.dtype.itemsize
+
+    @property
+    def _first(self) -> Part:
+        return next(iter(self.parts.values()))
+
+    @property
+    def _ends(self) -> list[Part]:
+        return sorted(self.parts.values(), key=lambda part: _MESSAGES.index(part.call.kind))
+
+    def fits(self, part: Part) -> bool:
+        """True if this part is the other side of the message."""
+        first = self._first
+        sent, received = (first, part) if part.call.kind == "recv" else (part, first)
+        return (
+            not self.is_complete
+            and (sent.call.kind, received.call.kind) == _MESSAGES
+            and sent.call.root == received.worker
+            and received.call.root in (-1, sent.worker)
+            and sent.call.tag == received.call.tag
+        )
+
+    def add(self, part: Part) -> None:
+        """Add a side. Raises RunError if the tensors of both differ in size or dtype."""
+        self.parts[part.worker] = part
+        self.missing = set() if self.is_complete or part.call.root < 0 else {part.call.root}
+        if not self.is_complete:
+            return
+        sent, received = self._ends
+        said = [
+            f"{elements:,} elements {str(each.call.dtype).removeprefix('torch.')}"
+            for each, elements in ((sent, sum(sent.call.parts)), (received, received.call.elements))
+        ]
+        if said[0] != said[1]:
+            raise RunError(
+                f"{worker_name(sent.worker)} sends {said[0]} at {sent.call.where}, but "
+                f"{worker_name(received.worker)} receives {said[1]} at {received.call.where}: give "
+                "both calls tensors of the same size and dtype"
+            )
+
+    def carry_out(self) -> None:
+        """Copy the message into the memory of its receiver."""
+        sent, received = self._ends
+        received.give(sent.given())
+        received.sender = sent.worker
+
+    def without(self, left: Sequence[int]) -> str:
+        """Return what is wrong if the other side has left the run."""
+        return f"{self._said}, but {_names(left)} has left the run: {_MESSAGE_REMEDY}"
+
+    def __str__(self) -> str:
+        return f"{self._said} and waits for the other side"
+
+    @property
+    def _said(self) -> str:
+        worker, call = self._first.worker, self._first.call
+        other = "any worker" if call.root < 0 else worker_name(call.root)
+        how = "to" if call.kind == "send" else "from"
+        return f"{worker_name(worker)} called {call.kind} {how} {other} at {call.where}"
 
 
 def carry_out_alone(part: Part, workers: int) -> None:
     """Write the result for a worker that runs alone, as if all others gave the same tensors."""
     call = part.call
-    if call.root > 0 and call.kind in ("broadcast", "scatter"):
+    if call.kind in _MESSAGES or (call.root > 0 and call.kind in ("broadcast", "scatter")):
         return  # what another worker would give is not known
-    if call.kind in ("send", "recv"):
-        return
-    values, sizes = [_value(part)] * workers, [call.parts] * workers
-    _give(part, results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
-
-
-def _value(part: Part) -> Any:
-    return part.memory.view(part.call.place, sum(part.call.parts), part.call.dtype)
-
-
-def _give(part: Part, result: Any) -> None:
-    if result is not None:
-        call, part.has_outputs = part.call, True
-        part.memory.view(call.place, result.numel(), call.dtype).copy_(result)
+    values, sizes = [part.given()] * workers, [call.parts] * workers
+    part.give(results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
 
 
 class Matching:
-    """The collectives of a run that not all workers have joined."""
+    """The collectives and messages of a run that not all of their workers have joined."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._count = [0] * workers  # collectives that each has joined
-        self._open: dict[int, Collective] = {}  # by number
+        self._open: list[Collective | Message] = []
         self._left: set[int] = set()
         self._ended: set[int] = set()  # at the end of the run
 
-    def join(self, part: Part) -> Collective | None:
-        """Let a worker join its next collective; return it if all workers have joined it.
+    def join(self, part: Part) -> Collective | Message | None:
+        """Let a worker make its next call; return what it is a part of if no worker is missing.
 
         Raises:
             RunError: another worker has called another collective, or has left.
         """
-        number = part.number = self._count[part.worker]
-        self._count[part.worker] += 1
-        found = self._open.setdefault(number, Collective(number))
-        for other in found.parts.values():
-            _require_same(number, other, part)
-        found.parts[part.worker] = part
+        is_message = part.call.kind in _MESSAGES
+        part.number = part.call.number if is_message else self._count[part.worker]
+        self._count[part.worker] += not is_message
+        found = next((each for each in self._open if each.fits(part)), None)
+        if found is None:
+            everyone = set(range(self._workers))
+            found = Message() if is_message else Collective(part.number, everyone)
+            self._open.append(found)
+        found.add(part)
         self._require_present(found)
-        if len(found.parts) < self._workers:
+        if not found.is_complete:
             return None
-        return self._open.pop(number)
+        self._open.remove(found)
+        return found
 
     def leave(self, worker: int) -> None:
-        """Note that a worker joins no more collectives.
-
-        Raises:
-            RunError: another worker has joined a collective that this worker has not joined.
-        """
+        """Note that a worker makes no more calls. Raises RunError if another one waits for it."""
         self._left.add(worker)
-        for found in self._open.values():
+        for found in self._open:
             self._require_present(found)
 
     def end(self, worker: int) -> list[Part]:
-        """Note that a worker joins no more collectives because the run ends.
+        """Note that a worker makes no more calls because the run ends.
 
         Returns:
-            The parts of other workers in collectives that are therefore never carried out.
+            The parts of other workers that are therefore never carried out.
         """
         self._ended.add(worker)
         return [
-            part
-            for found in self._open.values()
-            if worker not in found.parts
-            for part in found.parts.values()
+            part for found in self._open if worker in found.missing for part in found.parts.values()
         ]
 
     def is_in_vain(self, part: Part) -> bool:
-        """True if a worker that has ended is missing from a collective that this one has joined."""
-        found = self._open.get(part.number)
-        return found is not None and not self._ended <= found.parts.keys()
+        """True if a worker that has come to the end of the run is missing where this one waits."""
+        return any(
+            found.missing & self._ended
+            for found in self._open
+            if found.parts.get(part.worker) is part
+        )
 
     def waiting(self) -> list[str]:
-        """Describe the collectives that not all workers have joined."""
-        return [
-            f"{_named(list(found.parts.values()))}; "
-            f"{_names(sorted(set(range(self._workers)) - found.parts.keys()))} did not"
-            for found in self._open.values()
-        ]
+        """Describe the calls that wait for other workers."""
+        return [str(found) for found in self._open if not found.is_complete]
 
-    def _require_present(self, found: Collective) -> None:
-        missing = sorted(self._left - found.parts.keys())
-        if missing:
-            raise RunError(
-                f"{_names(missing)} left the run before collective {found.number}; "
-                f"{_named(list(found.parts.values()))}: {REMEDY}"
-            )
+    def _require_present(self, found: Collective | Message) -> None:
+        if missing := sorted(self._left & found.missing):
+            raise RunError(found.without(missing))
 
 
-def _named(parts: Sequence[Part]) -> str:
-    return ", ".join(f"{worker_name(part.worker)} called {part.call}" for part in parts)
-
-
-def _names(workers: Sequence[int]) -> str:
-    return ", ".join(map(worker_name, workers))
+def _names(workers: Iterable[int]) -> str:
+    return ", ".join(map(worker_name, sorted(workers)))
 
 
 def _own_elements(call: Joined) -> int:
     return own_elements(call.kind, sum(call.parts), call.elements)
-
-
-def _require_same(number: int, one: Part, other: Part) -> None:
-    """Raise RunError unless two workers' calls are parts of the same collective."""
-    calls = {part.worker: (_words(part.call), part.call.where) for part in (one, other)}
-    if found := difference(calls):
-        raise RunError(f"collective {number} differs between workers: {found}: {REMEDY}")
 
 
 def _words(call: Joined) -> str:

@@ -1,96 +1,113 @@
-"""The collectives of scripts before the run begins, such as those of constructors.
+"""The collectives of scripts outside of a run, where no virtual time passes.
 
-They take no virtual time: the run begins when all scripts are ready to train.
+Before a run begins scripts may call collectives, for instance in constructors: the run begins when
+all scripts are ready to train. And one script runs alone while the times of its steps are measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
+
+from outpace.blocks.block import Value
 from outpace.errors import RunError
-from outpace.simulation.scripts.collectives.matching import Matching, Part, carry_out_alone
-from outpace.simulation.scripts.collectives.messages import Awaits, Joined
-from outpace.simulation.scripts.collectives.point_to_point import KINDS, PointToPoint, carry_out
-from outpace.simulation.scripts.messages import Attached
+from outpace.kernel import DeadlockError, Kernel, WalkerError
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
+from outpace.simulation.collective.routes import Formula
+from outpace.simulation.network import network_of
+from outpace.simulation.scripts.collectives.matching import Part, carry_out_alone
+from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
+from outpace.simulation.scripts.messages import Attached, Joined
 from outpace.simulation.scripts.process import ScriptProcess
+from outpace.simulation.scripts.shared_memory import CallMemory
+from outpace.sync.messages import worker_name
 
 
 class Opening:
-    """Lets scripts run until they are ready to train.
+    """Lets scripts run until they are ready to train; takes the place of a run. Implements `Host`.
 
     Args:
         workers: number of workers.
-        alone: True if only the script of worker 0 runs.
+        alone: True if only the script of worker 0 runs. Its collectives have the results that they
+            would have if all others gave the same tensors.
     """
 
     def __init__(self, workers: int, *, alone: bool) -> None:
-        self._workers, self._alone = workers, alone
-        self._matching, self._messages = Matching(workers), PointToPoint()
+        self._kernel, self._workers, self._is_alone = Kernel(), workers, alone
+        network = network_of(None, self._kernel)
+        at_once = Formula(self._kernel, network, None, 0)
+        self._collectives = SimulatedCollectives(
+            self._kernel, at_once, at_once, "ring", workers, lambda _: None
+        )
+        self._parts: dict[int, Part] = {}  # of a script that runs alone: not awaited yet, by number
         self._attached: dict[int, Attached] = {}  # by worker
-        self._done: dict[tuple[int, int], Part] = {}  # by worker and number; not awaited yet
-        self._waiting: dict[int, int] = {}  # number of the call that a worker waits for
+
+    def close(self) -> None:
+        """Wait for no script any more."""
+        self._kernel.close()
 
     def follow(self, process: ScriptProcess) -> Attached | None:
         """Let a script run; return what it trains, or None if it waits for other workers."""
-        worker = process.worker
-        while worker not in self._attached and worker not in self._waiting:
-            message = process.receive()
-            if isinstance(message, Joined):
-                self._join(Part(worker, message, process.memory))
-            elif isinstance(message, Awaits):
-                part = self._done.pop((worker, message.number), None)
-                if part is None:
-                    self._waiting[worker] = message.number
-                else:
-                    process.done(part)
-            else:
-                assert isinstance(message, Attached)
-                self._attached[worker] = message
-                process.buffers = message.buffers
-        return self._attached.get(worker)
+        process.host = self
+        self._kernel.spawn(self._attach(process), worker_name(process.worker))
+        try:
+            self._kernel.run()
+        except WalkerError as error:
+            raise error.error from None
+        except DeadlockError:
+            pass
+        return self._attached.get(process.worker)
 
-    def attached(self, processes: Sequence[ScriptProcess]) -> list[Attached]:
-        """Let all scripts run until they are ready to train, and return what they train.
+    async def _attach(self, process: ScriptProcess) -> None:
+        message = await process.next_of_step()
+        assert isinstance(message, Attached)
+        self._attached[process.worker] = message
+        process.buffers = message.buffers
+
+    def attached(self) -> list[Attached]:
+        """Return what the scripts train that have been followed.
 
         Raises:
             RunError: if scripts wait in a collective that other scripts do not join.
         """
-        while len(self._attached) < len(processes):
-            for process in processes:
-                self.follow(process)
-            if not self._release(processes) and len(self._attached) < len(processes):
-                waiting = "; ".join([*self._matching.waiting(), *self._messages.waiting()])
-                raise RunError(
-                    f"{waiting}, but began to train: all workers must call the same collectives "
-                    "before their training"
-                )
-        return [self._attached[process.worker] for process in processes]
+        if waiting := self._collectives.waiting():
+            raise RunError(
+                f"{'; '.join(waiting)}, but began to train: all workers must call the same "
+                "collectives before their training"
+            )
+        return [attached for _, attached in sorted(self._attached.items())]
 
-    def _join(self, part: Part) -> None:
-        if self._alone:
+    # -- what scripts do -----------------------------------------------------------------
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        if self._is_alone:
+            part = self._parts[call.number] = Part(worker, call, memory)
             carry_out_alone(part, self._workers)
-            parts = [part]
-        elif part.call.kind in KINDS:
-            pair = self._messages.join(part)
-            if pair is None:
-                return
-            carry_out(*pair)
-            parts = list(pair)
-        elif (complete := self._matching.join(part)) is not None:
-            complete.carry_out()
-            parts = list(complete.parts.values())
         else:
-            return
-        for each in parts:
-            self._done[each.worker, each.call.number] = each
+            self._collectives.join(worker, call, memory)
 
-    def _release(self, processes: Sequence[ScriptProcess]) -> int:
-        """Let the scripts whose collectives are done continue; return how many they are."""
-        released = 0
-        for worker, number in list(self._waiting.items()):
-            part = self._done.pop((worker, number), None)
-            if part is not None:
-                del self._waiting[worker]
-                processes[worker].done(part)
-                released += 1
-        return released
+    async def result(self, worker: int, number: int) -> Part | None:
+        if self._is_alone:
+            return self._parts.pop(number)
+        return await self._collectives.result(worker, number)
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        pass
+
+    def warned(self, text: str) -> None:
+        pass
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        return [{}]
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        pass
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        raise NotImplementedError
+
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
+        pass

@@ -17,9 +17,8 @@ from outpace.engine.distributed.call import Call, Pending
 from outpace.engine.scripts.running import RunOver
 from outpace.errors import ConfigError
 from outpace.simulation.scripts.child.pipe import ScriptPipe
-from outpace.simulation.scripts.collectives.memory import CallMemory, Places
-from outpace.simulation.scripts.collectives.messages import Awaits, Done, Joined
-from outpace.simulation.scripts.slots import fill
+from outpace.simulation.scripts.messages import Awaits, Done, Joined
+from outpace.simulation.scripts.shared_memory import CallMemory, fill
 
 
 class VirtualCollectives:
@@ -32,7 +31,7 @@ class VirtualCollectives:
 
     def __init__(self, pipe: ScriptPipe, memory: CallMemory, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._pipe, self._memory, self._places = pipe, memory, Places(memory)
+        self._pipe, self._memory = pipe, memory
         self.progress: Callable[[Call], float] = lambda _: 0.0
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
@@ -53,7 +52,7 @@ class VirtualCollectives:
         (dtype,) = dtypes
         parts = tuple(tensor.numel() for tensor in call.inputs)
         elements = sum(tensor.numel() for tensor in call.outputs)
-        place = self._places.take(max(sum(parts), elements) * dtype.itemsize)
+        place = self._memory.take(max(sum(parts), elements) * dtype.itemsize)
         slot = self._memory.view(place, sum(parts), dtype)
         with torch.no_grad():
             fill(slot, [tensor.detach().reshape(-1) for tensor in call.inputs])
@@ -94,7 +93,7 @@ class VirtualCollectives:
         assert isinstance(done, Done)
         if done.has_outputs:
             self._copy(call.outputs, place)
-        self._places.give_back(place)
+        self._memory.give_back(place)
         return done.sender
 
     def _copy(self, outputs: Sequence[torch.Tensor], place: int) -> None:

@@ -1,7 +1,8 @@
 """The collectives of scripts in virtual time: when each begins, and how long it takes.
 
 A collective begins when all workers have joined it and the collective before it has ended, as in a
-process group. It takes the time that its messages need (`routes`).
+process group. It takes the time that its messages need (`routes`). A message between two workers
+begins when both have called.
 """
 
 from __future__ import annotations
@@ -13,15 +14,9 @@ from typing import cast
 from outpace.cluster.collectives import Pattern
 from outpace.kernel import Future, Kernel
 from outpace.simulation.collective.routes import Route
-from outpace.simulation.scripts.collectives.matching import Collective, Matching, Part
-from outpace.simulation.scripts.collectives.memory import CallMemory
-from outpace.simulation.scripts.collectives.messages import Joined
-from outpace.simulation.scripts.collectives.point_to_point import (
-    KINDS,
-    PointToPoint,
-    carry_out,
-    size_bytes,
-)
+from outpace.simulation.scripts.collectives.matching import Collective, Matching, Message, Part
+from outpace.simulation.scripts.messages import Joined
+from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.sync import AllReduce
 
 
@@ -45,8 +40,8 @@ class SimulatedCollectives:
         ended: Callable[[Part], None],
     ) -> None:
         self._kernel, self._route, self._all_reduce = kernel, route, all_reduce
-        self._direct, self._messages = direct, PointToPoint()
-        self._matching, self._ended = Matching(workers), ended
+        self._direct, self._ended = direct, ended
+        self._matching = Matching(workers)
         self._complete: deque[Collective] = deque()  # all have joined, the first is under way
         # By worker and number of the call: parts whose result was not awaited yet.
         self._parts: dict[tuple[int, int], tuple[Part, Future[None]]] = {}
@@ -56,20 +51,19 @@ class SimulatedCollectives:
         part = Part(worker, call, memory, self._kernel.now)
         result: Future[None] = Future(self._kernel, str(call))
         self._parts[worker, call.number] = part, result
-        if call.kind in KINDS:
-            self._join_message(part)
-            if self._messages.is_in_vain(part):
+        found = self._matching.join(part)
+        if found is None:
+            if self._matching.is_in_vain(part):
                 result.set(None)
             return
-        complete = self._matching.join(part)
-        if complete is not None:
-            for part in complete.parts.values():
-                part.all_joined = self._kernel.now
-            self._complete.append(complete)
-            if len(self._complete) == 1:
-                self._begin()
-        elif self._matching.is_in_vain(part):
-            result.set(None)
+        for each in found.parts.values():
+            each.all_joined = self._kernel.now
+        if isinstance(found, Message):
+            self._begin(found)
+            return
+        self._complete.append(found)
+        if len(self._complete) == 1:
+            self._begin(found)
 
     def must_wait(self, worker: int, number: int) -> bool:
         """True if this worker has no result of its call yet."""
@@ -80,21 +74,18 @@ class SimulatedCollectives:
         part, result = self._parts[worker, number]
         await result
         del self._parts[worker, number]
-        is_message = part.call.kind in KINDS
-        found = self._messages if is_message else self._matching
-        return None if found.is_in_vain(part) else part
+        return None if self._matching.is_in_vain(part) else part
 
     def leave(self, worker: int) -> None:
         """Note that a worker joins no more collectives. Raises RunError: see `Matching.leave`."""
         self._matching.leave(worker)
-        self._messages.leave(worker)
 
     def end(self, worker: int) -> None:
         """Note that a worker joins no more collectives because the run ends, and wake the others.
 
         The others wait in collectives that this worker never joins.
         """
-        for part in (*self._matching.end(worker), *self._messages.end(worker)):
+        for part in self._matching.end(worker):
             result = self._parts[part.worker, part.call.number][1]
             if not result.done:
                 part.all_joined = part.ended = self._kernel.now
@@ -103,50 +94,26 @@ class SimulatedCollectives:
 
     def waiting(self) -> list[str]:
         """Describe the collectives that not all workers have joined."""
-        return [*self._matching.waiting(), *self._messages.waiting()]
+        return self._matching.waiting()
 
-    def _join_message(self, part: Part) -> None:
-        """Let a worker send or receive; begin the message if its other side is there."""
-        pair = self._messages.join(part)
-        if pair is None:
-            return
-        carry_out(*pair)
-        parts = {each.worker: each for each in pair}
-        for each in pair:
-            each.all_joined = self._kernel.now
+    def _begin(self, found: Collective | Message) -> None:
+        found.carry_out()
+        missing = set(found.parts)
 
         def finished(worker: int) -> None:
-            self._finish(parts[worker])
-
-        self._direct.begin("message", list(parts), size_bytes(pair[0]), finished)
-
-    def _finish(self, part: Part) -> None:
-        """Give a worker its result."""
-        part.ended = self._kernel.now
-        self._ended(part)
-        self._parts[part.worker, part.call.number][1].set(None)
-
-    def _begin(self) -> None:
-        collective = self._complete[0]
-        collective.carry_out()
-        parts, missing = collective.parts, set(collective.parts)
-
-        def finished(worker: int) -> None:
-            self._finish(parts[worker])
+            part = found.parts[worker]
+            part.ended = self._kernel.now
+            self._ended(part)
+            self._parts[worker, part.call.number][1].set(None)
             missing.discard(worker)
-            if not missing:
+            if not missing and isinstance(found, Collective):
                 self._complete.popleft()
                 if self._complete:
-                    self._begin()
+                    self._begin(self._complete[0])
 
-        members = sorted(parts)
-        root = collective.first.root
-        if root >= 0:
-            members = [*members[root:], *members[:root]]
-        self._route.begin(self._pattern(collective), members, collective.size_bytes, finished)
-
-    def _pattern(self, collective: Collective) -> Pattern:
-        kind = collective.first.kind
-        if kind == "all_reduce":
-            return self._all_reduce
-        return cast("Pattern", kind.replace("_", "-"))
+        route, pattern = self._direct, cast("Pattern", "message")
+        if isinstance(found, Collective):
+            route, kind = self._route, found.first.kind
+            is_sum = kind == "all_reduce"
+            pattern = self._all_reduce if is_sum else cast("Pattern", kind.replace("_", "-"))
+        route.begin(pattern, found.members, found.size_bytes, finished)

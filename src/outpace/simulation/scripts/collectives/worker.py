@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from outpace.simulation.scripts.collectives.matching import Part
-from outpace.simulation.scripts.collectives.messages import Awaits, Joined, Reaches
-from outpace.simulation.scripts.messages import Computes, Left, Stepped
+from outpace.simulation.scripts.messages import Awaits, Computes, Joined, Left, Reaches, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.service_times import times_of
 from outpace.support.units import Time, nanoseconds, seconds

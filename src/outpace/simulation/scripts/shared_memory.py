@@ -1,0 +1,112 @@
+"""Memory that the simulation shares with a script's process, which gets it when it starts.
+
+One side writes while the other waits.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from multiprocessing.reduction import DupFd
+from typing import Any, Final
+
+import torch
+
+from outpace.engine.scripts.buffers import BufferLayout
+from outpace.simulation.executors.arena import anonymous_file
+
+_ALIGNED: Final = 64  # bytes
+
+
+class SharedMemory:
+    """Memory that two processes share, and that can grow. Pickled, it stays the same memory."""
+
+    def __init__(self, file: int | None = None) -> None:
+        self._file = anonymous_file(0) if file is None else file
+        self._memory: mmap.mmap | None = None
+
+    def view(self, place: int, elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return the vector that begins at this byte."""
+        if not elements:
+            return torch.empty(0, dtype=dtype, device="cpu")
+        if self._memory is None or len(self._memory) < place + elements * dtype.itemsize:
+            self._memory = mmap.mmap(self._file, os.fstat(self._file).st_size)
+        return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=place)
+
+    def require(self, size: int) -> None:
+        """Let the memory grow to this size in bytes, if it is smaller."""
+        if os.fstat(self._file).st_size < size:
+            os.ftruncate(self._file, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+    def close(self) -> None:
+        """Let this process use the memory no more. The last view of it frees it."""
+        os.close(self._file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited, (type(self), DupFd(self._file))
+
+
+def _inherited(kind: type[SharedMemory], file: Any) -> SharedMemory:
+    return kind(file.detach())
+
+
+class Slots(SharedMemory):
+    """The parameters and the gradient of one worker.
+
+    Beside each of them is the vector of averaged model buffers (`engine.scripts.buffers`). Its size
+    is known once the script has attached.
+
+    Attributes:
+        to_load: the vector beside the parameters.
+        computed: the vector beside the gradient.
+    """
+
+    parameters: torch.Tensor
+    gradient: torch.Tensor
+    to_load: torch.Tensor
+    computed: torch.Tensor
+
+    def open(self, elements: int, dtype: torch.dtype, buffers: BufferLayout) -> None:
+        """Give each slot its size; both sides call it, the simulation first."""
+        start = _aligned(2 * elements * dtype.itemsize)
+        self.require(start + 2 * buffers.elements * buffers.dtype.itemsize)
+        flat = self.view(0, 2 * elements, dtype)
+        self.parameters, self.gradient = flat[:elements], flat[elements:]
+        beside = self.view(start, 2 * buffers.elements, buffers.dtype)
+        self.to_load, self.computed = beside[: buffers.elements], beside[buffers.elements :]
+
+
+class CallMemory(SharedMemory):
+    """The tensors of collectives that have not ended, each with a place of its own."""
+
+    def __init__(self, file: int | None = None) -> None:
+        super().__init__(file)
+        self._ends: dict[int, int] = {}  # by the place
+
+    def take(self, size: int) -> int:
+        """Return the first byte of a place for `size` bytes."""
+        needed, place = max(_ALIGNED, _aligned(size)), 0
+        for begins, ends in sorted(self._ends.items()):
+            if begins - place >= needed:
+                break
+            place = ends
+        self._ends[place] = place + needed
+        self.require(place + needed)
+        return place
+
+    def give_back(self, place: int) -> None:
+        """Let another collective have this place."""
+        del self._ends[place]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def fill(slot: torch.Tensor, pieces: Sequence[torch.Tensor]) -> None:
+    """Copy consecutive vectors into a slot, from its beginning."""
+    place = 0
+    for piece in pieces:
+        slot[place : place + piece.numel()].copy_(piece)
+        place += piece.numel()
