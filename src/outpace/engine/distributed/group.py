@@ -15,10 +15,17 @@ import torch
 import torch.distributed as dist
 
 from outpace.engine.distributed.backward import BackwardPass
-from outpace.engine.distributed.call import Bucket, Call, Collectives, Kind, Operation
+from outpace.engine.distributed.call import (
+    Bucket,
+    Call,
+    Collectives,
+    Kind,
+    Operation,
+    Pending,
+)
 from outpace.engine.distributed.compiling import not_compiled
+from outpace.engine.distributed.sameness import COMBINING, ROOTED
 from outpace.engine.distributed.where import called_by_reducer, innermost, where
-from outpace.engine.distributed.work import CollectiveWork, Several
 from outpace.errors import ConfigError
 
 c10d: Any = dist.distributed_c10d  # parts of it have no type annotations
@@ -34,6 +41,62 @@ _OPERATIONS: Final[list[tuple[Any, Operation]]] = [
     (dist.ReduceOp.BXOR, "bxor"),
 ]
 _NAMES: Final = ", ".join(name.upper() for _, name in _OPERATIONS)
+
+
+@not_compiled
+class CollectiveWork(c10d.Work):  # type: ignore[misc]
+    """The `Work` of a collective, for torch and for the script."""
+
+    def __init__(self, pending: Pending, outputs: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.pending, self._outputs = pending, list(outputs)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        self.pending.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return self.pending.is_done()
+
+    def is_success(self) -> bool:
+        return self.pending.is_done()
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        return self.pending.future()
+
+    def _source_rank(self) -> int:
+        return self.pending.sender()
+
+    source_rank = _source_rank
+
+    def result(self) -> list[torch.Tensor]:
+        return self._outputs
+
+    def synchronize(self) -> None:
+        self.pending.wait()
+
+    def exception(self) -> None:
+        return None
+
+
+class Several:
+    """Several collectives as one. Implements `Pending`."""
+
+    def __init__(self, members: Sequence[Pending]) -> None:
+        self._members = members
+
+    def wait(self) -> None:
+        for member in self._members:
+            member.wait()
+
+    def is_done(self) -> bool:
+        return all(member.is_done() for member in self._members)
+
+    def future(self) -> torch.futures.Future[Any]:
+        return torch.futures.collect_all([member.future() for member in self._members])
+
+    def sender(self) -> int:
+        return self._members[-1].sender()
 
 
 @not_compiled
@@ -67,12 +130,6 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
 
     def getBackendName(self) -> str:  # noqa: N802
         return "outpace"
-
-    def getRank(self) -> int:  # noqa: N802
-        return self._rank
-
-    def getSize(self) -> int:  # noqa: N802
-        return self._size
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
@@ -111,34 +168,42 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     def _begin(
         self,
         kind: Kind,
-        start: Callable[[Any], Any],
+        method: str,
+        arguments: tuple[Any, ...],
         inputs: Sequence[torch.Tensor] = (),
         outputs: Sequence[torch.Tensor] = (),
-        opts: Any = None,
         *,
-        operation: Operation = "sum",
-        root: int = -1,
+        other: int = -1,
         tag: int = 0,
         bucket: Bucket | None = None,
-    ) -> Any:
+    ) -> CollectiveWork:
+        """Begin a call.
+
+        Args:
+            method, arguments: of the group of a backend. The last argument of a collective has its
+                options.
+            other: the other process of a message.
+            bucket: the gradient bucket that is all-reduced.
+        """
+        line, opts = where(innermost()), arguments[-1]
         for tensor in inputs:
             if tensor.layout is not torch.strided:
                 raise ConfigError(
-                    f"{kind} at {where(innermost())}: sparse tensors cannot be exchanged: make "
-                    "the embedding dense"
+                    f"{kind} at {line}: sparse tensors cannot be exchanged: make the embedding "
+                    "dense"
                 )
         timeout_s = self._timeout_of(opts)
-        if opts is not None:
+        if hasattr(opts, "timeout"):
             opts.timeout = timedelta(seconds=timeout_s)
         call = Call(
             self._next(),
             kind,
-            where(innermost()),
-            start,
+            line,
+            methodcaller(method, *arguments),
             tuple(inputs),
             tuple(outputs),
-            operation,
-            root,
+            _operation(opts) if kind in COMBINING else "sum",
+            opts.rootRank if kind in ROOTED else other,
             tag,
             bucket,
             timeout_s,
@@ -163,105 +228,86 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         is_gradient = self._backward.is_expected and tensors[0].is_floating_point()
         if is_gradient and called_by_reducer(innermost()):
             bucket = self._backward.bucket(sum(tensor.numel() for tensor in tensors))
-        start = methodcaller("allreduce", tensors, opts)
         work = self._begin(
-            "all_reduce", start, tensors, tensors, opts, operation=_operation(opts), bucket=bucket
+            "all_reduce", "allreduce", (tensors, opts), tensors, tensors, bucket=bucket
         )
         if bucket is not None:
             self._backward.add(work.pending, bucket, self._collectives)
         return work
 
     def allreduce_coalesced(self, tensors: Any, opts: Any) -> Any:
-        start = methodcaller("allreduce_coalesced", tensors, opts)
-        return self._begin("all_reduce", start, tensors, tensors, opts, operation=_operation(opts))
+        return self._begin("all_reduce", "allreduce_coalesced", (tensors, opts), tensors, tensors)
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
-        tensors, root = _listed(tensors), opts.rootRank
-        inputs = tensors if root == self._rank else []
-        start = methodcaller("broadcast", tensors, opts)
-        return self._begin("broadcast", start, inputs, tensors, opts, root=root)
+        tensors = _listed(tensors)
+        inputs = tensors if opts.rootRank == self._rank else []
+        return self._begin("broadcast", "broadcast", (tensors, opts), inputs, tensors)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
-        tensors, root = _listed(tensors), opts.rootRank
-        outputs = tensors if root == self._rank else []
-        start, of = methodcaller("reduce", tensors, opts), _operation(opts)
-        return self._begin("reduce", start, tensors, outputs, opts, operation=of, root=root)
+        tensors = _listed(tensors)
+        outputs = tensors if opts.rootRank == self._rank else []
+        return self._begin("reduce", "reduce", (tensors, opts), tensors, outputs)
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        start = methodcaller("allgather", outputs, inputs, opts)
-        return self._begin("all_gather", start, inputs, outputs[0], opts)
+        return self._begin("all_gather", "allgather", (outputs, inputs, opts), inputs, outputs[0])
 
     def all_gather_single(self, output: Any, value: Any, opts: Any) -> Any:
-        start = methodcaller("_allgather_base", output, value, opts)
-        return self._begin("all_gather", start, [value], [output], opts)
+        arguments = output, value, opts
+        return self._begin("all_gather", "_allgather_base", arguments, [value], [output])
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
-            self.all_gather_single(output, value, opts).wait()
-        return self.all_gather_single(outputs[-1], inputs[-1], opts)
+        return _one_by_one(self.all_gather_single, outputs, inputs, opts)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         """Gather several tensors. outputs: for each rank, a list of tensors like the inputs."""
-        *before, last = [
-            ([[theirs[number] for theirs in outputs]], [value])
-            for number, value in enumerate(inputs)
-        ]
-        for into, values in before:
-            self.allgather(into, values, opts).wait()
-        return self.allgather(*last, opts)
+        gathered = [[list(of_ranks)] for of_ranks in zip(*outputs, strict=True)]
+        return _one_by_one(self.allgather, gathered, [[value] for value in inputs], opts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         into = outputs[0] if opts.rootRank == self._rank else []
-        start = methodcaller("gather", outputs, inputs, opts)
-        return self._begin("gather", start, inputs, into, opts, root=opts.rootRank)
+        return self._begin("gather", "gather", (outputs, inputs, opts), inputs, into)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         given = inputs[0] if opts.rootRank == self._rank else []
-        start = methodcaller("scatter", outputs, inputs, opts)
-        return self._begin("scatter", start, given, outputs, opts, root=opts.rootRank)
+        return self._begin("scatter", "scatter", (outputs, inputs, opts), given, outputs)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        start, of = methodcaller("reduce_scatter", outputs, inputs, opts), _operation(opts)
-        return self._begin("reduce_scatter", start, inputs[0], outputs, opts, operation=of)
+        arguments = outputs, inputs, opts
+        return self._begin("reduce_scatter", "reduce_scatter", arguments, inputs[0], outputs)
 
     def reduce_scatter_single(self, output: Any, value: Any, opts: Any) -> Any:
-        start, of = methodcaller("_reduce_scatter_base", output, value, opts), _operation(opts)
-        return self._begin("reduce_scatter", start, [value], [output], opts, operation=of)
+        arguments = output, value, opts
+        return self._begin("reduce_scatter", "_reduce_scatter_base", arguments, [value], [output])
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        for output, value in zip(outputs[:-1], inputs[:-1], strict=True):
-            self.reduce_scatter_single(output, value, opts).wait()
-        return self.reduce_scatter_single(outputs[-1], inputs[-1], opts)
+        return _one_by_one(self.reduce_scatter_single, outputs, inputs, opts)
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        start = methodcaller("alltoall", outputs, inputs, opts)
-        return self._begin("all_to_all", start, inputs, outputs, opts)
+        return self._begin("all_to_all", "alltoall", (outputs, inputs, opts), inputs, outputs)
 
     def all_to_all_single(
         self, output: Any, value: Any, output_sizes: Any, input_sizes: Any, opts: Any
     ) -> Any:
-        start = methodcaller("alltoall_base", output, value, output_sizes, input_sizes, opts)
+        arguments = output, value, output_sizes, input_sizes, opts
         given = torch.split(value, input_sizes or [len(value) // self._size] * self._size)
-        return self._begin("all_to_all", start, given, [output], opts)
+        return self._begin("all_to_all", "alltoall_base", arguments, given, [output])
 
     def barrier(self, opts: Any = None) -> Any:
-        opts = opts or c10d.BarrierOptions()
-        return self._begin("barrier", methodcaller("barrier", opts), opts=opts)
+        return self._begin("barrier", "barrier", (opts or c10d.BarrierOptions(),))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self.barrier().wait()
 
     def send(self, tensors: Any, destination: int, tag: int) -> Any:
-        start = methodcaller("send", tensors, destination, tag)
-        return self._begin("send", start, tensors, root=destination, tag=tag)
+        arguments = tensors, destination, tag
+        return self._begin("send", "send", arguments, tensors, other=destination, tag=tag)
 
     def recv(self, tensors: Any, source: int, tag: int) -> Any:
-        start = methodcaller("recv", tensors, source, tag)
-        return self._begin("recv", start, (), tensors, root=source, tag=tag)
+        arguments = tensors, source, tag
+        return self._begin("recv", "recv", arguments, (), tensors, other=source, tag=tag)
 
     def recv_anysource(self, tensors: Any, tag: int) -> Any:
-        start = methodcaller("recv_anysource", tensors, tag)
-        return self._begin("recv", start, (), tensors, tag=tag)
+        return self._begin("recv", "recv_anysource", (tensors, tag), (), tensors, tag=tag)
 
     # Earlier names of torch.
     _allgather_base = all_gather_single
@@ -291,6 +337,14 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         group._set_group_name(group_name)
         group._set_group_desc(group_desc or "undefined")
         return group
+
+
+def _one_by_one(begin: Callable[..., Any], outputs: Any, inputs: Any, opts: Any) -> Any:
+    """Make one collective for each pair of tensors; return the work of the last one."""
+    *before, last = zip(outputs, inputs, strict=True)
+    for pair in before:
+        begin(*pair, opts).wait()
+    return begin(*last, opts)
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:

@@ -13,11 +13,12 @@ DistributedDataParallel with gradients begins the run.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._compile import _disable_dynamo
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel, distributed
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -39,12 +41,6 @@ from outpace.engine.distributed.environment import calls_attach, set_environment
 from outpace.engine.distributed.group import OutpaceGroup
 from outpace.engine.distributed.optimizers import Optimizers, require_one
 from outpace.engine.distributed.refusals import install_refusals, replace_everywhere
-from outpace.engine.distributed.replacements import (
-    begin_alike,
-    join,
-    register_builtin_comm_hook,
-    spawn,
-)
 from outpace.engine.distributed.requirements import both, require_own_place
 from outpace.engine.distributed.where import innermost, where
 from outpace.engine.scripts.running import letting_it_end
@@ -320,3 +316,51 @@ class _Script:
             self.by_hand.stepped()
             with letting_it_end():
                 HERE.worker.stepped()
+
+
+# -- what takes the place of functions of torch ------------------------------------------------
+
+
+def register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+    """Take the place of `DistributedDataParallel._register_builtin_comm_hook`.
+
+    torch's C++ hooks accept no results of a group in Python. Its Python hooks do the same.
+    """
+    shared: Any = dist
+    is_half = comm_hook_type == shared.BuiltinCommHookType.FP16_COMPRESS
+    hook = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
+    self.register_comm_hook(None, hook)
+
+
+def begin_alike(model: Any, group: Any) -> None:
+    """Give all processes the model of process 0, as DistributedDataParallel does."""
+    c10d: Any = dist
+    parameters = [p for p in model._module_parameters if p.requires_grad]
+    c10d._verify_params_across_processes(group, parameters, None)
+    utils: Any = dist.utils
+    utils._sync_module_states(
+        module=model.module,
+        process_group=group,
+        broadcast_bucket_size=model.broadcast_bucket_size,
+        src=0,
+        params_and_buffers_to_ignore=model.parameters_to_ignore,
+        broadcast_buffers=model.broadcast_buffers,
+    )
+
+
+@contextlib.contextmanager
+def join(self: Any, *_: Any, **__: Any) -> Iterator[None]:
+    """Take the place of `DistributedDataParallel.join`: a script that ends leaves the run."""
+    yield
+
+
+def spawn(
+    fn: Callable[..., None], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
+) -> None:
+    """Take the place of `torch.multiprocessing.spawn`: the processes are there already."""
+    if nprocs != HERE.workers:
+        raise ConfigError(
+            f"{where(innermost())}: the script starts {nprocs} processes, but the run has "
+            f"{HERE.workers} workers: run it with --workers {nprocs}"
+        )
+    fn(HERE.number, *args)

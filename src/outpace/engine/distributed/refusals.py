@@ -15,7 +15,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from outpace.engine.distributed.where import SUPPORTED, innermost, line_of
+from outpace.engine.distributed.where import SUPPORTED, innermost, where
 from outpace.errors import ConfigError
 
 _FSDP: Final = "FSDP"
@@ -105,7 +105,7 @@ def _refused(original: Callable[..., Any], name: str, what: str) -> Callable[...
         is_method = original.__name__ == "__init__"
         called = type(args[0]).__name__ if is_method else name
         raise ConfigError(
-            f"{called} at {line_of(innermost())}: Outpace does not run scripts with {what}: "
+            f"{called} at {where(innermost())}: Outpace does not run scripts with {what}: "
             f"{SUPPORTED}"
         )
 

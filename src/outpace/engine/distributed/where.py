@@ -9,19 +9,11 @@ from typing import Final
 
 import torch
 
-from outpace.errors import ConfigError
 from outpace.support.user_code import is_users
 
 _TORCH: Final = str(Path(torch.__file__).parent) + "/"
 _OWN: Final = str(Path(__file__).parents[2]) + "/"
 _NOT_COMPILED: Final = (_TORCH + "_compile.py", _TORCH + "_dynamo/eval_frame.py")
-# Parts of torch whose collectives are not carried out, by folder.
-_REFUSED: Final = {
-    "distributed/fsdp": "FSDP",
-    "distributed/_composable": "FSDP",
-    "distributed/tensor": "DTensor (tensor parallelism)",
-    "distributed/pipelining": "pipeline parallelism",
-}
 SUPPORTED: Final = (
     "supported are DistributedDataParallel and collectives of all processes; run this one with "
     "torchrun"
@@ -32,40 +24,17 @@ def where(frame: FrameType | None) -> str:
     """Return the script's line, such as `train.py:41`, from the innermost frame of a call.
 
     The innermost line that is in no library counts; else the innermost line outside torch.
-
-    Raises:
-        ConfigError: the call comes from a part of torch that is not supported.
     """
-    return _found(frame, frame)
-
-
-def line_of(frame: FrameType | None) -> str:
-    """Return what `where` returns, also for a part of torch that is not supported."""
-    return _found(frame, None)
-
-
-def _found(frame: FrameType | None, checked: FrameType | None) -> str:
     outside = ""
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith(_TORCH):
-            if checked is not None:
-                _require_supported(name[len(_TORCH) :], checked)
-        elif not name.startswith(_OWN) and not name.startswith("<"):
+        if not name.startswith((_TORCH, _OWN, "<")):
             line = f"{name.rpartition('/')[2]}:{frame.f_lineno}"
             if is_users(name):
                 return line
             outside = outside or line
         frame = frame.f_back
     return outside or "backward()"
-
-
-def _require_supported(name: str, frame: FrameType) -> None:
-    for folder, what in _REFUSED.items():
-        if name.startswith(folder):
-            raise ConfigError(
-                f"{line_of(frame)}: Outpace does not run scripts with {what}: {SUPPORTED}"
-            )
 
 
 def called_by_reducer(frame: FrameType | None) -> bool:

@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 )
 
 from outpace.engine.distributed.compiling import not_compiled
-from outpace.engine.distributed.where import innermost, line_of
+from outpace.engine.distributed.where import innermost, where
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
@@ -71,7 +71,7 @@ class OtherOptimizers:
         """
         trained = {id(p) for p in _trained_by(optimizer)}
         names = [name for name, p in self._script.model.named_parameters() if id(p) in trained]
-        other = f"{type(optimizer).__name__} at {line_of(innermost())}"
+        other = f"{type(optimizer).__name__} at {where(innermost())}"
         if names:
             raise ConfigError(
                 f"worker-{HERE.number}: the optimizer {other} took a step of parameters of the "
