@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from outpace.blocks.block import Block, Deferred, Pieces, StepSettings
 from outpace.engine.scripts.tail import Tail
+from outpace.record.trace import NONE
 from outpace.simulation.nodes import Computing, WorkerNode, stopped
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.scripts.messages import Computes, Gradient, Stepped
-from outpace.simulation.scripts.process import ScriptProcess
 from outpace.simulation.scripts.step import Step, StepGradient
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import Message, Push
 from outpace.sync.peers.context import Parameters
 from outpace.sync.programs.context import SendPart, Stopped
+
+if TYPE_CHECKING:
+    from outpace.simulation.scripts.runs import ScriptRun
+    from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
 
 
 class ScriptLeft(Exception):  # no error: the script has taken its last step
@@ -34,10 +39,12 @@ class ScriptComputing(Computing, ABC):
     scripts of all workers compute side by side.
     """
 
-    process: ScriptProcess
-    evaluations: Iterator[Time]  # the durations of the script's evaluations
-    evaluated: Time = 0  # duration of the evaluation before the present iteration
-    note: Callable[[int, Stepped], None]  # called with worker and step at the end of each step
+    def __init__(self, run: ScriptRun, worker: int, *more: Any) -> None:
+        super().__init__(run, worker, *more)
+        self._script_run, self.process = run, run.script_processes[worker]
+        self._evaluations = run.evaluations_of(worker)
+        self._evaluated: Time = 0  # duration of the evaluation before the present iteration
+        self.iteration_finished = partial(self._iteration_finished)
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
         await self._begin(parameters, iteration)
@@ -49,10 +56,10 @@ class ScriptComputing(Computing, ABC):
         found = await self.process.go(parameters, iteration)
         if found is None:
             raise ScriptLeft
-        self.evaluated = next(self.evaluations) if found.evaluated else 0
-        if self.evaluated:
+        self._evaluated = next(self._evaluations) if found.evaluated else 0
+        if self._evaluated:
             begun = self._kernel.now
-            await self._spend(self.evaluated)
+            await self._spend(self._evaluated)
             self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
         return found
 
@@ -66,9 +73,25 @@ class ScriptComputing(Computing, ABC):
     def _note(self, step: Step) -> None:
         """Count a step, at its end."""
         self._has_computed()
-        self.note(self.worker, step.what)
+        self._script_run.note_step(self.worker, step.what)
         if step.what.gradient is not Gradient.READY:
             self._recorder.gradient_unusable()
+
+    def _iteration_finished(
+        self,
+        iteration: int,
+        started: Time,
+        computed: Time,
+        finished: Time,
+        held: Time,
+        last_shard: int = NONE,
+    ) -> None:
+        """Note an iteration; an evaluation before it and waits for others are no computation."""
+        waited, self.process.waited = self.process.waited, 0
+        started += self._evaluated
+        computed = max(started, computed - waited)
+        note = self._recorder.iteration_finished
+        note(self.worker, iteration, started, computed, finished, held, last_shard)
 
     @abstractmethod
     def _blocks(self, step: Step) -> Sequence[Block | None]:
@@ -79,11 +102,9 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     """The context of a worker's program in a run with servers.
 
     Attributes:
-        slices: of the flat parameters, one for each server.
         pushed: the last iteration that it has pushed; -1: none.
     """
 
-    slices: Sequence[slice]
     pushed = -1
     _settings: StepSettings
 
@@ -126,16 +147,14 @@ class ScriptWorkerNode(ScriptComputing, WorkerNode):
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         self._settings = StepSettings(step.what.settings, step.what.unused)
         if step.gradient is None:
-            return [None] * len(self.slices)
-        return step.gradient.blocks(self.slices)
+            return [None] * len(self._run.slices)
+        return step.gradient.blocks(self._run.slices)
 
 
 class ScriptPeer(ScriptComputing, SimulatedPeer):
     """The context of a worker's program in a run without servers."""
 
-    tail: Tail
-    layers: Sequence[int]
-    keep_buffers: Callable[[int, torch.Tensor], None]  # called after a step without a gradient
+    _script_run: ScriptPeerSimulation
     has_left = False
 
     def must_stop(self, iteration: int) -> bool:
@@ -150,12 +169,12 @@ class ScriptPeer(ScriptComputing, SimulatedPeer):
 
     def _blocks(self, step: Step) -> Sequence[Block | None]:
         if step.gradient is None:
-            self.keep_buffers(self.worker, step.buffers.clone())
+            self._script_run.keep_buffers(self.worker, step.buffers.clone())
             return [None]
-        tail, gradient = self.tail, step.gradient
+        tail, gradient = self._script_run.tail, step.gradient
         # The script is in its step: nothing has been written over what lies beside the gradient.
         made = partial(_with_tail, tail, gradient, step.what, step.buffers.clone())
-        found = Deferred(sum(self.layers) + tail.elements, gradient.dtype, made)
+        found = Deferred(gradient.elements + tail.elements, gradient.dtype, made)
         found.nbytes += tail.elements * (tail.dtype.itemsize - gradient.dtype.itemsize)
         return [found]
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
-from outpace.blocks.block import Block, parts, value_of
+from outpace.blocks.block import Block, Value, parts, value_of
 from outpace.config.experiment import Experiment
 from outpace.engine.output import Output
 from outpace.engine.scripts.misuse import with_name
 from outpace.engine.scripts.redividing import Redivided
 from outpace.errors import RunError
+from outpace.optim.step import OptimizerState
+from outpace.optim.torch_optimizers import State
+from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.child.main import run_script
 from outpace.simulation.scripts.child_process import ChildProcess
 from outpace.simulation.scripts.collectives.matching import Part
-from outpace.simulation.scripts.host import Host
 from outpace.simulation.scripts.messages import (
     Attached,
     Awaits,
@@ -50,9 +52,46 @@ from outpace.simulation.scripts.messages import (
 from outpace.simulation.scripts.shared_memory import CallMemory, Slots, fill
 from outpace.simulation.scripts.step import Step, StepGradient
 from outpace.support.processes import forking
+from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
 LIMIT_REACHED: Final = "stop.iterations is reached"
+
+
+class Host(Protocol):
+    """The run that the scripts take part in, as their processes need it."""
+
+    def logged(self, worker: int, values: Mapping[str, float]) -> None:
+        """Keep what a script logs now."""
+
+    def warned(self, text: str) -> None:
+        """Warn the user, once if several scripts do."""
+
+    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
+        """Return the present state of the optimizer that takes this worker's steps, by block."""
+
+    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
+        """Replace the state of the optimizer, by number of the parameter."""
+
+    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
+        """Take the file of what a script keeps, or why it could not be written."""
+
+    def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
+        """Take parameters that a script has set itself in its own model.
+
+        Args:
+            given: those that the model was given last, with averaged model buffers.
+            now: those in the model; shape (parameters,).
+        """
+
+    def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
+        """Let a worker join a collective of its script."""
+
+    async def result(self, worker: int, number: int) -> Part | None:
+        """Wait for the end of a collective; return True if the worker has outputs of it.
+
+        None: another worker has come to the end of the run and never joins it.
+        """
 
 
 class ScriptProcess:
@@ -93,6 +132,7 @@ class ScriptProcess:
         self.begins_anew = False  # see `Computes`, when it was saved last
         self.step: Stepped | None = None  # the last one
         self.has_left = False
+        self.waited: Time = 0  # in collectives of its own, in the present iteration
         self.written: list[str] = []  # while steps are measured: files, before there are enough
         self.buffers = torch.empty(0)  # model buffers, as bytes
         self.parameters: torch.Tensor | None = None  # if the script trains them itself, at its end

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,13 +21,11 @@ from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
 from outpace.record.checkpoints import Part as SavedFile
 from outpace.record.curves import reaches
-from outpace.record.trace import NONE
 from outpace.simulation.collective.routes import Formula
 from outpace.simulation.executors.gradients import Gradients
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.messages import Gradient, Joined, Stepped
-from outpace.simulation.scripts.nodes import ScriptComputing
 from outpace.simulation.scripts.process import LIMIT_REACHED, ScriptProcess
 from outpace.simulation.scripts.shared_memory import CallMemory
 from outpace.simulation.scripts.workload import ScriptWorkload
@@ -58,20 +55,20 @@ class ScriptRun(VirtualRun):
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self._warned: set[str] = set()
         self._first_gradients = SameGradients(names, lambda text: self.warn(text))
-        for process in self._script_processes:
+        for process in self.script_processes:
             process.host = self
         self.collectives = self._collectives_of(experiment)
-        self._waited = [0] * experiment.workers  # in collectives of the present iteration (ns)
         return ScriptGradients(self._workload)  # type: ignore[return-value]
 
     @property
-    def _script_processes(self) -> Sequence[ScriptProcess]:
+    def script_processes(self) -> Sequence[ScriptProcess]:
+        """The processes of the scripts, by worker."""
         return self._workload.workers.processes
 
     def _restore_scripts(self, point: ResumePoint) -> None:
         """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
         files, others = script_files(point), redivided(point)
-        for process in self._script_processes:
+        for process in self.script_processes:
             process.kept, process.redivided = files.get(process.worker), others
 
     def run(self) -> None:
@@ -79,20 +76,20 @@ class ScriptRun(VirtualRun):
         why = "stop.target_accuracy is reached" if self._reached_target else ""
         if not why and self.experiment.stop.virtual_time_s is not None:
             why = "stop.virtual_time_s is reached"
-        for process in self._script_processes:
+        for process in self.script_processes:
             values = self._values(process.worker)
             process.begin_end(values, why, has_buffers=self._finds_buffers)
-        for process in self._script_processes:
+        for process in self.script_processes:
             process.await_end()
         self._workload.workers.take_output()
         require_trained(self.totals)
 
     def used_by_script(self) -> dict[str, Any]:
-        step = self._script_processes[0].step
+        step = self.script_processes[0].step
         return with_batch_size(self._workload.first.used, None if step is None else step.batch_size)
 
     def times(self, host_s: float) -> dict[str, Any]:
-        ended = (process.ended for process in self._script_processes)
+        ended = (process.ended for process in self.script_processes)
         written = {path for each in ended if each is not None for path in each.written}
         own = self._workload.workers.files
         if own is not None:
@@ -100,7 +97,7 @@ class ScriptRun(VirtualRun):
         return {**super().times(host_s), "files_written": sorted(written)[:_MOST_FILES]}
 
     def files_written(self) -> Mapping[int, Collection[str]]:
-        ended = {process.worker: process.ended for process in self._script_processes}
+        ended = {process.worker: process.ended for process in self.script_processes}
         return {worker: each.overwritten for worker, each in ended.items() if each is not None}
 
     def _evaluate(self) -> None:
@@ -110,16 +107,12 @@ class ScriptRun(VirtualRun):
     def _values(self, worker: int) -> Sequence[Block]:
         """Return what the script of a worker loads at the end of the run."""
 
-    def _connect(self, context: ScriptComputing) -> None:
-        """Give a worker's context its process."""
-        worker, experiment = context.worker, self.experiment
-        context.process, context.note = self._script_processes[worker], self._note_step
-        context.iteration_finished = partial(self._iteration_finished, context)
-        context.evaluations = times_of(
-            experiment.evaluation_time, experiment.seed, "evaluation time", worker
-        )
+    def evaluations_of(self, worker: int) -> Iterator[Time]:
+        """Return the durations of the evaluations of a worker's script, one after the other."""
+        experiment = self.experiment
+        return times_of(experiment.evaluation_time, experiment.seed, "evaluation time", worker)
 
-    def _note_step(self, worker: int, step: Stepped) -> None:
+    def note_step(self, worker: int, step: Stepped) -> None:
         """Take what the end of a step says beside its gradient."""
         if step.first is not None:
             self._first_gradients.add(worker_name(worker), *step.first)
@@ -134,7 +127,7 @@ class ScriptRun(VirtualRun):
         """Note that a worker has left the run; end its script if it still trains."""
         self._note_end_of(worker)
         self._first_gradients.has_left(worker_name(worker))
-        self._script_processes[worker].stop(LIMIT_REACHED)
+        self.script_processes[worker].stop(LIMIT_REACHED)
 
     def _note_end_of(self, worker: int) -> None:
         """Note that a worker joins no more collectives."""
@@ -171,7 +164,7 @@ class ScriptRun(VirtualRun):
         self.collectives.join(worker, call, memory)
 
     def scripts_anew(self) -> Sequence[int]:
-        return [process.worker for process in self._script_processes if process.begins_anew]
+        return [process.worker for process in self.script_processes if process.begins_anew]
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """See `Host`; called in runs that take checkpoints only."""
@@ -191,29 +184,11 @@ class ScriptRun(VirtualRun):
             return None
         if waits:
             self._tell(worker, Resume(worker))
-        self._waited[worker] += self.kernel.now - since
+        self.script_processes[worker].waited += self.kernel.now - since
         return part
 
     def _tell(self, worker: int, message: Pause | Resume) -> None:
         """Tell the servers that wait for the worker's gradients; without servers do nothing."""
-
-    def _iteration_finished(
-        self,
-        context: ScriptComputing,
-        iteration: int,
-        started: Time,
-        computed: Time,
-        finished: Time,
-        held: Time,
-        last_shard: int = NONE,
-    ) -> None:
-        """Note an iteration; an evaluation before it and waits for others are no computation."""
-        worker = context.worker
-        waited, self._waited[worker] = self._waited[worker], 0
-        started += context.evaluated
-        computed = max(started, computed - waited)
-        note = self.recorder.iteration_finished
-        note(worker, iteration, started, computed, finished, held, last_shard)
 
     # -- what scripts ask for --------------------------------------------------------------
 

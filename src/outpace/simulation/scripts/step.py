@@ -22,7 +22,7 @@ class StepGradient:
     def __init__(self, slot: torch.Tensor) -> None:
         self._slot: torch.Tensor | None = slot
         self._flat: torch.Tensor
-        self.dtype = slot.dtype
+        self.dtype, self.elements = slot.dtype, len(slot)
 
     def take(self) -> None:
         """Copy the gradient out of the slot, which is about to be overwritten."""
@@ -40,10 +40,6 @@ class StepGradient:
         """Return the whole content of the slot."""
         self.take()
         return self._flat
-
-    def look(self) -> torch.Tensor:
-        """Return the whole content of the slot, to be copied before the script continues."""
-        return self._flat if self._slot is None else self._slot
 
     def _part(self, part: slice) -> torch.Tensor:
         return self.read()[part]

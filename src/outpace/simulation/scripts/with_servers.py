@@ -58,7 +58,7 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def _restore_scripts(self, point: ResumePoint) -> None:
         super()._restore_scripts(point)
-        for process in self._script_processes:
+        for process in self.script_processes:
             process.had_ended = process.worker in point.checkpoint.index.ended
 
     def scripts_at_end(self) -> Collection[int]:
@@ -69,7 +69,7 @@ class ScriptSimulation(ScriptRun, Simulation):
 
     def save_scripts(self, folder: Path) -> set[int]:
         for worker in self._training:
-            self._script_processes[worker].save = (folder / kept_in(worker)).absolute()
+            self.script_processes[worker].save = (folder / kept_in(worker)).absolute()
         return set(self._training)
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
@@ -86,8 +86,6 @@ class ScriptSimulation(ScriptRun, Simulation):
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         first = None if self.resume is None else self.resume.first[worker]
         node = self._nodes[worker] = ScriptWorkerNode(self, worker, servers, first)
-        self._connect(node)
-        node.slices = self._workload.slices
         try:
             if node.process.had_ended:
                 node.process.await_left()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from functools import partial
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from outpace.config.experiment import Experiment
 from outpace.engine.output import OnOutput, Output
 from outpace.engine.scripts.misuse import other_parameters
 from outpace.errors import ConfigError
+from outpace.simulation.scripts.child_process import GRACE_S
 from outpace.simulation.scripts.collectives.opening import Opening
-from outpace.simulation.scripts.ending import end_scripts
-from outpace.simulation.scripts.messages import Attached
+from outpace.simulation.scripts.messages import Attached, Ended, receive
 from outpace.simulation.scripts.output import OutputThread
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.support.memory import free_bytes, own_bytes
@@ -111,7 +113,7 @@ class ScriptWorkers:
     def close(self, *, at_once: bool = False) -> None:
         """End all processes; scripts that still run may clean up unless at_once. Idempotent."""
         if not at_once:
-            end_scripts(self.processes)
+            _end_scripts(self.processes)
         for process in self.processes:
             process.close()
         self._output.close()
@@ -119,6 +121,23 @@ class ScriptWorkers:
             with contextlib.suppress(OutputClosed):
                 output.close()
         self._outputs.clear()
+
+
+def _end_scripts(processes: Sequence[ScriptProcess]) -> None:
+    """End scripts in the middle, as when a real run ends early: what they clean up is done.
+
+    A script that has not ended two seconds later is left to `ScriptProcess.close`.
+    """
+    pipes = {process.pipe for process in processes if process.end_early()}
+    deadline = time.monotonic() + GRACE_S
+    while pipes and (left_s := deadline - time.monotonic()) > 0:
+        for pipe in cast("list[Connection]", wait(pipes, left_s)):
+            try:  # what they send is read, because a full pipe would stop them
+                has_ended = isinstance(receive(pipe), Ended)
+            except (EOFError, ConnectionError):
+                has_ended = True
+            if has_ended:
+                pipes.remove(pipe)
 
 
 def _without_name(show: OnOutput, _: str, line: str, error: bool) -> None:

@@ -40,7 +40,7 @@ class FollowedSimulation(ScriptRun):
         self._saving: FollowedSaving | None = None
         settings, keeper = experiment.checkpoint, self._keeper
         if settings is not None and keeper is not None:
-            processes = self._script_processes
+            processes = self.script_processes
             self._saving = FollowedSaving(self, workload, keeper, settings, processes)
             self._at_start.append(self._saving.begin)
             if settings.every_s is not None:
@@ -48,7 +48,7 @@ class FollowedSimulation(ScriptRun):
         self._control = SimulationControl(self, [], [])
         self.workers = [
             FollowedWorker(self, process, self._steps[process.worker])
-            for process in self._script_processes
+            for process in self.script_processes
         ]
         for worker in self.workers:
             self.kernel.spawn(worker.run(), worker_name(worker.number))
@@ -73,7 +73,7 @@ class FollowedSimulation(ScriptRun):
         if self._saving is not None:
             self._saving.look(worker, steps, steps)
         if steps != self.experiment.stop.iterations:  # its script waits for this
-            self._script_processes[worker].go_on(steps)
+            self.script_processes[worker].go_on(steps)
 
     def script_saved(self, worker: int, saved: SavedFile | str) -> None:
         """See `Host`."""
@@ -108,7 +108,7 @@ class FollowedSimulation(ScriptRun):
             super()._ended(part)
 
     def parameters(self) -> list[Block]:
-        found = self._script_processes[0].parameters
+        found = self.script_processes[0].parameters
         return self._workload.initial_parameters() if found is None else [found]
 
     @property
@@ -124,7 +124,7 @@ class FollowedSimulation(ScriptRun):
         before = self.updates
         self._steps[worker] += 1
         self.recorder.gradients_applied(1, [0])
-        self._note_step(worker, step)
+        self.note_step(worker, step)
         if self.updates > before:
             self._on_update(0, self.updates)
 

@@ -111,7 +111,8 @@ class SimulatedCollectives:
                 if self._complete:
                     self._begin(self._complete[0])
 
-        route, pattern = self._direct, cast("Pattern", "message")
+        route = self._direct
+        pattern: Pattern = "message"
         if isinstance(found, Collective):
             route, kind = self._route, found.first.kind
             is_sum = kind == "all_reduce"

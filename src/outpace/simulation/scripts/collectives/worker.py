@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.messages import Awaits, Computes, Joined, Left, Reaches, Stepped
 from outpace.simulation.scripts.process import ScriptProcess
-from outpace.simulation.service_times import times_of
 from outpace.support.units import Time, nanoseconds, seconds
 from outpace.sync.messages import worker_name
 
@@ -43,10 +42,7 @@ class FollowedWorker:
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration = first
         self._present: FollowedIteration | None = None
-        experiment = run.experiment
-        self._evaluations: Iterator[Time] = times_of(
-            experiment.evaluation_time, experiment.seed, "evaluation time", self.number
-        )
+        self._evaluations = run.evaluations_of(self.number)
         self._buckets: dict[int, Time] = {}  # `computed` when a bucket was joined, by number
         self._reductions = first  # backward passes whose gradients were all-reduced
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import torch
 
 from outpace.blocks.block import Block, Pieces, StepSettings, Value, whole
-from outpace.blocks.sums import PartialSum, TreeSum
+from outpace.blocks.sums import PartialSum, TreeSum, all_finite
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.tail import Settings, Tail
+from outpace.optim.step import OptimizerState, mean_of
 from outpace.optim.torch_optimizers import TorchOptimizer
 from outpace.simulation.scripts.messages import Attached
-from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
+from outpace.simulation.scripts.process import ScriptProcess
 from outpace.sync.parameter_block import TensorBlock, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
 
@@ -40,6 +41,53 @@ def taken_apart(value: Value, elements: int) -> tuple[torch.Tensor, torch.Tensor
     flat = whole(value)  # type: ignore[assignment]  # no phantom
     assert isinstance(flat, torch.Tensor)
     return flat[: len(flat) - elements], flat[len(flat) - elements :]
+
+
+class OwnStepsBlock:
+    """Flat parameters whose steps only the optimizer of a script can take, in its process.
+
+    Has the methods of `TensorBlock` that `ScriptBlock` uses. The state of the optimizer stays in
+    the process.
+
+    Args:
+        initial: shape (parameters,).
+        process: of the script; it must be in `optimizer.step()` when a step is taken.
+    """
+
+    def __init__(self, initial: torch.Tensor, process: ScriptProcess) -> None:
+        self._parameters, self._process = initial.clone(), process
+
+    def update(
+        self,
+        gradient: Value,
+        divisor: float,
+        settings: StepSettings | None,
+        progress: float,
+        factor: float = 1.0,
+        count: int = 1,
+    ) -> None:
+        assert isinstance(gradient, torch.Tensor)
+        assert settings is not None
+        assert factor == 1, "strategies with replicas refuse such an optimizer"
+        mean = mean_of(gradient, divisor * count)
+        self._parameters = self._process.take_step(self._parameters, mean, settings.unused)
+
+    def is_finite(self) -> bool:
+        return all_finite(self._parameters)
+
+    def read(self) -> torch.Tensor:
+        return self._parameters
+
+    def replace(self, parameters: Value) -> None:
+        found = whole(parameters)
+        assert isinstance(found, torch.Tensor)
+        self._parameters = found
+
+    def optimizer_state(self) -> OptimizerState:
+        return {}
+
+    def load_optimizer_state(self, state: OptimizerState) -> None:
+        assert not state
 
 
 class ScriptBlock:

@@ -8,78 +8,55 @@ does one whose script has set the parameters to other values than the others' sc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 
 from outpace.blocks.block import Value, parts
-from outpace.engine.scripts.tail import Settings
-from outpace.simulation.scripts.without_servers.blocks import ScriptBlock
 from outpace.sync.peers.parameters import Common, SharedModel
+from outpace.sync.peers.strategy import PeerStrategy
 
-# Returns the parameters with which a worker begins. Its other argument returns the settings of
-# the optimizer.
-NewBlock: TypeAlias = Callable[[int, Callable[[], Settings]], ScriptBlock]
+if TYPE_CHECKING:
+    from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
 
 
 class CommonModels:
     """The models of all workers, which are the same until optimizers take different steps.
 
+    The result of the run, if it ends now, is the model of the lowest worker among those with most
+    commits (`PeerSimulation.model`).
+
     Args:
         apart: True to keep a model for each worker from the start, because only the workers' own
             processes can take the steps.
-        splits: True if all workers have taken the same number of steps whenever one takes a step,
-            so that the settings of all are known.
-        settings: returns the settings of a worker's optimizer in its last step.
-        trains: returns whether a worker still takes steps.
-        chosen: called with the model that is the result of the run if it ends now: that of the
-            lowest worker among those with most commits.
-        committed: called after that with the number of gradients in a commit, once for each
-            number of commits.
-        parted: called with two workers whose models differ from now on, the first time.
-        begin_with: called with each worker that has a new model, and the model, before it is used.
 
     Attributes:
         views: each worker's view of its model, by worker.
         are_apart: True once workers have models that may differ.
     """
 
-    def __init__(
-        self,
-        workers: int,
-        new_block: NewBlock,
-        *,
-        apart: bool,
-        splits: bool,
-        settings: Callable[[int], Settings],
-        trains: Callable[[int], bool],
-        chosen: Callable[[SharedModel], None],
-        committed: Callable[[int], None],
-        parted: Callable[[int, int], None],
-        begin_with: Callable[[int, SharedModel], None],
-    ) -> None:
-        self._workers, self._new_block, self._splits = workers, new_block, splits
+    def __init__(self, run: ScriptPeerSimulation, strategy: PeerStrategy, *, apart: bool) -> None:
+        self._run, self._workers = run, run.experiment.workers
+        # All workers have taken the same number of steps whenever one takes a step, so the
+        # settings of all are known.
+        self._splits = strategy.averages_gradients
         self._has_parted = False
-        self._settings, self._trains = settings, trains
-        self._chosen, self._committed, self._parted = chosen, committed, parted
-        self._begin_with = begin_with
         self.are_apart = apart
         self._stepping = 0  # the worker that takes a step
         self._best = 0, 0  # commits of the chosen model, negated, and its lowest worker
         first = self._first_model(0)
         self.views = [
             ScriptCommon(self, worker, self._first_model(worker) if apart and worker else first)
-            for worker in range(workers)
+            for worker in range(self._workers)
         ]
 
     def _first_model(self, worker: int) -> SharedModel:
         model = self._new_model(worker)
-        self._begin_with(worker, model)
+        self._run.begin_with(worker, model)
         return model
 
     def _new_model(self, worker: int) -> SharedModel:
-        block = self._new_block(worker, lambda: self._settings(self._stepping))
+        block = self._run.new_script_block(worker, lambda: self._run.settings_of(self._stepping))
         return SharedModel(block, self._workers, lambda _: None)
 
     def about_to_step(self, view: ScriptCommon) -> None:
@@ -88,11 +65,11 @@ class CommonModels:
         others = [
             each
             for each in self.views
-            if self._splits and self._trains(each.worker) and not self._are_alike(each, view)
+            if self._splits and self._run.trains(each.worker) and not self._are_alike(each, view)
         ]
         if others and not self._has_parted:
             self.are_apart = self._has_parted = True
-            self._parted(*sorted((view.worker, others[0].worker)))
+            self._run.warn_of_parting(*sorted((view.worker, others[0].worker)))
         others = [each for each in others if each.model is view.model]
         while others:
             first = others[0]
@@ -106,7 +83,7 @@ class CommonModels:
 
     def _are_alike(self, one: ScriptCommon, other: ScriptCommon) -> bool:
         """True if two workers take the same step."""
-        if self._settings(one.worker) != self._settings(other.worker):
+        if self._run.settings_of(one.worker) != self._run.settings_of(other.worker):
             return False
         if one.model is not other.model:  # one of them may have taken the step already
             return True
@@ -122,15 +99,15 @@ class CommonModels:
         """Note that this worker has taken a step along so many gradients."""
         before, self._best = self._best, min(self._best, (-view.version, view.worker))
         if self._best != before:
-            self._chosen(view.model)
+            self._run.model = view.model
         if self._best[0] < before[0]:
-            self._committed(gradients)
+            self._run.committed(gradients)
 
     def decides(self, worker: int) -> bool:
         """True if a state that this worker loads is that of its model."""
         model = self.views[worker].model
         sharing = (each.worker for each in self.views if each.model is model)
-        return worker == next(filter(self._trains, sharing), worker)
+        return worker == next(filter(self._run.trains, sharing), worker)
 
 
 class ScriptCommon(Common):

@@ -25,6 +25,7 @@ from outpace.simulation.scripts.messages import Stepped
 from outpace.simulation.scripts.nodes import ScriptPeer
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import (
+    OwnStepsBlock,
     ScriptBlock,
     ScriptReplicas,
     optimizer_of,
@@ -32,7 +33,6 @@ from outpace.simulation.scripts.without_servers.blocks import (
     value_with,
 )
 from outpace.simulation.scripts.without_servers.common import CommonModels
-from outpace.simulation.scripts.without_servers.own_steps import OwnStepsBlock
 from outpace.simulation.scripts.without_servers.saving import ScriptPeerSaving
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
 from outpace.sync.checkpoint.workers import state_of_worker
@@ -49,8 +49,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         first, strategy = self._workload.first, experiment.peers
         assert strategy is not None
         numbers = numbers_in(first.settings) if strategy.uses_replica else ()
-        self._tail = Tail(len(first.layers), numbers, first.averaged_layout)
-        behind = first.averaged_layout if strategy.has_own else self._tail
+        self.tail = Tail(len(first.layers), numbers, first.averaged_layout)
+        behind = first.averaged_layout if strategy.has_own else self.tail
         self._exact = behind.elements
         # Of each common model: the version at which a state was loaded, and the state before.
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
@@ -74,7 +74,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         if self._keeper is None:
             return None
         return ScriptPeerSaving(
-            self, workload, self._keeper, settings, self._script_processes, self._first_value
+            self, workload, self._keeper, settings, self.script_processes, self._first_value
         )
 
     def may_save(
@@ -98,7 +98,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         assert isinstance(self._saving, ScriptPeerSaving)
         self._saving.script_saved(worker, saved)
 
-    def _begin_with(self, worker: int, model: SharedModel) -> None:
+    def begin_with(self, worker: int, model: SharedModel) -> None:
         """Put the model of a worker into the state that it had at a checkpoint, if any."""
         if self.resume is None:
             return
@@ -123,28 +123,28 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         buffers[: len(first.averaged_layout.shapes)] = 1  # all workers take these
         return value_with(first.parameters, buffers)
 
-    def _settings_of(self, worker: int) -> Settings:
-        step = self._script_processes[worker].step
+    def settings_of(self, worker: int) -> Settings:
+        step = self.script_processes[worker].step
         return self._workload.first.settings if step is None else step.settings
 
     def _common_settings(self) -> Settings:
         """Return the settings of the first worker that still trains."""
-        training = (process.worker for process in self._script_processes if not process.has_left)
-        return self._settings_of(next(training, 0))
+        training = (process.worker for process in self.script_processes if not process.has_left)
+        return self.settings_of(next(training, 0))
 
-    def _new_script_block(
+    def new_script_block(
         self, worker: int, settings: Callable[[], Settings], *, leaves_buffers: bool = False
     ) -> ScriptBlock:
         """Return the parameters at the start, changed by steps of this worker's optimizer."""
         first, counts = self._workload.first, self._strategy.has_own
-        initial, buffers = taken_apart(self._first_value, self._tail.buffers.elements)
+        initial, buffers = taken_apart(self._first_value, self.tail.buffers.elements)
         parameters: OwnStepsBlock | TensorBlock
         if first.takes_steps:
-            parameters = OwnStepsBlock(initial, self._script_processes[worker])
+            parameters = OwnStepsBlock(initial, self.script_processes[worker])
         else:
             parameters = TensorBlock(initial, optimizer_of(first, slice(0, len(initial))))
         block = ScriptBlock(
-            parameters, buffers, self._tail, settings, counts=counts, leaves_buffers=leaves_buffers
+            parameters, buffers, self.tail, settings, counts=counts, leaves_buffers=leaves_buffers
         )
         if first.state and not first.takes_steps:
             block.load_optimizer_state(first.state)
@@ -154,34 +154,29 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         strategy = self._strategy
         if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
             return parameter_block(self._first_value, strategy.common_optimizer(self._optimizer))
-        return self._new_script_block(0, self._common_settings)
+        return self.new_script_block(0, self._common_settings)
 
     @cached_property
     def _models(self) -> CommonModels | None:
         """The models that the workers' own optimizers change alike; None if they do not."""
-        strategy, processes = self._strategy, self._script_processes
+        strategy = self._strategy
         if not strategy.has_common or strategy.has_own or strategy.uses_replica:
             return None
 
-        def choose(model: SharedModel) -> None:
-            self.model = model
+        is_apart = self._workload.first.takes_steps or any(self._own_before)
+        return CommonModels(self, strategy, apart=is_apart)
 
-        return CommonModels(
-            self.experiment.workers,
-            self._new_script_block,
-            apart=self._workload.first.takes_steps or any(self._own_before),
-            splits=strategy.averages_gradients,
-            settings=self._settings_of,
-            trains=lambda worker: worker not in self._left and not processes[worker].has_left,
-            chosen=choose,
-            committed=self._committed,
-            parted=self._warn_of_parting,
-            begin_with=self._begin_with,
-        )
+    def trains(self, worker: int) -> bool:
+        """True if a worker still takes steps."""
+        return worker not in self._left and not self.script_processes[worker].has_left
 
-    def _warn_of_parting(self, one: int, other: int) -> None:
+    def committed(self, gradients: int) -> None:
+        """Note a commit of the model that is the result, with this number of gradients."""
+        self._committed(gradients)
+
+    def warn_of_parting(self, one: int, other: int) -> None:
         iteration = self.totals.iterations.get(one, 1) - 1
-        mine, theirs = self._settings_of(one), self._settings_of(other)
+        mine, theirs = self.settings_of(one), self.settings_of(other)
         if mine == theirs:
             self.warn(
                 f"the scripts of {worker_name(one)} and {worker_name(other)} have set parameters "
@@ -191,20 +186,20 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             return
         self.warn(differing_settings(one, mine, other, theirs, iteration))
 
-    def _note_step(self, worker: int, step: Stepped) -> None:
-        super()._note_step(worker, step)
+    def note_step(self, worker: int, step: Stepped) -> None:
+        super().note_step(worker, step)
         if not self._strategy.uses_replica or self._has_differed:
             return
-        for other, process in enumerate(self._script_processes):
+        for other, process in enumerate(self.script_processes):
             if process.step is not None and (
                 without_numbers(process.step.settings) != without_numbers(step.settings)
             ):
                 self._has_differed = True
-                self._warn_of_parting(*sorted((worker, other)))
+                self.warn_of_parting(*sorted((worker, other)))
                 return
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        elements = self._tail.buffers.elements
+        elements = self.tail.buffers.elements
         before, buffers = taken_apart(given, elements)
         if self._models is not None:
             self._models.views[worker].set = value_with(now, buffers)
@@ -219,24 +214,20 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         return super().new_common(worker) if self._models is None else self._models.views[worker]
 
     def _new_own(self, worker: int) -> ParameterBlock:
-        return self._new_script_block(worker, partial(self._settings_of, worker))
+        return self.new_script_block(worker, partial(self.settings_of, worker))
 
     def _replicas(self) -> Any:
         if not self._strategy.uses_replica:
             return None
         return ScriptReplicas(
             self._workload.first,
-            self._tail,
-            partial(self._new_script_block, 0, self._common_settings, leaves_buffers=True),
+            self.tail,
+            partial(self.new_script_block, 0, self._common_settings, leaves_buffers=True),
             self._common_settings,
         )
 
     def _context(self, worker: int) -> SimulatedPeer:
-        peer = ScriptPeer(self, worker)
-        self._connect(peer)
-        peer.tail, peer.layers = self._tail, self._workload.layers
-        peer.keep_buffers = self._keep_buffers
-        return peer
+        return ScriptPeer(self, worker)
 
     def _leave(self, worker: int, after: int | None) -> None:
         super()._leave(worker, after)
@@ -246,7 +237,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         (value,) = super().parameters()
         if "_models" in self.__dict__ and self._models is not None:
             value = self._models.result()
-        return [taken_apart(value_of(value), self._tail.buffers.elements)[0]]
+        return [taken_apart(value_of(value), self.tail.buffers.elements)[0]]
 
     @property
     def _finds_buffers(self) -> bool:  # type: ignore[override]
@@ -262,7 +253,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         assert isinstance(block, ScriptBlock)
         return block
 
-    def _keep_buffers(self, worker: int, buffers: torch.Tensor) -> None:
+    def keep_buffers(self, worker: int, buffers: torch.Tensor) -> None:
         """Keep the model buffers after a step without a gradient, as a real worker's model does."""
         if self._strategy.has_own:
             self._own_block(worker).keep(buffers)
@@ -270,7 +261,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
     def state_dict(self) -> dict[str, torch.Tensor]:
         found = super().state_dict()
         if self._strategy.has_own:  # averaged after the last step of worker 0's script, perhaps
-            layout, vector = self._tail.buffers, self._own_block(0).buffers
+            layout, vector = self.tail.buffers, self._own_block(0).buffers
             for name, piece, is_averaged in zip(
                 layout.shapes, layout.of_values(vector), layout.averaged(vector), strict=True
             ):
