@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import structs
 
-from outpace.engine.resuming import CheckpointKeeper
+from outpace.engine.resuming import CheckpointKeeper, kept_in
 from outpace.record.checkpoints import Part, Taken
 
 if TYPE_CHECKING:
+    from outpace.simulation.scripts.process import ScriptProcess
     from outpace.simulation.virtual import VirtualRun
 
 
@@ -24,6 +26,10 @@ class AwaitedScripts:
     Args:
         keeper: where checkpoints go; None: the run is not saved, and nothing may be begun.
         may_complete: returns False while a checkpoint with all its files is not complete yet.
+        processes: of the scripts, for `open` and `ask`.
+
+    Attributes:
+        folder: of a checkpoint that was opened and whose models are not written yet.
     """
 
     def __init__(
@@ -31,7 +37,10 @@ class AwaitedScripts:
         run: VirtualRun,
         keeper: CheckpointKeeper | None,
         may_complete: Callable[[], bool] = lambda: True,
+        processes: Sequence[ScriptProcess] = (),
     ) -> None:
+        self._processes = processes
+        self.folder: Path | None = None
         self._run, self._keeper, self._may_complete = run, keeper, may_complete
         self._number: int | None = None  # of the checkpoint that is not complete
         self._rest: tuple[Taken, pa.Table] | None = None  # all but the scripts; the metrics
@@ -44,6 +53,33 @@ class AwaitedScripts:
     def is_open(self) -> bool:
         """True while a checkpoint has been begun and is not complete."""
         return self._number is not None
+
+    @property
+    def lacks_models(self) -> bool:
+        """True if all scripts have written, and the models have not been written."""
+        return self.is_open and not self._awaited and self._rest is None
+
+    def open(self, number: int) -> bool:
+        """Begin a checkpoint that waits for all scripts. Return False if the disk is full."""
+        assert self._keeper is not None
+        try:
+            self.folder = self._keeper.begin(number)
+        except OSError as error:
+            self._keeper.abandon(number, error.strerror or str(error))
+            return False
+        self.begin(number, range(len(self._processes)))
+        return True
+
+    def ask(self, workers: Iterable[int]) -> None:
+        """Have scripts write what they keep when they begin their next iteration."""
+        assert self.folder is not None
+        for worker in workers:
+            self._processes[worker].save = (self.folder / kept_in(worker)).absolute()
+
+    def stop_asking(self, workers: Iterable[int]) -> None:
+        """Have these scripts write no more."""
+        for worker in workers:
+            self._processes[worker].save = None
 
     def begin(self, number: int, workers: Iterable[int]) -> None:
         """Begin a checkpoint whose folder is there, and wait for the scripts of these workers."""
@@ -60,7 +96,7 @@ class AwaitedScripts:
 
     def add_rest(self, taken: Taken, metrics: pa.Table) -> None:
         """Take what the checkpoint has beside the scripts; complete it if all is there."""
-        self._rest = taken, metrics
+        self._rest, self.folder = (taken, metrics), None
         self.complete()
 
     def saved(self, worker: int, saved: Part | str | None) -> None:
@@ -88,7 +124,8 @@ class AwaitedScripts:
 
     def forget(self) -> None:
         """Wait for nothing any more: the checkpoint has been abandoned."""
-        self._number = self._rest = None
+        self._number = self._rest = self.folder = None
+        self.stop_asking(range(len(self._processes)))
 
     def complete(self) -> None:
         """Complete the checkpoint if all is there."""

@@ -42,7 +42,6 @@ class ScriptComputing(Computing, ABC):
     def __init__(self, run: ScriptRun, worker: int, *more: Any) -> None:
         super().__init__(run, worker, *more)
         self._script_run, self.process = run, run.script_processes[worker]
-        self._evaluations = run.evaluations_of(worker)
         self._evaluated: Time = 0  # duration of the evaluation before the present iteration
         self.iteration_finished = partial(self._iteration_finished)
 
@@ -56,11 +55,9 @@ class ScriptComputing(Computing, ABC):
         found = await self.process.go(parameters, iteration)
         if found is None:
             raise ScriptLeft
-        self._evaluated = next(self._evaluations) if found.evaluated else 0
-        if self._evaluated:
-            begun = self._kernel.now
-            await self._spend(self._evaluated)
-            self._recorder.untimed(self.worker, iteration, begun, self._kernel.now)
+        self._evaluated = 0
+        if found.evaluated:
+            self._evaluated = await self._script_run.evaluate(self.worker, iteration)
         return found
 
     async def _end(self) -> Sequence[Block | None]:

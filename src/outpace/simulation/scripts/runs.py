@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +31,7 @@ from outpace.simulation.scripts.workload import ScriptWorkload
 from outpace.simulation.service_times import times_of
 from outpace.simulation.virtual import VirtualRun
 from outpace.support import notices
-from outpace.support.units import Time
+from outpace.support.units import Time, seconds
 from outpace.sync.messages import Pause, Resume, worker_name
 from outpace.tasks import Workload
 
@@ -46,6 +45,7 @@ class ScriptRun(VirtualRun):
     """
 
     _workload: ScriptWorkload
+    _saving: Any  # takes checkpoints; None: the run has none
     _finds_buffers = False  # True if the final values have model buffers behind the parameters
     warn: Callable[[str], None] = staticmethod(notices.warn)  # takes warnings about the training
 
@@ -58,6 +58,10 @@ class ScriptRun(VirtualRun):
         for process in self.script_processes:
             process.host = self
         self.collectives = self._collectives_of(experiment)
+        self._evaluations = [
+            times_of(experiment.evaluation_time, experiment.seed, "evaluation time", worker)
+            for worker in range(experiment.workers)
+        ]
         return ScriptGradients(self._workload)  # type: ignore[return-value]
 
     @property
@@ -65,11 +69,12 @@ class ScriptRun(VirtualRun):
         """The processes of the scripts, by worker."""
         return self._workload.workers.processes
 
-    def _restore_scripts(self, point: ResumePoint) -> None:
-        """Let the scripts go on with what they kept at a checkpoint. Raises ConfigError."""
+    def _take_up(self, point: ResumePoint) -> Time:
         files, others = script_files(point), redivided(point)
         for process in self.script_processes:
             process.kept, process.redivided = files.get(process.worker), others
+            process.had_ended = process.worker in point.checkpoint.index.ended
+        return super()._take_up(point)
 
     def run(self) -> None:
         super().run()
@@ -103,14 +108,22 @@ class ScriptRun(VirtualRun):
     def _evaluate(self) -> None:
         """Do nothing: a script evaluates its model itself."""
 
-    @abstractmethod
     def _values(self, worker: int) -> Sequence[Block]:
         """Return what the script of a worker loads at the end of the run."""
+        return self.parameters()
 
-    def evaluations_of(self, worker: int) -> Iterator[Time]:
-        """Return the durations of the evaluations of a worker's script, one after the other."""
-        experiment = self.experiment
-        return times_of(experiment.evaluation_time, experiment.seed, "evaluation time", worker)
+    def close(self) -> None:
+        if self._saving is not None:
+            self._saving.close()
+        super().close()
+
+    async def evaluate(self, worker: int, iteration: int) -> Time:
+        """Let the time pass in which a script evaluates before an iteration; return it (ns)."""
+        duration, begun = next(self._evaluations[worker]), self.kernel.now
+        if duration:
+            await self.kernel.sleep(seconds(duration))
+            self.recorder.untimed(worker, iteration, begun, self.kernel.now)
+        return duration
 
     def note_step(self, worker: int, step: Stepped) -> None:
         """Take what the end of a step says beside its gradient."""
@@ -146,6 +159,8 @@ class ScriptRun(VirtualRun):
 
     def _ended(self, part: Part) -> None:
         """Note that a worker has the result of a collective of its script."""
+        if part.call.bucket is not None:  # a backward pass notes all of its buckets as one
+            return
         iteration = self.totals.iterations.get(part.worker, 0)
         times = part.joined, part.all_joined, part.ended
         self.recorder.collective(part.worker, iteration, part.number, *times)
@@ -166,9 +181,9 @@ class ScriptRun(VirtualRun):
     def scripts_anew(self) -> Sequence[int]:
         return [process.worker for process in self.script_processes if process.begins_anew]
 
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """See `Host`; called in runs that take checkpoints only."""
-        raise NotImplementedError
+    def script_saved(self, worker: int, saved: SavedFile | str | None) -> None:
+        """Take the file of a script, or why there is none; None: the script has ended."""
+        self._saving.script_saved(worker, saved)
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
         """See `Host`; called where parameters are a worker's own."""
@@ -192,13 +207,13 @@ class ScriptRun(VirtualRun):
 
     # -- what scripts ask for --------------------------------------------------------------
 
-    @abstractmethod
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        """See `Host`."""
+        """See `Host`; called unless the script's own optimizer has its state."""
+        raise NotImplementedError
 
-    @abstractmethod
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """See `Host`."""
+        """See `Host`; called unless the script's own optimizer has its state."""
+        raise NotImplementedError
 
     def warned(self, text: str) -> None:
         """See `Host`."""

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from outpace.blocks.block import Block
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint, kept_in
+from outpace.engine.resuming import kept_in
 from outpace.engine.scripts.layout import places_of
 from outpace.engine.scripts.optimizer_state import cut
 from outpace.engine.servers import AbortableProgram, has_scheduler, tells_pauses
 from outpace.optim.python import PythonOptimizer
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.scripts.nodes import ScriptLeft, ScriptWorkerNode
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import optimizer_of
@@ -40,8 +39,6 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._at_end: set[int] = set()  # workers whose scripts have come to their end
         # Of workers that have left: the last iteration pushed.
         self._last: dict[int, int] = {}
-        if self.resume is not None:
-            self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
         if first.state and self.resume is None:
             self.load_optimizer_state(0, first.state)
@@ -56,11 +53,6 @@ class ScriptSimulation(ScriptRun, Simulation):
         self._blocks[server] = block
         return block
 
-    def _restore_scripts(self, point: ResumePoint) -> None:
-        super()._restore_scripts(point)
-        for process in self.script_processes:
-            process.had_ended = process.worker in point.checkpoint.index.ended
-
     def scripts_at_end(self) -> Collection[int]:
         return self._at_end
 
@@ -72,16 +64,11 @@ class ScriptSimulation(ScriptRun, Simulation):
             self.script_processes[worker].save = (folder / kept_in(worker)).absolute()
         return set(self._training)
 
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """See `Host`."""
-        assert self._saving is not None
-        self._saving.script_saved(worker, saved)
-
     def left(self, worker: int) -> None:
         super().left(worker)
         self._training.discard(worker)
         if self._saving is not None:
-            self._saving.script_saved(worker, None)
+            self.script_saved(worker, None)
 
     async def _train(self, train: AbortableProgram, worker: int, servers: Sequence[str]) -> None:
         first = None if self.resume is None else self.resume.first[worker]
@@ -115,9 +102,6 @@ class ScriptSimulation(ScriptRun, Simulation):
             self.collectives.end(worker)
         else:
             super()._note_end_of(worker)
-
-    def _values(self, worker: int) -> Sequence[Block]:
-        return self.parameters()
 
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return a copy of the state that each server has now."""

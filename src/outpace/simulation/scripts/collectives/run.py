@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import torch
-
 from outpace.blocks.block import Block
 from outpace.cluster.paths import Paths
 from outpace.config.experiment import Experiment
 from outpace.engine.distributed.requirements import require_followable
-from outpace.optim.step import OptimizerState
-from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.collective.routes import Formula, Messages, Route
 from outpace.simulation.control import SimulationControl
-from outpace.simulation.scripts.collectives.matching import Part
 from outpace.simulation.scripts.collectives.saving import FollowedSaving
 from outpace.simulation.scripts.collectives.simulated import SimulatedCollectives
 from outpace.simulation.scripts.collectives.worker import FollowedWorker
@@ -35,7 +27,6 @@ class FollowedSimulation(ScriptRun):
         require_followable(experiment)
         self._steps = [0] * experiment.workers
         if self.resume is not None:
-            self._restore_scripts(self.resume)
             self._steps = list(self.resume.first)
         self._saving: FollowedSaving | None = None
         settings, keeper = experiment.checkpoint, self._keeper
@@ -71,24 +62,14 @@ class FollowedSimulation(ScriptRun):
             return
         steps = self._steps[worker]
         if self._saving is not None:
-            self._saving.look(worker, steps, steps)
+            self._saving.look(steps)
         if steps != self.experiment.stop.iterations:  # its script waits for this
             self.script_processes[worker].go_on(steps)
-
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """See `Host`."""
-        assert self._saving is not None
-        self._saving.script_saved(worker, saved)
 
     def left(self, worker: int) -> None:
         super().left(worker)
         if self._saving is not None:
-            self._saving.leave(worker, None, 0)
-
-    def close(self) -> None:
-        if self._saving is not None:
-            self._saving.close()
-        super().close()
+            self._saving.leave()
 
     # ---------------------------------------------------------------------------------
 
@@ -102,10 +83,6 @@ class FollowedSimulation(ScriptRun):
         direct = Formula(self.kernel, self.network, paths, 0 if is_fair else count)
         route: Route = Messages(self.kernel, self.network, count) if is_fair else direct
         return SimulatedCollectives(self.kernel, route, direct, kind, count, self._ended)
-
-    def _ended(self, part: Part) -> None:
-        if part.call.bucket is None:
-            super()._ended(part)
 
     def parameters(self) -> list[Block]:
         found = self.script_processes[0].parameters
@@ -127,15 +104,3 @@ class FollowedSimulation(ScriptRun):
         self.note_step(worker, step)
         if self.updates > before:
             self._on_update(0, self.updates)
-
-    def _values(self, worker: int) -> Sequence[Block]:
-        return []  # each script has them already
-
-    def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
-        raise NotImplementedError("the script's own optimizer has its state")
-
-    def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        raise NotImplementedError("the script's own optimizer has its state")
-
-    def state_dict(self) -> dict[str, torch.Tensor]:
-        return self._workload.state_dict(self.parameters())

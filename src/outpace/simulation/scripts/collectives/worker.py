@@ -42,7 +42,6 @@ class FollowedWorker:
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration = first
         self._present: FollowedIteration | None = None
-        self._evaluations = run.evaluations_of(self.number)
         self._buckets: dict[int, Time] = {}  # `computed` when a bucket was joined, by number
         self._reductions = first  # backward passes whose gradients were all-reduced
 
@@ -71,10 +70,8 @@ class FollowedWorker:
     async def _begin(self, evaluated: bool) -> FollowedIteration:
         """Begin an iteration, after an evaluation that takes time."""
         kernel = self._kernel
-        if evaluated and (duration := next(self._evaluations)):
-            begun = kernel.now
-            await kernel.sleep(seconds(duration))
-            self._recorder.untimed(self.number, self.iteration, begun, kernel.now)
+        if evaluated:
+            await self._run.evaluate(self.number, self.iteration)
         duration_s = self._run.run_time(self.number, self.iteration, kernel.now)
         self._present = FollowedIteration(kernel.now, nanoseconds(duration_s))
         return self._present

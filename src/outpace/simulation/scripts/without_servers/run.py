@@ -11,13 +11,11 @@ import torch
 from outpace.blocks.block import Block, Pieces, Value, value_of
 from outpace.config.checkpoint import Checkpoint
 from outpace.config.experiment import Experiment
-from outpace.engine.resuming import ResumePoint
 from outpace.engine.scripts.sameness import differing_settings, without_numbers
 from outpace.engine.scripts.tail import Settings, Tail, numbers_in
 from outpace.errors import ConfigError
 from outpace.optim.step import OptimizerState
 from outpace.optim.torch_optimizers import State
-from outpace.record.checkpoints import Part as SavedFile
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peers import PeerSimulation
@@ -55,20 +53,19 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         # Of each common model: the version at which a state was loaded, and the state before.
         self._before_loading: dict[SharedModel, tuple[int, OptimizerState]] = {}
         # Of the checkpoint from which the run goes on: what each worker had beside the model.
-        self._own_before: list[ShardState | None] = [None] * experiment.workers
+        self._own_before = self._own_states(experiment.workers)
         self._has_differed = False  # workers whose steps use the mean of settings have other ones
-        if self.resume is not None:
-            self._restore_scripts(self.resume)
         super()._set_up(experiment, workload)
 
     # -- checkpoints --------------------------------------------------------------------
 
-    def _restore_scripts(self, point: ResumePoint) -> None:
-        super()._restore_scripts(point)
+    def _own_states(self, workers: int) -> Sequence[ShardState | None]:
+        if self.resume is None:
+            return [None] * workers
         try:
-            self._own_before = point.own_states()
+            return self.resume.own_states()
         except OSError as error:
-            raise ConfigError(f"{point.path}: {error}") from error
+            raise ConfigError(f"{self.resume.path}: {error}") from error
 
     def _new_saving(self, settings: Checkpoint, workload: Workload) -> PeerSaving | None:
         if self._keeper is None:
@@ -93,11 +90,6 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
 
         self._saving.gather(worker, self._all_reduces.ended, state)
 
-    def script_saved(self, worker: int, saved: SavedFile | str) -> None:
-        """See `Host`."""
-        assert isinstance(self._saving, ScriptPeerSaving)
-        self._saving.script_saved(worker, saved)
-
     def begin_with(self, worker: int, model: SharedModel) -> None:
         """Put the model of a worker into the state that it had at a checkpoint, if any."""
         if self.resume is None:
@@ -106,11 +98,6 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         if own is not None:
             restored = own.parameters, own.optimizer, restored[2]
         model.restore(*restored, self.model.version)
-
-    def close(self) -> None:
-        if isinstance(self._saving, ScriptPeerSaving):
-            self._saving.close()
-        super().close()
 
     # -- models ---------------------------------------------------------------------------
 
@@ -244,9 +231,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         return self._strategy.has_own
 
     def _values(self, worker: int) -> Sequence[Block]:
-        if self._finds_buffers:
-            return [*self.parameters(), self._own_block(worker).buffers]
-        return self.parameters()
+        own = [self._own_block(worker).buffers] if self._finds_buffers else []
+        return [*self.parameters(), *own]
 
     def _own_block(self, worker: int) -> ScriptBlock:
         block = self.own_block(worker)
