@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -118,7 +117,7 @@ class ScriptProcess:
         self._slots = Slots()
         self.memory = CallMemory()  # of the script's own collectives
         arguments = self._slots, self.memory, experiment, files, output.for_process, measured
-        self._script = ChildProcess(
+        self.child = ChildProcess(
             self._name,
             lambda theirs: forking.start(self._name, run_script, worker, theirs, *arguments),
             has_reader,
@@ -146,14 +145,6 @@ class ScriptProcess:
         self._gradient: weakref.ref[StepGradient] | None = None
         self._shown: Sequence[Block] = ()  # the parameters that the script was given last
 
-    @property
-    def pid(self) -> int:
-        return self._script.pid
-
-    @property
-    def pipe(self) -> Connection:
-        return self._script.pipe
-
     # -- before the run ------------------------------------------------------------------
 
     def begin(self, first: Attached, slices: list[slice]) -> None:
@@ -161,19 +152,15 @@ class ScriptProcess:
         elements, self._averaged = sum(first.layers), first.averaged_layout.elements
         self._slots.open(elements, first.dtype, first.averaged_layout)
         begin = Begin(elements, slices, first.buffers, self.kept, self.redivided, self.had_ended)
-        self._script.send(begin)
-
-    def receive(self) -> FromScript:
-        """Return the next message about the script's training."""
-        return self._receive()
+        self.child.send(begin)
 
     def go_on(self, iteration: int) -> None:
         """Let a script that takes its own steps begin an iteration, if the run has checkpoints."""
-        self._script.send(Go(iteration, discard=False, save=self.save))
+        self.child.send(Go(iteration, discard=False, save=self.save))
 
     def done(self, part: Part) -> None:
         """Let a script continue that awaits the end of a collective; see `Done`."""
-        self._script.send(Done(part.has_outputs, part.sender))
+        self.child.send(Done(part.has_outputs, part.sender))
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -188,7 +175,7 @@ class ScriptProcess:
         self._free_slot()
         self._shown = parameters
         averages = self._fill(parameters)
-        self._script.send(Go(iteration, discard, self.save, averages))
+        self.child.send(Go(iteration, discard, self.save, averages))
         self._is_computing = True
         message = await self.next_of_step()
         if isinstance(message, Left):
@@ -237,8 +224,8 @@ class ScriptProcess:
         self._free_slot()
         fill(self._slots.parameters, [parameters])
         fill(self._slots.gradient, [gradient])
-        self._script.send(TakeStep(unused))
-        message = self._receive()
+        self.child.send(TakeStep(unused))
+        message = self.receive()
         assert isinstance(message, Taken)
         return self._slots.parameters[: parameters.numel()].clone()
 
@@ -285,7 +272,7 @@ class ScriptProcess:
     async def next_of_step(self) -> FromScript:
         """Return the next message about a step, after the script's own collectives before it."""
         while True:
-            message = self._receive()
+            message = self.receive()
             if isinstance(message, Joined):
                 self.host.joined(self.worker, message, self.memory)
             elif isinstance(message, Awaits):
@@ -303,33 +290,33 @@ class ScriptProcess:
 
     def await_left(self) -> None:
         """Wait until a script that `had_ended` has left the run."""
-        message = self._receive()
+        message = self.receive()
         assert isinstance(message, Left)
 
     def stop(self, reason: str) -> None:
         """Make a script that waits for its next step exit. reason: is printed."""
         if not self.has_left and not self._is_computing:
-            self._script.send(Over(reason))
+            self.child.send(Over(reason))
             self._is_stopped = True
 
-    def begin_end(
-        self, parameters: Sequence[Block], reason: str, *, has_buffers: bool = False
-    ) -> None:
+    def begin_end(self, parameters: Sequence[Block], reason: str, buffers: Block | None) -> None:
         """Let the script go on to its end, for which `await_end` waits.
 
         Args:
             parameters: the final ones, for a script that waits for them.
             reason: why a script that still trains ends here.
-            has_buffers: True if the averaged model buffers are behind the parameters.
+            buffers: the averaged model buffers of its own model; None: it has no model of its own.
         """
+        has_buffers = buffers is not None
         discard = self._is_computing and not self.has_left
         if discard:
             self._await_step(reason)
         if self._waits_for_final:
-            self._fill(parameters, has_buffers=has_buffers)
-            self._script.send(FinalParameters(has_buffers))
+            values = parameters if buffers is None else [*parameters, buffers]
+            self._fill(values, has_buffers=has_buffers)
+            self.child.send(FinalParameters(has_buffers))
         elif not (self.has_left or self._is_stopped):
-            self._script.send(Over(reason, discard))
+            self.child.send(Over(reason, discard))
             self._is_stopped = True
 
     def _await_step(self, reason: str) -> None:
@@ -337,20 +324,20 @@ class ScriptProcess:
         self._is_cut_off = True
         if self._is_waiting:
             self._end_wait(reason)
-        while not isinstance(message := self._receive(), Stepped | Left):
+        while not isinstance(message := self.receive(), Stepped | Left):
             if isinstance(message, Awaits):
                 self._end_wait(reason)
         self._is_computing = False
 
     def _end_wait(self, reason: str) -> None:
         """Make a script exit that waits for other workers. reason: is printed."""
-        self._script.send(Over(reason, discard=True))
+        self.child.send(Over(reason, discard=True))
         self._is_stopped = True
 
     def await_end(self) -> None:
         """Wait for the end of the script."""
         while self.ended is None:
-            message = self._receive()
+            message = self.receive()
             if isinstance(message, Awaits) and not self._is_stopped:
                 raise RunError(
                     f"the script of {self._name} waits in a collective after it has left the run: "
@@ -359,34 +346,34 @@ class ScriptProcess:
 
     def end_early(self) -> bool:
         """Tell the script that the run was ended early. Return False if it has ended."""
-        if self._script.closed or self.ended is not None:
+        if self.child.closed or self.ended is not None:
             return False
         with contextlib.suppress(ConnectionError):
-            self._script.send(Over(""))
+            self.child.send(Over(""))
         return True
 
     def close(self) -> None:
         """End the process, whatever it does. Idempotent."""
-        if self._script.closed:
+        if self.child.closed:
             return
-        self._script.close(has_ended=self.ended is not None)
+        self.child.close(has_ended=self.ended is not None)
         self._slots.close()
         self.memory.close()
 
     # -- messages ----------------------------------------------------------------------------
 
-    def _receive(self) -> FromScript:
+    def receive(self) -> FromScript:
         """Return the next message that the caller has to handle; handle the others."""
         while True:
-            message = self._script.receive()
+            message = self.child.receive()
             if isinstance(message, Logged):
                 self.host.logged(self.worker, message.values)
             elif isinstance(message, Warns):
                 self.host.warned(message.text)
             elif isinstance(message, WantOutcome):
-                self._script.send(Outcome(self._is_cut_off))
+                self.child.send(Outcome(self._is_cut_off))
             elif isinstance(message, WantState):
-                self._script.send(States(self.host.optimizer_state(self.worker)))
+                self.child.send(States(self.host.optimizer_state(self.worker)))
             elif isinstance(message, LoadState):
                 self.host.load_optimizer_state(self.worker, message.state)
             elif isinstance(message, Wrote):

@@ -46,7 +46,6 @@ class ScriptRun(VirtualRun):
 
     _workload: ScriptWorkload
     _saving: Any  # takes checkpoints; None: the run has none
-    _finds_buffers = False  # True if the final values have model buffers behind the parameters
     warn: Callable[[str], None] = staticmethod(notices.warn)  # takes warnings about the training
 
     def _gradients_of(self, experiment: Experiment, workload: Workload) -> Gradients:
@@ -82,8 +81,7 @@ class ScriptRun(VirtualRun):
         if not why and self.experiment.stop.virtual_time_s is not None:
             why = "stop.virtual_time_s is reached"
         for process in self.script_processes:
-            values = self._values(process.worker)
-            process.begin_end(values, why, has_buffers=self._finds_buffers)
+            process.begin_end(self.parameters(), why, self._own_buffers(process.worker))
         for process in self.script_processes:
             process.await_end()
         self._workload.workers.take_output()
@@ -108,9 +106,9 @@ class ScriptRun(VirtualRun):
     def _evaluate(self) -> None:
         """Do nothing: a script evaluates its model itself."""
 
-    def _values(self, worker: int) -> Sequence[Block]:
-        """Return what the script of a worker loads at the end of the run."""
-        return self.parameters()
+    def _own_buffers(self, worker: int) -> Block | None:
+        """Return the averaged model buffers of a worker's own model; None: it has none."""
+        return None
 
     def close(self) -> None:
         if self._saving is not None:

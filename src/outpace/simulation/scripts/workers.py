@@ -128,7 +128,7 @@ def _end_scripts(processes: Sequence[ScriptProcess]) -> None:
 
     A script that has not ended two seconds later is left to `ScriptProcess.close`.
     """
-    pipes = {process.pipe for process in processes if process.end_early()}
+    pipes = {process.child.pipe for process in processes if process.end_early()}
     deadline = time.monotonic() + GRACE_S
     while pipes and (left_s := deadline - time.monotonic()) > 0:
         for pipe in cast("list[Connection]", wait(pipes, left_s)):
@@ -151,7 +151,7 @@ def _require_memory(
 
     attached: None if the script waits for others, in a collective of its own.
     """
-    own, free = own_bytes(first.pid), free_bytes()
+    own, free = own_bytes(first.child.pid), free_bytes()
     if attached is not None and attached.own_bytes is not None:
         own = attached.own_bytes
     if own is None or free is None or workers == 1:

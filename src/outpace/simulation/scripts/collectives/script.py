@@ -78,9 +78,6 @@ class VirtualCollectives:
         for bucket in buckets:
             bucket.wait()
 
-    def close(self) -> None:
-        pass
-
     def take(self, call: Call, place: int) -> int:
         """Wait for the end of a collective, and copy the result into its outputs.
 

@@ -226,13 +226,8 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
             value = self._models.result()
         return [taken_apart(value_of(value), self.tail.buffers.elements)[0]]
 
-    @property
-    def _finds_buffers(self) -> bool:  # type: ignore[override]
-        return self._strategy.has_own
-
-    def _values(self, worker: int) -> Sequence[Block]:
-        own = [self._own_block(worker).buffers] if self._finds_buffers else []
-        return [*self.parameters(), *own]
+    def _own_buffers(self, worker: int) -> torch.Tensor | None:
+        return self._own_block(worker).buffers if self._strategy.has_own else None
 
     def _own_block(self, worker: int) -> ScriptBlock:
         block = self.own_block(worker)
@@ -246,8 +241,9 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         found = super().state_dict()
-        if self._strategy.has_own:  # averaged after the last step of worker 0's script, perhaps
-            layout, vector = self.tail.buffers, self._own_block(0).buffers
+        vector = self._own_buffers(0)
+        if vector is not None:  # averaged after the last step of worker 0's script, perhaps
+            layout = self.tail.buffers
             for name, piece, is_averaged in zip(
                 layout.shapes, layout.of_values(vector), layout.averaged(vector), strict=True
             ):
