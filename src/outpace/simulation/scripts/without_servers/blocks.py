@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +24,9 @@ from outpace.simulation.scripts.messages import Attached
 from outpace.simulation.scripts.process import ScriptProcess
 from outpace.sync.parameter_block import TensorBlock, plus
 from outpace.sync.peers.parameters import Common, OptimizerReplica, Replica
+
+if TYPE_CHECKING:
+    from outpace.simulation.scripts.without_servers.run import ScriptPeerSimulation
 
 
 def value_with(parameters: torch.Tensor, buffers: torch.Tensor) -> torch.Tensor | Pieces:
@@ -189,27 +193,22 @@ def optimizer_of(first: Attached, part: slice) -> TorchOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class ScriptReplicas:
-    """How replicas of the common model take steps; takes the place of `Replicas`.
+    """How replicas of the common model take steps; takes the place of `Replicas`."""
 
-    Args:
-        new_block: returns a block with the script's optimizer and any parameters.
-    """
-
-    first: Attached
-    tail: Tail
-    new_block: Callable[[], ScriptBlock]
-    settings: Callable[[], Settings]
+    run: ScriptPeerSimulation
 
     @property
     def keep_state(self) -> bool:
         """True if each version of the common model needs its optimizer's state."""
-        return self.first.optimizer != "SGD"
+        return self.run.first_attached.optimizer != "SGD"
 
     def of(self, common: Common) -> Replica:
         """Return a replica of the common model."""
-        if self.keep_state:
-            return OptimizerReplica(common, self.new_block())
-        return PlainScriptReplica(common, self)
+        run = self.run
+        if not self.keep_state:
+            return PlainScriptReplica(common, run)
+        block = run.new_script_block(0, run.common_settings, leaves_buffers=True)
+        return OptimizerReplica(common, block)
 
 
 class PlainScriptReplica(Replica):
@@ -217,10 +216,10 @@ class PlainScriptReplica(Replica):
 
     takes_plain_steps = True
 
-    def __init__(self, common: Common, how: ScriptReplicas) -> None:
+    def __init__(self, common: Common, run: ScriptPeerSimulation) -> None:
         super().__init__(common)
-        self._tail, self._settings = how.tail, how.settings
-        first = how.first
+        self._tail, self._settings = run.tail, run.common_settings
+        first = run.first_attached
         self._groups = places_of(first.members, first.layers, slice(0, sum(first.layers)))
 
     def step(self, gradient: Value, iteration: int) -> None:

@@ -19,7 +19,7 @@ from outpace.optim.torch_optimizers import State
 from outpace.simulation.peer_checkpoints import PeerSaving
 from outpace.simulation.peer_context import SimulatedPeer
 from outpace.simulation.peers import PeerSimulation
-from outpace.simulation.scripts.messages import Stepped
+from outpace.simulation.scripts.messages import Attached, Stepped
 from outpace.simulation.scripts.nodes import ScriptPeer
 from outpace.simulation.scripts.runs import ScriptRun
 from outpace.simulation.scripts.without_servers.blocks import (
@@ -101,6 +101,11 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
 
     # -- models ---------------------------------------------------------------------------
 
+    @property
+    def first_attached(self) -> Attached:
+        """What worker 0 has attached."""
+        return self._workload.first
+
     @cached_property
     def _first_value(self) -> torch.Tensor | Pieces:
         """The value that training starts from; see `without_servers.blocks`."""
@@ -114,7 +119,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         step = self.script_processes[worker].step
         return self._workload.first.settings if step is None else step.settings
 
-    def _common_settings(self) -> Settings:
+    def common_settings(self) -> Settings:
         """Return the settings of the first worker that still trains."""
         training = (process.worker for process in self.script_processes if not process.has_left)
         return self.settings_of(next(training, 0))
@@ -141,7 +146,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         strategy = self._strategy
         if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
             return parameter_block(self._first_value, strategy.common_optimizer(self._optimizer))
-        return self.new_script_block(0, self._common_settings)
+        return self.new_script_block(0, self.common_settings)
 
     @cached_property
     def _models(self) -> CommonModels | None:
@@ -149,7 +154,6 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         strategy = self._strategy
         if not strategy.has_common or strategy.has_own or strategy.uses_replica:
             return None
-
         is_apart = self._workload.first.takes_steps or any(self._own_before)
         return CommonModels(self, strategy, apart=is_apart)
 
@@ -204,14 +208,7 @@ class ScriptPeerSimulation(ScriptRun, PeerSimulation):
         return self.new_script_block(worker, partial(self.settings_of, worker))
 
     def _replicas(self) -> Any:
-        if not self._strategy.uses_replica:
-            return None
-        return ScriptReplicas(
-            self._workload.first,
-            self.tail,
-            partial(self.new_script_block, 0, self._common_settings, leaves_buffers=True),
-            self._common_settings,
-        )
+        return ScriptReplicas(self) if self._strategy.uses_replica else None
 
     def _context(self, worker: int) -> SimulatedPeer:
         return ScriptPeer(self, worker)
