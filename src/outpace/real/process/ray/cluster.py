@@ -31,7 +31,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from outpace.config.launchers import Ray as Settings
 from outpace.errors import ConfigError
 from outpace.real.elastic.view import ClusterView
-from outpace.real.process.ray.connecting import connected, last_line, node_names
+from outpace.real.process.ray.connecting import connected, last_line, node_names, staying_connected
 from outpace.real.process.ray.host import Host, Survey, survey_here
 from outpace.real.process.ray.launcher import Hear, RemoteHost
 from outpace.real.process.ray.looking import nodes_now, nodes_of
@@ -91,14 +91,20 @@ class RayHost:
     def _listen(self) -> None:
         """Hear what happens until the actor is lost. In a thread of its own."""
         try:
-            for reference in self._actor.events.options(**_STREAM).remote():
-                come = ray.get(reference)
-                with self._hearing:
-                    self._hear(self, come)
+            with staying_connected():
+                self._hear_all()
         except BaseException as error:
+            error.__traceback__ = None  # which would keep the stream
             with self._hearing:
                 self._error = error
                 self._hear(self, error)
+
+    def _hear_all(self) -> None:
+        # A function of its own: the stream is gone when it returns, while Ray is still connected.
+        for reference in self._actor.events.options(**_STREAM).remote():
+            come = ray.get(reference)
+            with self._hearing:
+                self._hear(self, come)
 
     def close(self) -> None:
         """End this host, and hear nothing more."""
@@ -231,6 +237,10 @@ class RayCluster:
                 self._place(name)
 
     def no_room(self, names: Sequence[str]) -> str:
+        with staying_connected():
+            return self._no_room(names)
+
+    def _no_room(self, names: Sequence[str]) -> str:
         without = [name for name in names if name in self._bundles]
         without = [name for name in without if not _has_place(self._bundles[name])]
         if not without:
@@ -244,8 +254,10 @@ class RayCluster:
         Raises:
             RuntimeError: this process has disconnected. Ray may raise other errors.
         """
-        if not ray.is_initialized():  # else Ray would connect again
-            raise RuntimeError("this process is not connected to Ray")
+        with staying_connected():
+            return self._look()
+
+    def _look(self) -> ClusterView:
         by_role = dict(self._bundles)
         free = {kind: list(bundles) for kind, bundles in self._free.items()}
         used = [*by_role.values(), *(bundle for bundles in free.values() for bundle in bundles)]
@@ -354,7 +366,8 @@ class RayCluster:
     def _is_on(self, host: RayHost, node: Future[str]) -> None:
         """It is known on which node a host is. In another thread."""
         if node.exception() is None:
-            with contextlib.suppress(RayError, RuntimeError):  # this process has disconnected
+            # Not connected any more, perhaps.
+            with contextlib.suppress(RayError, RuntimeError), staying_connected():
                 host.node = node_names().get(node.result(), node.result())
                 self._nodes[host.name] = host.node
 

@@ -24,6 +24,7 @@ from outpace.real.process.ray.left_behind import PassingFolder
 _REACH_S: Final = 5.0
 _STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
+_LEAVE_S: Final = 60.0  # for other threads to come back from Ray
 
 
 def node_names() -> dict[str, str]:
@@ -45,6 +46,63 @@ def last_line(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
+class _Threads:
+    """The threads that are in a function of Ray, beside the one that connects.
+
+    Ray ends the whole process, by `_exit`, if a thread calls it after `ray.shutdown`, or is in a
+    stream then; or it connects again by itself, to any cluster.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count, self._is_left = 0, True
+
+    def connect(self) -> None:
+        """This process has connected."""
+        with self._changed:
+            self._is_left = False
+
+    def leave(self) -> bool:
+        """Let no more threads in, and wait for those that are; False: some do not come back."""
+        with self._changed:
+            self._is_left = True
+            return self._changed.wait_for(lambda: not self._count, _LEAVE_S)
+
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[None]:
+        """Keep this process connected for the block. See `staying_connected`."""
+        with self._changed:
+            if self._is_left:
+                raise RuntimeError("this process is not connected to Ray")
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+
+
+_THREADS: Final = _Threads()
+
+
+def staying_connected() -> contextlib.AbstractContextManager[None]:
+    """Keep this process connected for a block, in which a thread calls Ray.
+
+    Every thread but that of `connected` calls Ray in such a block only.
+
+    Raises:
+        RuntimeError: this process is not connected, or about to disconnect.
+    """
+    return _THREADS.enter()
+
+
+def _disconnect() -> None:
+    """Disconnect, unless a thread does not come back from Ray: then the process stays connected."""
+    if _THREADS.leave():
+        ray.shutdown()
+
+
 @contextlib.contextmanager
 def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
     """Connect to a cluster for this block.
@@ -58,7 +116,11 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
         ConfigError: there is no cluster, or it cannot be used.
     """
     if ray.is_initialized():  # by the user's program, which ends it
-        yield
+        _THREADS.connect()
+        try:
+            yield
+        finally:
+            _THREADS.leave()
         return
     address = address or os.environ.get("RAY_ADDRESS") or ""
     if "://" in address:
@@ -87,7 +149,8 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
                 _start(needed, closing, key)
         else:
             _reach(address, key)
-        closing.callback(ray.shutdown)
+        _THREADS.connect()
+        closing.callback(_disconnect)
         closing.enter_context(_silent())
         yield
 

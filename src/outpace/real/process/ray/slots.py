@@ -32,7 +32,7 @@ from ray.util.scheduling_strategies import (
 )
 
 from outpace.real.process.ray.cluster import problem_of
-from outpace.real.process.ray.connecting import connected, last_line, node_names
+from outpace.real.process.ray.connecting import connected, last_line, node_names, staying_connected
 from outpace.real.process.ray.host import Survey, survey_here
 from outpace.real.process.ray.slot_news import Found, Lost, Placed, Refused, Said, SlotNews
 
@@ -49,9 +49,15 @@ _STREAM: Final[Mapping[str, Any]] = {
 
 @dataclass(eq=False, slots=True)
 class _Slot:
-    """A slot. begun: the arguments of the runs that it is to carry out; None: no more."""
+    """A slot.
+
+    Attributes:
+        node: its name, once there is room for the slot.
+        begun: the arguments of the runs that it is to carry out; None: no more.
+    """
 
     group: PlacementGroup
+    node: str = ""
     actor: Any = None  # once there is room for it
     begun: SimpleQueue[tuple[Any, ...] | None] = field(default_factory=SimpleQueue)
     thread: threading.Thread | None = None
@@ -192,27 +198,31 @@ class RaySlots:
 
     def _serve(self, number: int, slot: _Slot, cpus: float) -> None:
         """Have a slot carry out what is begun on it, until it is lost. In a thread of its own."""
-        node = ""
         try:
-            ray.get(slot.group.ready())
-            (node_id,) = placement_group_table(slot.group)["bundles_to_node_id"].values()
-            node = node_names().get(node_id, node_id)
-            self._tell(Found(number, node))
-            there = PlacementGroupSchedulingStrategy(slot.group, placement_group_bundle_index=0)
-            options = {**self._options, "num_cpus": cpus, "scheduling_strategy": there}
-            slot.actor = self._kind.options(**options).remote(os.getcwd())
-            survey, torch = ray.get(slot.actor.__ray_call__.remote(_look))
-            problem = _problem(survey, torch)
-            if problem:
-                self._refused.add(node)
-                self._cpus = 0.0, {}
-            self._tell(Refused(number, node, problem) if problem else Placed(number, node))
-            while (arguments := slot.begun.get()) is not None:
-                for told in slot.actor.carry_out.options(**_STREAM).remote(*arguments):
-                    self._tell(Said(number, ray.get(told)))
+            with staying_connected():
+                self._carry_out(number, slot, cpus)
         except BaseException as error:
             self._cpus = 0.0, {}
-            self._tell(Lost(number, node, last_line(error)))
+            self._tell(Lost(number, slot.node, last_line(error)))
+
+    def _carry_out(self, number: int, slot: _Slot, cpus: float) -> None:
+        # A function of its own: the streams are gone when it ends, while Ray is still connected.
+        ray.get(slot.group.ready())
+        (node_id,) = placement_group_table(slot.group)["bundles_to_node_id"].values()
+        node = slot.node = node_names().get(node_id, node_id)
+        self._tell(Found(number, node))
+        there = PlacementGroupSchedulingStrategy(slot.group, placement_group_bundle_index=0)
+        options = {**self._options, "num_cpus": cpus, "scheduling_strategy": there}
+        slot.actor = self._kind.options(**options).remote(os.getcwd())
+        survey, torch = ray.get(slot.actor.__ray_call__.remote(_look))
+        problem = _problem(survey, torch)
+        if problem:
+            self._refused.add(node)
+            self._cpus = 0.0, {}
+        self._tell(Refused(number, node, problem) if problem else Placed(number, node))
+        while (arguments := slot.begun.get()) is not None:
+            for told in slot.actor.carry_out.options(**_STREAM).remote(*arguments):
+                self._tell(Said(number, ray.get(told)))
 
     def _tell(self, news: SlotNews) -> None:
         """In another thread."""
