@@ -1,4 +1,11 @@
-"""The connection of this process to a Ray cluster, and the names of its nodes."""
+"""The connection of this process to a Ray cluster, and the names of its nodes.
+
+Ray has no public way to do what these of its private names are used for: to know which address it
+takes for the loopback address (`services.get_node_ip_address`) and which cluster for `auto`
+(`services.get_ray_address_from_environment`), to be reached on the loopback address as it is
+(`ray_constants.ENABLE_RAY_CLUSTER`), and not to print what the nodes report
+(`worker.print_to_stdstream`).
+"""
 
 from __future__ import annotations
 
