@@ -59,9 +59,21 @@ def test_under_a_tie_seed_calls_after_a_delay_are_shuffled_and_none_is_early(tie
     assert [place for _, place in seen] != list(range(6))
 
 
-def test_a_delay_cannot_be_negative():
+@pytest.mark.parametrize("late", [False, True])
+def test_a_delay_cannot_be_negative(late):
+    kernel = Kernel()
+    kernel.call_after(0, print, late=True)
+    kernel.call_after(0, print)
     with pytest.raises(ValueError, match="a delay of -1 ns is not possible"):
-        Kernel().call_after(-1, print)
+        kernel.call_after(-1, print, late=late)
+
+
+def test_an_alarm_cannot_be_set_in_the_past():
+    kernel = Kernel()
+    kernel.set_time(5)
+    kernel.call_off(kernel.set_alarm(5, print))
+    with pytest.raises(ValueError, match="is past"):
+        kernel.set_alarm(4, print)
 
 
 def test_thousands_of_different_delays_are_served_in_order():

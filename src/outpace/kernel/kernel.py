@@ -106,7 +106,7 @@ class Kernel:
         self.now: Time = 0
         self._clock = clock
         self._events: list[Event] = []
-        self._lanes: dict[Time, deque[LaneEvent]] = {}  # by delay; ~delay: of late calls
+        self._lanes: dict[Time, deque[LaneEvent]] = {}  # by delay; + LATE: of late calls
         self._heads: list[LaneEvent] = []  # a heap of the first events of lanes
         self._spent = False  # the first event is that of the walker being resumed
         self._dead = 0  # approximate number of events that will not fall due
@@ -204,7 +204,7 @@ class Kernel:
 
         It takes less time than `call_at`, and the time does not grow with the number of events.
         """
-        lane = self._lanes.get(~delay if late else delay)
+        lane = self._lanes.get(delay + LATE if late else delay)
         if lane is None and (lane := self._new_lane(delay, late)) is None:
             self.call_at(self.now + delay, function, argument, late)
             return
@@ -215,7 +215,12 @@ class Kernel:
         lane.append(event)
 
     def set_alarm(self, time: Time, function: Callable[[], None], place: int = 0) -> Alarm:
-        """Call `function()` at `time` (ns) unless called off; `place` is added to its order."""
+        """Call `function()` at `time` (ns) unless called off; `place` is added to its order.
+
+        Raises ValueError if the time is past.
+        """
+        if time < self.now:
+            raise ValueError(f"{seconds(time)} s is past: it is {seconds(self.now)} s")
         alarm = Alarm(function)
         heappush(self._events, (time, place + next(self._orders), _ring, alarm))
         return alarm
@@ -420,7 +425,7 @@ class Kernel:
             raise ValueError(f"a delay of {delay} ns is not possible")
         if self._ties is not None or len(self._lanes) >= _MOST_LANES:
             return None
-        lane = self._lanes[~delay if late else delay] = deque()
+        lane = self._lanes[delay + LATE if late else delay] = deque()
         return lane
 
     def _end_if_idle(self) -> None:

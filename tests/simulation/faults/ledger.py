@@ -133,7 +133,9 @@ class Ran:
         `copies`, one for each server, the counts of each.
     """
 
-    def __init__(self, given: Experiment, tie_seed: int | None = None, copies: int = 1) -> None:
+    def __init__(
+        self, given: Experiment, tie_seed: int | None = None, copies: int = 1, **options: Any
+    ) -> None:
         assert given.stop.iterations is not None
         shape, sink = (given.workers, given.stop.iterations), MemorySink()
         workload = Ledger(*shape, copies)
@@ -141,7 +143,7 @@ class Ran:
         if given.peers is not None:
             kind = PeerSimulation if given.faults is None else FailingPeerSimulation
         with one_thread_own_randomness():
-            self.run = kind(given, workload, Trace(sink), tie_seed=tie_seed)
+            self.run = kind(given, workload, Trace(sink), tie_seed=tie_seed, **options)
             try:
                 self.run.run()
             finally:

@@ -1,5 +1,7 @@
 """Runs with failures in virtual time: what happens, what survives, and what is recorded."""
 
+import gc
+
 import pyarrow.compute as pc
 import pytest
 import torch
@@ -13,6 +15,7 @@ from tests.simulation.faults.ledger import (
 )
 
 from outpace.errors import RunError
+from outpace.record.trace import ROW_BYTES, TraceRows
 
 CRASH = {"kind": "crash", "at_s": 1.03, "worker": 1}
 SERVER = {"kind": "crash", "at_s": 1.03, "server": 1}
@@ -199,3 +202,29 @@ def took(found: Ran, worker: int) -> float:
         for row in rows(found, "iteration")
         if row["worker"] == worker and row["iteration"] > 0  # the first one has begun before
     )
+
+
+def test_a_policy_that_changes_while_all_processes_are_away_counts_when_they_are_back():
+    changes = [{"at_s": 1.1, "sync": {"kind": "asp", "scale": "sum"}}]  # they are back at 1.24 s
+    found = ran("bsp", SERVER, sync_changes=changes, on_server_loss="restart")
+    assert found.recovery.restarts == 1
+    late = [row for row in rows(found, "pull") if row["start_ns"] > 1_300_000_000]
+    assert len(late) > 20
+    assert not any(row["released_by"] is not None for row in late)
+
+
+def test_a_run_without_checkpoints_hands_its_rows_on_while_it_runs(monkeypatch):
+    monkeypatch.setattr("outpace.record.trace._CHUNK_BYTES", 16 * ROW_BYTES)
+    kept = []
+
+    def control(found) -> None:
+        for tenth in range(1, 20):
+            found.at(tenth / 10, lambda: kept.append(held_rows()))
+
+    def held_rows() -> int:
+        return sum(len(each._rows) for each in gc.get_objects() if isinstance(each, TraceRows))
+
+    given = experiment("asp", {"schedule": [CRASH]}, checkpoint=None)
+    Ran(given, control=control)
+    assert len(kept) == 19
+    assert max(kept) <= 16 * ROW_BYTES

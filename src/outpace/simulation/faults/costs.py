@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ class Costs:
         """Go on from a state of a run that was resumed; an empty one has nothing."""
         for key, value in state.items():
             if key in _KEPT:
-                setattr(self, key, value)
+                setattr(self, key, copy(value))
 
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about the costs; seconds are means per worker."""

@@ -16,7 +16,7 @@ from outpace.kernel import Future
 from outpace.record.event_log import EventLog
 from outpace.record.recovery import Recovery
 from outpace.record.totals import Totals
-from outpace.record.trace import Trace
+from outpace.record.trace import Trace, TraceRows
 from outpace.simulation.faults.costs import Costs
 from outpace.simulation.faults.held_rows import HeldRows
 from outpace.simulation.faults.injection import Injection, Strike
@@ -39,13 +39,19 @@ class FailingRun(VirtualRun):
         events: is told of losses and restarts.
     """
 
-    rows: HeldRows
     events: EventLog = EventLog()
     # False: what a process that ends has sent arrives, unless all begin again.
     _cuts_network = True
 
-    def _rows_for(self, trace: Trace) -> HeldRows:
-        return HeldRows(trace)
+    def _rows_for(self, trace: Trace) -> TraceRows:
+        # Without checkpoints nothing is taken back.
+        return trace if self.experiment.checkpoint is None else HeldRows(trace)
+
+    @property
+    def held_rows(self) -> HeldRows:
+        """The rows since the last checkpoint, of a run that takes checkpoints."""
+        assert isinstance(self.rows, HeldRows)
+        return self.rows
 
     def _prepare(self, experiment: Experiment) -> None:
         """Set what a run with failures keeps; before its nodes are made."""
@@ -110,8 +116,10 @@ class FailingRun(VirtualRun):
 
     def _strike(self, strike: Strike) -> None:
         """Let a failure happen now, unless the process is not there."""
+        if self.is_down or self._over.done:
+            return
         process = self._processes[strike.node]
-        if self.is_down or not process.alive or process.has_finished or self._over.done:
+        if not process.alive or process.has_finished:
             return
         self._costs.happened(strike.kind)
         now, duration = self.kernel.now, strike.duration
@@ -166,7 +174,7 @@ class FailingRun(VirtualRun):
 
     def _lose(self, process: Process, how: str = "was killed by SIGKILL") -> None:
         """The coordinator knows that a process is lost."""
-        if self._processes[process.name] is not process or self.is_down or self._over.done:
+        if self._processes.get(process.name) is not process or self._over.done:
             return
         try:
             self._lose_process(process, how)
@@ -228,6 +236,8 @@ class FailingRun(VirtualRun):
         )
         ready = now + nanoseconds(self._repairs.servers_s)
         ready = max([ready, *map(self.network.obstacles.until, self._processes)])
+        # What is in the mailboxes of their successors from now on, such as new policies, stays.
+        self._processes.clear()
         self._costs.add("restart", ready - now, self.experiment.workers)
         self.kernel.call_at(ready, self._start_again, kept)
 
@@ -248,7 +258,7 @@ class FailingRun(VirtualRun):
         self.settle(wait=True)
         totals = self.recorder.totals = Totals()
         totals.add(kept.totals)
-        for ended in self.rows.go_back(kept.first):
+        for ended in self.held_rows.go_back(kept.first):
             totals.add_times(*ended)
         self.network.messages, self.network.bytes_sent = totals.messages, totals.bytes_sent
         self._done = sum(totals.iterations.values())

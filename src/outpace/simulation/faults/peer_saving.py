@@ -74,7 +74,7 @@ class KeptPeerSaving(PeerSaving):
     def _write(self, state: ShardState, own: Sequence[ShardState] = ()) -> None:
         failing = self._failing
         kept = self._taken(self._number + 1, state, own)
-        kept.hand_on(failing.rows)
+        kept.hand_on(failing.held_rows)
         if self._keeper is None:
             self._number += 1
         else:

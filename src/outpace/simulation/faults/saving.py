@@ -71,7 +71,7 @@ class Kept:
             totals=totals,
             metrics=run.metrics.kept(),
             recovery=structs.replace(run.recovery()),
-            rows=run.rows.held,
+            rows=run.held_rows.held,
         )
 
     def hand_on(self, rows: HeldRows) -> None:
@@ -157,7 +157,7 @@ class KeptSaving(Saving):
         if not self._failing.all_servers_live:
             self.close()  # one has died while it wrote
             return
-        kept.hand_on(self._failing.rows)
+        kept.hand_on(self._failing.held_rows)
         self._coming, self.last = None, kept
         self._failing.checkpoint_written(self._writing)
         self._writing = 0
