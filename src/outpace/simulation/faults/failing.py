@@ -174,7 +174,7 @@ class FailingRun(VirtualRun):
 
     def _lose(self, process: Process, how: str = "was killed by SIGKILL") -> None:
         """The coordinator knows that a process is lost."""
-        if self._processes.get(process.name) is not process or self._over.done:
+        if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
         try:
             self._lose_process(process, how)
@@ -236,8 +236,6 @@ class FailingRun(VirtualRun):
         )
         ready = now + nanoseconds(self._repairs.servers_s)
         ready = max([ready, *map(self.network.obstacles.until, self._processes)])
-        # What is in the mailboxes of their successors from now on, such as new policies, stays.
-        self._processes.clear()
         self._costs.add("restart", ready - now, self.experiment.workers)
         self.kernel.call_at(ready, self._start_again, kept)
 

@@ -21,7 +21,7 @@ from outpace.simulation.servers import Simulation
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.checkpoint.state import gaps, scheduler_state
 from outpace.sync.membership import Removed, Start
-from outpace.sync.messages import SCHEDULER, Lost, server_name, worker_name
+from outpace.sync.messages import SCHEDULER, Lost, SetPolicy, server_name, worker_name
 from outpace.sync.shard import Shard
 from outpace.tasks import Workload
 
@@ -192,8 +192,8 @@ class FailingSimulation(FailingRun, Simulation):
         control, saving = self._control, self._kept_saving
         assert isinstance(control, SimulationControl)
         assert saving is not None
-        policies = [control.policy(server) for server in range(len(self._shards))]
-        self._shards[:] = self._new_shards(policies, self._workload.initial_parameters())
+        self._policies = [control.policy(server) for server in range(len(self._shards))]
+        self._shards[:] = self._new_shards(self._policies, self._workload.initial_parameters())
         for shard, state in zip(self._shards, kept.states, strict=True):
             shard.restore(state, self.kernel.now)
         saving.begin_again()
@@ -212,7 +212,11 @@ class FailingSimulation(FailingRun, Simulation):
             rule = self.rule_history = with_history(self._rule(experiment.cut_off), None)
             if before is not None:
                 rule.go_on(before.tensors(max(state.clock for state in kept.states)))
-        nodes = self._server_nodes(self._servers)
+        nodes, control = self._server_nodes(self._servers), self._control
+        assert isinstance(control, SimulationControl)
+        for server, node in enumerate(nodes):
+            if (policy := control.policy(server)) is not self._policies[server]:
+                node.mailbox.put(SetPolicy(policy))  # it changed while the server was away
         self._spawn_servers(nodes)
         self._spawn_scheduler(rule)
         train = worker_program(experiment)
