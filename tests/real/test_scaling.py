@@ -77,6 +77,7 @@ def test_bsp_scaled_up_and_down_is_bitwise_a_run_that_was_resumed_with_these_num
     summary = run(config(), folder, control=scaling(folder, up, down)).summary
     assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 0, 0)
     assert summary["iterations"][0] == ITERATIONS
+    assert summary["scalings"] == [[3, 2], [1, 1]]
     events = scaled(folder)
     assert [(each["workers"], each["servers"]) for each in events] == [(3, 2), (1, 1)]
     assert [each["workers_before"] for each in events] == [2, 3]
@@ -103,6 +104,7 @@ def test_workers_without_servers_begin_again_with_another_number(kind, tmp_path)
     assert (summary["status"], summary["restarts"], summary["updates_lost"]) == ("complete", 0, 0)
     assert [each["workers"] for each in scaled(folder)] == [3]
     assert len(summary["iterations"]) == 3
+    assert summary["scalings"] == [[3, 0]]
 
 
 def test_after_a_new_process_that_dies_the_run_stays_as_it_was(tmp_path):

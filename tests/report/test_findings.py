@@ -245,6 +245,20 @@ def test_a_reference_that_missed_the_target_is_not_replaced_by_another_run(tmp_p
     assert first == "SSP reached 80 % accuracy after 4.00 s of virtual time. BSP did not reach it."
 
 
+def test_a_run_that_was_scaled_says_so(tmp_path):
+    scaled = make_run(tmp_path / "run", scalings=[[3, 2], [1, 1]])
+    assert said(scaled)[1] == (
+        "Scaled to 3 workers and 2 servers, then to 1 worker and 1 server; the head has the "
+        "numbers of the configuration."
+    )
+    assert said(make_run(tmp_path / "peers", scalings=[[3, 0]]))[1].startswith(
+        "Scaled to 3 workers; "
+    )
+    for other in ([], [[1]], "no"):
+        run = make_run(tmp_path / f"{other}", scalings=other)
+        assert not any("Scaled" in sentence for sentence in said(run))
+
+
 def test_interruptions_are_named_with_what_they_cost(tmp_path):
     run = make_run(tmp_path / "run", restarts=2, updates_lost=3, resumed_from="checkpoints/000004")
     write_interrupted_trace(run)

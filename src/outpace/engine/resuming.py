@@ -63,7 +63,7 @@ class ResumePoint:
                 restarts=before.restarts,
                 updates_lost=before.updates_lost + checkpoint.updates_lost(slices, workers),
                 resumed_from=checkpoint.name,
-                scaled=before.scaled,
+                scalings=[*before.scalings],
             ),
         )
 

@@ -26,7 +26,7 @@ def warnings_at_end(
         yield from _target_never_checked(experiment, engine)
         yield from overwritten_by_workers(engine.files_written())
         recovery, is_same = engine.recovery(), before in (None, experiment.workers)
-        if is_same and not recovery.restarts and not recovery.scaled:
+        if is_same and not recovery.restarts and not recovery.scalings:
             yield from _uneven_steps(experiment, engine)
 
 

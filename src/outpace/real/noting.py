@@ -107,7 +107,7 @@ class Noting(RunObserver):
 
     def scaled(self, before: Experiment, present: Experiment, took_s: float) -> None:
         """They train."""
-        self.recovery.scaled = True
+        self.recovery.scalings.append((present.workers, present.servers_in_run))
         self.events.add(
             "scaled",
             workers=present.workers,

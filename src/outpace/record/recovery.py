@@ -16,14 +16,14 @@ class Recovery(msgspec.Struct, kw_only=True):
             although the worker had sent it, or could not send it any more.
         resumed_from: the checkpoint of the last resume, below the folder of the run.
         without: workers that were lost, and without which the run has gone on.
-        scaled: True if the run has gone on with other numbers of workers or servers.
+        scalings: the numbers of workers and servers that the run continued with.
     """
 
     restarts: int = 0
     updates_lost: int = 0
     resumed_from: str | None = None
     without: list[int] = []
-    scaled: bool = False
+    scalings: list[tuple[int, int]] = []
 
     def summary(self) -> dict[str, Any]:
         """Return the part of summary.json about failures."""
@@ -31,4 +31,5 @@ class Recovery(msgspec.Struct, kw_only=True):
             "restarts": self.restarts,
             "updates_lost": self.updates_lost,
             "resumed_from": self.resumed_from,
+            "scalings": [list(numbers) for numbers in self.scalings],
         }

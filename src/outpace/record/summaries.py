@@ -31,6 +31,7 @@ class _Summary(msgspec.Struct):
     gradients_applied: _Count | None = None
     restarts: _Count | None = None
     updates_lost: int | None = None
+    scalings: list[tuple[_Count, _Count]] | None = None
     resumed_from: str | None = None
     best: dict[str, _Best | None] | None = None
     servers: list[dict[str, Any]] | None = None

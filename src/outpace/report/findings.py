@@ -19,6 +19,7 @@ from outpace.report.words import number, percent, plural, seconds
 
 MOST: Final = 3
 _MOST_LOSSES: Final = 3  # that are named
+_MOST_SCALINGS: Final = 4
 _NOTABLE: Final = 0.05  # share of the time from which the script's own collectives are named
 
 
@@ -33,7 +34,7 @@ def findings(
     if len(runs) == 1 and not runs[0].seeds:
         (run,) = runs
         said = [f"{_reached(run, target)}{_outcome(run)}"]
-        said += [_interrupted(run)]
+        said += [_scaled(run), _interrupted(run)]
         if run.complete:
             said += [_abstained(run), _skipped(run)]
             said += [_collectives(run), _waited_for(run, totals[0]), _staleness(run)]
@@ -74,6 +75,24 @@ def _resume(run: Run) -> str:
     """Say how a run goes on that did not end."""
     command, name = run.summary.get("resume"), run.summary.get("checkpoint")
     return "" if not command else f" It goes on from {name} with: {command}"
+
+
+def _scaled(run: Run) -> str:
+    """Say that the run has not had the numbers of its configuration throughout."""
+    said = run.summary.get("scalings")
+    if not isinstance(said, list) or not said:
+        return ""
+    parts = []
+    for each in said[:_MOST_SCALINGS]:
+        match each:
+            case [int(workers), int(servers)]:
+                of_servers = f" and {plural(servers, 'server')}" if servers else ""
+                parts.append(f"to {plural(workers, 'worker')}{of_servers}")
+            case _:
+                return ""  # another program wrote it
+    more = len(said) - _MOST_SCALINGS
+    rest = f", and {plural(more, 'more time')}" if more > 0 else ""
+    return f"Scaled {', then '.join(parts)}{rest}; the head has the numbers of the configuration."
 
 
 def _interrupted(run: Run) -> str:
