@@ -222,7 +222,9 @@ def test_a_run_without_checkpoints_hands_its_rows_on_while_it_runs(monkeypatch):
             found.at(tenth / 10, lambda: kept.append(held_rows()))
 
     def held_rows() -> int:
-        return sum(len(each._rows) for each in gc.get_objects() if type(each) is TraceRows)
+        return sum(
+            len(each._rows) for each in gc.get_objects() if issubclass(type(each), TraceRows)
+        )
 
     given = experiment("asp", {"schedule": [CRASH]}, checkpoint=None)
     Ran(given, control=control)
