@@ -29,20 +29,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from outpace.predict.slow.evidence import FIRST, LIMIT, Evidence
-from outpace.predict.slow.medians import median, median_of_others, middle_mean
+from outpace.predict.slow.evidence import FIRST, LEAST_DEVIATION, LIMIT, Evidence
+from outpace.predict.slow.medians import (
+    deviation_of,
+    median,
+    median_of_others,
+    middle_mean,
+)
 from outpace.predict.slow.pauses import Kept, Pauses
 from outpace.predict.slow.period import SlowPeriod, merged
+from outpace.predict.slow.placing import placed_again
 
 Floats = NDArray[np.float64]
 
 FAMILY_ERROR: Final = 0.01  # chance that any of equal units is named: half periods, half pauses
 LEAST_FACTOR: Final = 1.1  # a unit that takes less than this multiple of the others is not named
 _KEPT: Final = 512  # rows, from which begin and factor are estimated
-_LEAST_DEVIATION: Final = 0.005
 _WINDOW: Final = 64  # rows, over which the standard deviation is averaged
-# The median of |normal| is 0.6745, and a difference of two has the standard deviation √2.
-_DEVIATIONS: Final = 1 / (0.6745 * math.sqrt(2))
 
 
 class Detector:
@@ -120,7 +123,7 @@ class Detector:
 
     def _scale(self, others: int) -> float:
         """Return the standard deviation of a difference to the median of so many others."""
-        return max(self._deviation, _LEAST_DEVIATION) * (2 if others == 1 else 1)
+        return max(self._deviation, LEAST_DEVIATION) * (2 if others == 1 else 1)
 
     def _slower(self, factor: float) -> float:
         """Return a factor in standard deviations."""
@@ -137,9 +140,9 @@ class Detector:
         steps = steps[~np.isnan(steps)]
         if not len(steps):
             return
-        step = median(steps) * _DEVIATIONS
+        step = deviation_of(steps)
         if not self._deviation:
-            self._deviation = max(step, _LEAST_DEVIATION / 10)
+            self._deviation = max(step, LEAST_DEVIATION / 10)
         else:
             step = min(step, 4 * self._deviation)
             self._deviation += (step - self._deviation) / min(self._rows - 1, _WINDOW)
@@ -211,7 +214,7 @@ class _Open:
 def detected(
     seconds: Floats, least_factor: float = LEAST_FACTOR, error: float = FAMILY_ERROR
 ) -> list[SlowPeriod]:
-    """Return the slow periods in a table of run times, by unit and begin.
+    """Return the slow periods in a table of run times, by unit and begin, placed by all rows.
 
     Args:
         seconds: Shape (T, N); NaN where a unit has no run time.
@@ -220,4 +223,4 @@ def detected(
     detector = Detector(seconds.shape[1], least_factor, error)
     for iteration, row in enumerate(seconds):
         detector.step(iteration, row)
-    return merged(detector.periods)
+    return placed_again(seconds, merged(detector.periods), math.log(least_factor), error)

@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 LIMIT: Final = 3.0  # standard deviations
+LEAST_DEVIATION: Final = 0.005  # of logarithms of run times
 FIRST: Final = 3  # row with the first bets
 _LEVELS: Final = np.array([[0.5], [1.0], [2.0]])  # l, shape (L, 1)
 _LARGEST: Final = 1e200

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+# The median of |normal| is 0.6745, and a difference of two has the standard deviation √2.
+_DEVIATIONS: Final = 1 / (0.6745 * math.sqrt(2))
 
 
 def median(values: Floats) -> float:
@@ -40,3 +46,12 @@ def middle_mean(values: Floats) -> float:
     ordered = np.sort(values[~np.isnan(values)])
     cut = len(ordered) // 4
     return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else 0.0
+
+
+def deviation_of(steps: Floats) -> float:
+    """Return the standard deviation of normal noise whose successive differences these are.
+
+    Args:
+        steps: Absolute values of at least one difference.
+    """
+    return median(steps) * _DEVIATIONS
