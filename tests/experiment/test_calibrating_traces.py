@@ -164,6 +164,21 @@ def test_the_first_and_the_last_step_may_be_recorded_in_part():
 # -- refusals ------------------------------------------------------------------------
 
 
+def test_buckets_that_a_rank_began_in_another_order_are_matched_by_size():
+    sizes = [[8, 4], [8, 4], [4, 8]]  # in steps 1, 2, 3; rank 1 swaps those of step 2
+    first = profile(0, [1, 1, 2, 2, 3, 3], [5, 7, 15, 17, 25, 28], [*sizes[0], *sizes[1], 4, 8])
+    swapped = profile(1, [1, 1, 2, 2, 3, 3], [5, 7, 17, 15, 25, 28], [8, 4, 4, 8, 4, 8])
+    plain = profile(1, [1, 1, 2, 2, 3, 3], [5, 7, 15, 17, 25, 28], [8, 4, 8, 4, 4, 8])
+    found, expected = profiled([first, swapped]), profiled([first, plain])
+    assert found.spread_s == expected.spread_s == 0
+    assert found.size_bytes.tolist() == [12, 12]
+    assert (found.compute == expected.compute).all()
+    np.testing.assert_array_equal(found.periods.seconds, expected.periods.seconds)
+    unlike = profile(1, [1, 1, 2, 2, 3, 3], [5, 7, 15, 17, 25, 28], [8, 4, 8, 6, 4, 8])
+    with pytest.raises(ValueError, match="step 2 has an all-reduce of 4 bytes in rank 0 and an"):
+        profiled([first, unlike])
+
+
 def edited(change):
     """A change of the document of rank 1."""
 
@@ -263,6 +278,8 @@ def packed_badly(paths):
         (argument(**{"Group size": 1}), "collectives of a group of 1 of the 2 ranks"),
         (argument(**{"Input Dims": [[7]]}), "of 4,000,000 bytes in rank 0 and an all-reduce of 28"),
         (renamed("gloo:reduce_scatter"), "collectives that share out the model (reducescatter)"),
+        (renamed("gloo:all_to_all"), "messages from rank to rank (alltoall), as pipelines"),
+        (renamed("gloo:send"), "messages from rank to rank (send), as pipelines"),
         (events(lambda event: not event["name"].startswith("Profiler")), "call prof.step()"),
         (later(3600), "recorded 3,597 s apart"),
         (of_another_run, "the traces are of different runs: the ends of an all-reduce differ"),

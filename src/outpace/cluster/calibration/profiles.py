@@ -20,6 +20,7 @@ and make one period together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -56,8 +57,8 @@ class RankProfile:
     size_bytes: Ints
     is_all_reduce: NDArray[np.bool_]
 
-    def where(self, chosen: NDArray[np.bool_]) -> RankProfile:
-        """Return the profile with the chosen collectives only."""
+    def where(self, chosen: NDArray[np.bool_] | Ints) -> RankProfile:
+        """Return the profile with the chosen collectives only, by a mask or by their places."""
         return RankProfile(
             self.rank,
             self.busy,
@@ -163,9 +164,11 @@ def profiled(ranks: Sequence[RankProfile]) -> Profiled:
 
 
 def _with_the_same_steps(ranks: Sequence[RankProfile]) -> list[RankProfile]:
-    """Return the ranks with the steps that all of them have.
+    """Return the ranks with the steps that all of them have, and their collectives in one order.
 
-    The first and the last of these may be recorded in part; they are left out where ranks differ.
+    The first and the last of these steps may be recorded in part; they are left out where ranks
+    differ. The collectives of a step are matched by size: threads of Gloo note the begins of two
+    that are issued together in either order.
     """
     common = np.unique(ranks[0].step)
     for rank in ranks[1:]:
@@ -179,7 +182,10 @@ def _with_the_same_steps(ranks: Sequence[RankProfile]) -> list[RankProfile]:
     for step in common.tolist():
         if step in differ:
             raise ValueError(differ[step])
-    return [rank.where(np.isin(rank.step, common)) for rank in kept]
+    kept = [rank.where(np.isin(rank.step, common)) for rank in kept]
+    in_order = np.lexsort((_sizes(kept[0]), kept[0].step))
+    places = np.argsort(in_order)
+    return [rank.where(np.lexsort((_sizes(rank), rank.step))[places]) for rank in kept]
 
 
 def _differences(ranks: Sequence[RankProfile]) -> dict[int, str]:
@@ -194,23 +200,25 @@ def _differences(ranks: Sequence[RankProfile]) -> dict[int, str]:
                     f"step {step} has {len(expected)} collectives in rank {ranks[0].rank} and "
                     f"{len(sizes)} in rank {rank.rank}"
                 )
-            elif len(unlike := np.flatnonzero(sizes != expected)):
-                one, other = int(expected[unlike[0]]), int(sizes[unlike[0]])
+            elif only := Counter(expected.tolist()) - Counter(sizes.tolist()):
+                one = next(iter(only))
+                other = next(iter(Counter(sizes.tolist()) - Counter(expected.tolist())))
                 found[step] = (
-                    f"collective {unlike[0] + 1} of step {step} is {_words(one)} in rank "
-                    f"{ranks[0].rank} and {_words(other)} in rank {rank.rank}"
+                    f"step {step} has {_words(one)} in rank {ranks[0].rank} and {_words(other)} "
+                    f"in its place in rank {rank.rank}"
                 )
     return found
 
 
 def _by_step(rank: RankProfile) -> dict[int, Ints]:
-    """Return the sizes of the collectives of each step; -1 for those that are no all-reduce.
-
-    The sizes of other collectives may differ between ranks.
-    """
-    sizes = np.where(rank.is_all_reduce, rank.size_bytes, -1)
+    """Return the sizes of the collectives of each step, in bytes."""
     steps, places = np.unique(rank.step, return_index=True)
-    return dict(zip(steps.tolist(), np.split(sizes, places[1:]), strict=True))
+    return dict(zip(steps.tolist(), np.split(_sizes(rank), places[1:]), strict=True))
+
+
+def _sizes(rank: RankProfile) -> Ints:
+    """Return the size of each collective; -1 where it is no all-reduce: those may differ."""
+    return np.where(rank.is_all_reduce, rank.size_bytes, -1)
 
 
 def _words(size_bytes: int) -> str:

@@ -40,7 +40,8 @@ _RECORD: Final = "record_param_comms"
 _COMMUNICATION: Final = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", _RECORD)
 _KERNEL: Final = re.compile(r"^nccl(Dev)?Kernel_")
 _NUMBER: Final = re.compile("[0-9]{1,15}")
-_SHARDED: Final = ("reduce_scatter", "reducescatter")
+_SHARDED: Final = ("reducescatter",)
+_EXCHANGED: Final = ("alltoall", "send", "recv")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,6 +195,11 @@ def _require_data_parallel(path: Path, found: Sequence[_Collective], world_size:
             raise ConfigError(
                 f"{path}: it has collectives that share out the model ({each.kind}), as FSDP and "
                 f"ZeRO have; {only}"
+            )
+        if each.kind.startswith(_EXCHANGED):
+            raise ConfigError(
+                f"{path}: it has messages from rank to rank ({each.kind}), as pipelines and "
+                f"mixtures of experts have; {only}"
             )
         if each.kind == "allreduce" and each.size_bytes is None:
             raise ConfigError(
