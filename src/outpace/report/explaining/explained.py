@@ -180,7 +180,7 @@ def _of_workers(
         return []
     charged = _charged(tables, whole, arrivals)
     share = np.divide(workers.excess, whole, out=np.zeros_like(whole), where=whole > 0)
-    by_worker = charged * share if tables.joins is None else charged
+    by_worker = charged * share if tables.joinings is None else charged
     found = [
         cause_of(
             tables, "worker", worker, None, workers.of(worker), float(by_worker[:, worker].sum())
@@ -209,14 +209,9 @@ def _charged(tables: Tables, excess: Floats, arrivals: Floats) -> Floats:
         lost = at_the_end(np.nanmax(arrivals, axis=0), excess.sum(axis=0) + of_held)
         return np.asarray(charged * (lost / charged.sum()))
     until, late = tables.ended, excess
-    if tables.joins is not None:
-        at = np.maximum(tables.joins, 0), np.arange(tables.workers)
-        joined = tables.joins >= 0
-        arrivals = np.where(joined, tables.computed[at], np.nan)
-        until = np.where(joined, tables.ended[at], np.nan)
-        sums = np.cumsum(excess, axis=0)[at]
-        late = np.diff(np.where(joined, sums, 0.0), axis=0, prepend=0.0)
-        late = np.where(joined, np.maximum(late, 0.0), 0.0)
+    if tables.joinings is not None:
+        arrivals, until = tables.joinings.arrived, tables.joinings.ended
+        late = tables.joinings.late(excess, tables.started)
     is_usual = (late <= 0) & ~np.isnan(until)
     is_usual |= ~is_usual.any(axis=1, keepdims=True)
     over = np.where(is_usual & ~np.isnan(until), until, np.inf).min(axis=1)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from outpace.errors import ConfigError
 from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, read_summary
-from outpace.record.reading import Columns, Unreadable, read_event, reading
+from outpace.record.reading import Columns, read_event, reading
 from outpace.record.run_times.run_folder import is_lockstep
 from outpace.record.timing import read_timing
 from outpace.record.trace import NONE
+from outpace.report.explaining.joinings import Joinings, joinings_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,8 +36,7 @@ class Tables:
     Args:
         waits: `barrier`: workers wait for each other in every iteration, or every few ones;
             `holds`: servers hold pulls, or a worker waits for an all-reduce that others join late.
-        joins: For workers without servers that wait at every all-reduce: the iteration after which
-            each worker joined each of them, shape (V, N), -1 where it did not. None: every one.
+        joinings: Where workers without servers wait for each other; None: elsewhere.
     """
 
     folder: Path
@@ -53,13 +53,20 @@ class Tables:
     shard: Ints  # that answered last; -1 where there is none
     recorded: int  # iterations of the run
     barrier: bool
-    joins: Ints | None
+    joinings: Joinings | None
     notes: tuple[str, ...]
 
     @property
     def seconds(self) -> Floats:
-        """Run times without waiting, of whole computations."""
-        return np.asarray(self.computed - self.started)
+        """Run times without waiting, of whole computations.
+
+        What a worker does after the last result of an iteration belongs to the next one: there the
+        others wait for it.
+        """
+        found = self.computed - self.started
+        if self.joinings is not None:
+            found[1:] += self.joinings.after(self.computed, self.ended)[:-1]
+        return np.asarray(found)
 
     @property
     def ends_with_iterations(self) -> bool:
@@ -149,7 +156,7 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
     said = summary.get("servers")
     servers = len(said) if isinstance(said, list) else config.get("servers")
     servers = servers if type(servers) is int else 1
-    barrier, joins, notes = _waits(folder, summary, config, servers, found["start_ns"].shape)
+    barrier, joinings, notes = _waits(folder, summary, config, servers, found["computed_ns"])
     return Tables(
         folder,
         summary,
@@ -165,7 +172,7 @@ def read_tables(folder: Path, most: int | None = None) -> Tables:
         np.rint(np.nan_to_num(found["shard"] * 1e9, nan=-1)).astype(np.int64),
         count,
         barrier,
-        joins,
+        joinings,
         notes,
     )
 
@@ -205,8 +212,8 @@ def _waits(
     summary: Mapping[str, Any],
     config: Mapping[str, Any],
     servers: int,
-    shape: tuple[int, ...],
-) -> tuple[bool, Ints | None, tuple[str, ...]]:
+    computed: Floats,
+) -> tuple[bool, Joinings | None, tuple[str, ...]]:
     """Return whether there are barriers, where workers join them, and notes."""
     if servers:
         return is_lockstep(config, summary), None, ()
@@ -215,16 +222,4 @@ def _waits(
     blocking |= isinstance(overlap, int | float) and overlap < _BLOCKING
     if not blocking or _kind(config) == "gossip":
         return False, None, ("workers go on while they average: a slow one costs its own time",)
-    names = ("worker", "iteration", "version")
-    try:
-        rows = read_event(folder / TRACE, "all-reduce", names)
-    except Unreadable:
-        return True, None, ()
-    inside = (rows["version"] >= 0) & (rows["iteration"] < shape[0])
-    inside &= (rows["iteration"] >= 0) & (rows["worker"] < shape[1])
-    versions, at = np.unique(rows["version"][inside], return_inverse=True)
-    if len(versions) >= 0.9 * shape[0] or not len(versions):
-        return True, None, ()
-    joins = np.full((len(versions), shape[1]), -1, np.int64)
-    joins[at.ravel(), rows["worker"][inside]] = rows["iteration"][inside]
-    return True, joins, ()
+    return True, joinings_of(folder / TRACE, computed), ()
